@@ -1,0 +1,1 @@
+"""Plans, launches, meters and records cells."""

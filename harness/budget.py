@@ -1,0 +1,62 @@
+"""When a run is over: iterations, seconds, env steps, or a metric that was reached; whichever comes first."""
+
+from __future__ import annotations
+
+import operator
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from harness.contract import Progress
+
+METRICS = ("return", "length", "success", "spl")
+COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """A budget; None is no limit."""
+
+    iterations: int | None = None
+    seconds: float | None = None
+    env_steps: int | None = None
+    until: str | None = None
+    """`success>=0.9`: a metric of recent episodes, a comparison, a number."""
+
+    def __post_init__(self) -> None:
+        """Checks every field."""
+        for name, flag in (("iterations", "--iterations"), ("seconds", "--seconds"), ("env_steps", "--env-steps")):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{flag} {value}: must be above 0")
+        if self.until is not None:
+            parse_condition(self.until)
+
+    @property
+    def is_empty(self) -> bool:
+        """True when nothing would end the run."""
+        return self.iterations is None and self.seconds is None and self.env_steps is None and self.until is None
+
+    def is_spent(self, progress: Progress) -> bool:
+        """True when the run should end after this iteration; the same on all ranks, since `progress` is."""
+        if progress.stop_requested:
+            return True
+        if self.until is not None:
+            metric, comparison, value = parse_condition(self.until)
+            if metric in progress.metrics and COMPARISONS[comparison](progress.metrics[metric], value):
+                return True
+        reached = (
+            (self.iterations, progress.iterations),
+            (self.seconds, progress.seconds),
+            (self.env_steps, progress.env_steps),
+        )
+        return any(limit is not None and value >= limit for limit, value in reached)
+
+
+def parse_condition(text: str) -> tuple[str, str, float]:
+    """`success>=0.9` -> ("success", ">=", 0.9). Raises ValueError with the rule."""
+    match = re.fullmatch(r"\s*(\w+)\s*(>=|<=|>|<)\s*(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)\s*", text)
+    if match is None or match[1] not in METRICS:
+        raise ValueError(f"--until {text}: must be METRIC>=NUMBER (or <=, >, <); metrics: {', '.join(METRICS)}")
+    return match[1], match[2], float(match[3])

@@ -1,0 +1,172 @@
+"""What the sub-commands do, in steps; `cli.py` gives them their options."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from harness import registry
+from harness.plan import Cell, plan
+from harness.progress import Display
+from harness.request import Asked, complete
+from harness.sweep import Sweep
+from reports.table import make_console, print_table
+from results import store
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from results.schema import RunRecord
+
+START_S = 8.0
+"""A cell's processes need about so long to start and to end; for the expected time."""
+
+
+def run_sweep(asked: Asked, out: Path, *, resume: bool, dry_run: bool, command: Sequence[str]) -> int:
+    """Plans a sweep, or takes one up again, runs what is left of it and prints its table; returns the exit code."""
+    console = make_console()
+    if resume:
+        sweep, cells = _resumed(asked, out, console)
+    else:
+        request, line = complete(asked)
+        cells = plan(request)
+        if line:
+            console.print(Text(line))
+        store.check_writable(out)
+        if out.exists():
+            store.read_runs(out)  # runs of a newer schema are not to be mixed with ours
+        sweep = None
+    if dry_run:
+        _print_plan(cells, out, console)
+        return 0
+    sweep = sweep or Sweep.create(out, cells, command)
+    return _run(sweep, cells, command, console)
+
+
+def _resumed(asked: Asked, out: Path, console: Console) -> tuple[Sweep, list[Cell]]:
+    """The newest sweep, and its cells that have no finished run."""
+    sweep = Sweep.newest(out)
+    if asked.systems:
+        request, _ = complete(asked)
+        if {cell.hash() for cell in plan(request)} != {cell.hash() for cell in sweep.cells}:
+            raise ValueError(
+                f"--resume: the newest sweep in {out} planned other cells ({' '.join(sweep.command)}); "
+                "give the same options, or --resume and --out alone"
+            )
+    finished = sweep.finished()
+    cells = [cell for cell in sweep.cells if cell.hash() not in finished]
+    console.print(
+        Text(f"resuming {sweep.folder}: {len(sweep.cells) - len(cells)} of {len(sweep.cells)} cells finished")
+    )
+    return sweep, cells
+
+
+def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: Console) -> int:
+    from harness import machine
+    from harness.runner import Interrupted, Runner
+
+    lock = sweep.lock()
+    if removed := sweep.remove_partial():
+        console.print(Text(f"removed {removed} unfinished run folder(s) that a killed rlbench had left"))
+    with Display(console, len(cells)) as display:
+        runner = Runner(sweep=sweep, display=display, command=command, about_machine=machine.describe())
+        for number, cell in enumerate(cells, start=1):
+            display.begin(number, cell)
+            try:
+                record = runner.run(cell)
+            except (Interrupted, KeyboardInterrupt):
+                display.end("interrupted", "")
+                print(  # noqa: T201  a command line prints
+                    f"rlbench: interrupted; `rlbench run --resume --out {sweep.folder.parent}` goes on", file=sys.stderr
+                )
+                return 130
+            display.end(record.status, _detail(record))
+    del lock
+    runs = store.scale(store.read_runs(sweep.folder))
+    console.print()
+    print_table(_latest([run.record for run in runs]), console)
+    console.print(Text(f"runs: {sweep.folder}"))
+    finished = {run.record.cell.hash for run in runs if run.record.status == "finished"}
+    return 0 if all(cell.hash() in finished for cell in sweep.cells) else 1
+
+
+def _detail(record: RunRecord) -> str:
+    if record.reason:
+        return f": {record.reason}"
+    rate = record.figures.steps_per_s
+    return f", {rate:,.0f} steps/s" if rate else ""
+
+
+def _latest(records: Sequence[RunRecord]) -> list[RunRecord]:
+    """The newest run of each cell: one that was resumed may have failed before."""
+    return list({record.cell.hash: record for record in sorted(records, key=lambda run: run.started_at)}.values())
+
+
+def _print_plan(cells: Sequence[Cell], out: Path, console: Console) -> None:
+    """The cells and how long they will take, as far as limits or earlier runs in `out` tell."""
+    earlier = {run.record.cell.hash: run.record.duration_s for run in store.read_runs(out)} if out.exists() else {}
+    total, open_ended = 0.0, False
+    for number, cell in enumerate(cells, start=1):
+        known = earlier.get(cell.hash())
+        limit = cell.limits.seconds
+        expected = known if known is not None else limit + START_S if limit else cell.time_limit_s
+        open_ended |= known is None and limit is None
+        how = "as before" if known is not None else "at most, by its limits" if limit else "at most, by --time-limit"
+        console.print(Text(f"[{number}/{len(cells)}] {cell.label}: {expected:.0f} s ({how})"))
+        total += expected
+    console.print(Text(f"{len(cells)} cells, expected time {'at most ' if open_ended else 'about '}{_duration(total)}"))
+
+
+def _duration(seconds: float) -> str:
+    minutes, left = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {left:02d} s"
+
+
+def print_lists(what: str | None) -> None:
+    """Prints systems, scenarios or both."""
+    if what not in {None, "systems", "scenarios"}:
+        raise ValueError(f"list {what}: unknown; known: systems, scenarios")
+    console = make_console()
+    if what != "scenarios":
+        table = Table("system", "what it is", box=None, pad_edge=False)
+        for name in registry.names(registry.SYSTEMS):
+            table.add_row(name, Text(registry.load_system(name, {}).about))
+        console.print(table)
+    if what is None:
+        console.print()
+    if what != "systems":
+        table = Table("scenario", "what it is", "here", box=None, pad_edge=False)
+        for name in registry.names(registry.SCENARIOS):
+            family = registry.load_family(name)
+            variants = f"\nvariants: {', '.join(family.variants)}" if family.variants else ""
+            table.add_row(name, Text(f"{family.about}{variants}"), Text(family.unavailable() or "available"))
+        console.print(table)
+
+
+def print_results(folder: Path, form: str) -> None:
+    """Prints the runs of a folder."""
+    from reports.export import to_csv, to_json
+
+    records = [run.record for run in store.scale(store.read_runs(folder))]
+    if form == "json":
+        sys.stdout.write(to_json(records))
+    elif form == "csv":
+        sys.stdout.write(to_csv(records))
+    else:
+        print_table(records)
+
+
+def export_scenes(out: Path, count: int, seed: int, workload: str) -> None:
+    """Writes floor plans as .glb files."""
+    family = registry.load_family("pointnav")
+    export = getattr(family, "export_scenes", None)
+    if export is None:
+        raise ValueError("scenes: the installed pointnav scenario exports none; reinstall rlbench")
+    for path in export(out, count, seed, workload):
+        print(path)  # noqa: T201  a command line prints

@@ -1,0 +1,111 @@
+"""An emulated GPU: a clock that processes share, and reservations on it.
+
+Who writes: every process that renders, infers or learns on the GPU, inside a record lock on the file that the kernel
+releases when its holder dies. Who reads: the same, and whoever wants the busy time. What blocks: taking the lock, for
+the microseconds of a reservation, and then the wait for the reserved end, which holds nothing. So the work is served
+first come first served, the overshoot of a sleep does not add up, and a process that is killed while it waits frees
+what it held.
+
+Two lanes: rendering and inference share one, learning has the other; work that starts while the other lane is busy
+takes longer by the factors in `GpuCosts`. Real work done inside a reservation counts against its cost.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from harness.contract import GpuCosts, Work
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FREE_AT = 0  # of lane 0 and lane 1
+BUSY_S = 2  # union of both lanes
+COVERED_UNTIL = 3
+NUM_WORDS = 4
+LANE_OF: dict[Work, int] = {"render": 0, "infer": 0, "prepare": 1, "learn": 1}
+
+
+def cost_s(costs: GpuCosts, work: Work, num_items: int) -> float:
+    """Seconds that a work of `num_items` items takes on an otherwise idle GPU."""
+    if work == "render":
+        return costs.render_s * num_items
+    if work == "infer":
+        return costs.infer_fixed_s + costs.infer_item_s * num_items
+    if work == "prepare":
+        return costs.prepare_s
+    return costs.learn_item_s * num_items
+
+
+def sleep_until(moment: float) -> None:
+    """Returns at `moment` on the clock of `time.perf_counter`, or at once if it has passed."""
+    while (left := moment - time.perf_counter()) > 0:
+        time.sleep(left)
+
+
+class EmulatedGpu:
+    """One emulated GPU, for as many processes as have its file. Can be sent to another process."""
+
+    torch_name = "cpu"
+
+    def __init__(self, path: Path, costs: GpuCosts, num_ranks: int) -> None:
+        self._path, self._costs, self._num_ranks = path, costs, num_ranks
+        with path.open("a+b") as file:
+            os.posix_fallocate(file.fileno(), 0, 8 * NUM_WORDS)
+        self._open()
+
+    def _open(self) -> None:
+        self._file = self._path.open("r+b")
+        self._words = memoryview(mmap.mmap(self._file.fileno(), 8 * NUM_WORDS)).cast("d")
+        self._threads = threading.Lock()  # record locks exclude processes, not the threads of one
+
+    def __getstate__(self) -> dict[str, object]:
+        """Everything but what belongs to this process."""
+        return {name: value for name, value in vars(self).items() if name not in {"_file", "_words", "_threads"}}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state)
+        self._open()
+
+    def reserve(self, work: Work, num_items: int) -> float:
+        """Queues the work behind all that came before it on its lane; returns the moment at which it will be done."""
+        lane = LANE_OF[work]
+        took = cost_s(self._costs, work, num_items)
+        words = self._words
+        with self._threads:
+            fcntl.lockf(self._file, fcntl.LOCK_EX)
+            try:
+                start = max(time.perf_counter(), words[FREE_AT + lane])
+                if words[FREE_AT + 1 - lane] > start:
+                    both = (self._costs.render_while_learning_factor, self._costs.learn_while_rendering_factor)
+                    took *= both[lane]
+                end = start + took
+                words[FREE_AT + lane] = end
+                words[BUSY_S] += max(0.0, end - max(start, words[COVERED_UNTIL]))
+                words[COVERED_UNTIL] = max(words[COVERED_UNTIL], end)
+            finally:
+                fcntl.lockf(self._file, fcntl.LOCK_UN)
+        return end
+
+    @contextmanager
+    def busy(self, work: Work, num_items: int) -> Iterator[None]:
+        """Takes the GPU for the work's time, in which the real work inside is done; ends at the later of the two."""
+        end = self.reserve(work, num_items)
+        yield
+        sleep_until(end)
+
+    def synchronize_ranks(self) -> None:
+        """Takes the time that the profile states for one synchronisation of all ranks; the GPU is idle meanwhile."""
+        if self._num_ranks > 1:
+            time.sleep(self._costs.synchronize_s)
+
+    def busy_s(self) -> float:
+        """Seconds for which the GPU has been busy, as reserved so far."""
+        return self._words[BUSY_S]

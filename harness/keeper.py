@@ -1,0 +1,166 @@
+"""The keeper: `python -m harness.keeper FOLDER`, the process at the root of a run's process tree.
+
+Who writes: the keeper alone writes `outcome.json`, once, when the run is over. Who reads: the runner, after the
+keeper's end. What blocks: one `poll` on the ranks' ends (pidfds) and on stdin, whose end of file says that the runner
+is gone or wants the run ended. What frees it: either, or the time limit. However the run ends, the keeper then kills
+everything below itself: ranks, environment workers, and programs that a simulator started, which become the keeper's
+children when their parent is killed; and it removes shared memory whose names the workers left in `shm-*.txt`. If the
+keeper itself is killed, the kernel kills the ranks, and the runner sweeps what is left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from harness import process
+from harness.launch import local
+from harness.meter import MeterFile, meter_path
+from harness.plan import Cell
+
+END_LIMIT_S = 10.0
+"""Ranks whose run is over have so long to exit once the first has."""
+STACKS_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended."""
+
+    status: str
+    """`finished`, `failed`, `timed-out` or `interrupted`."""
+    reason: str | None = None
+    traceback: str | None = None
+
+
+class Keeper:
+    """Watches one run from its start to its end."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._cell = Cell.from_json((folder / "cell.json").read_text())
+        self._ranks: list[subprocess.Popen[bytes]] = []
+        self._poll = select.poll()
+
+    def keep(self) -> Outcome:
+        """Runs the cell to its end."""
+        process.adopt_orphans()
+        deadline = time.monotonic() + self._cell.time_limit_s
+        try:
+            self._ranks = local.launch(self._folder, self._cell.gpus)
+            outcome = self._watch(deadline)
+            if outcome.status == "timed-out":
+                self._dump_stacks()
+        finally:
+            kill_descendants()
+            remove_shared_memory(self._folder)
+        return outcome
+
+    def _watch(self, deadline: float) -> Outcome:
+        fds = {os.pidfd_open(rank.pid): number for number, rank in enumerate(self._ranks)}
+        for fd in fds:
+            self._poll.register(fd, select.POLLIN)
+        self._poll.register(sys.stdin, select.POLLIN | select.POLLHUP)
+        while fds:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return self._timed_out(sorted(fds.values()))
+            for fd, _ in self._poll.poll(min(left_s, 3600) * 1000):
+                if fd == sys.stdin.fileno():
+                    return Outcome("interrupted", "the harness ended the run")
+                self._poll.unregister(fd)
+                os.close(fd)
+                number = fds.pop(fd)
+                self._ranks[number].wait()
+            ended = [number for number, rank in enumerate(self._ranks) if rank.returncode is not None]
+            failed = [number for number in ended if self._ranks[number].returncode != 0]
+            if failed:
+                return self._failed(failed)
+            if ended:
+                deadline = min(deadline, time.monotonic() + END_LIMIT_S)
+        return Outcome("finished")
+
+    def _timed_out(self, alive: list[int]) -> Outcome:
+        running = ", ".join(map(str, alive))
+        if len(alive) < len(self._ranks):
+            return Outcome("failed", f"rank {running} did not exit within {END_LIMIT_S:g} s of the others")
+        return Outcome(
+            "timed-out", f"not over after {self._cell.time_limit_s:g} s (--time-limit); stacks are in the folder"
+        )
+
+    def _failed(self, numbers: list[int]) -> Outcome:
+        """The rank that was killed, or that raised first; the errors of the others follow from it."""
+        killed = [number for number in numbers if self._ranks[number].returncode < 0]
+        if killed:
+            name = signal.Signals(-self._ranks[killed[0]].returncode).name
+            return Outcome("failed", f"rank {killed[0]} was killed by {name}")
+        paths = [self._folder / f"error-rank{number}.json" for number in numbers]
+        left = [path for path in paths if path.exists()]
+        if not left:
+            code = self._ranks[numbers[0]].returncode
+            return Outcome("failed", f"rank {numbers[0]} exited with {code}; see rank{numbers[0]}.err")
+        first = min(left, key=lambda path: path.stat().st_mtime_ns)
+        error = json.loads(first.read_text())
+        rank = first.stem.removeprefix("error-rank")
+        return Outcome("failed", f"rank {rank}: {error['error']}", error["traceback"])
+
+    def _dump_stacks(self) -> None:
+        """Has every process of ours write its stacks to its `stacks-*.txt`."""
+        for rank in range(len(self._ranks)):
+            path = meter_path(self._folder, rank)
+            pids = {self._ranks[rank].pid} if (self._folder / f"stacks-rank{rank}.txt").exists() else set()
+            if path.exists():
+                meter = MeterFile(path, writable=False)
+                pids |= {meter.count(block, "pid") for block in range(1, 1 + meter.num_envs)}
+            below = {child.pid for child in psutil.Process().children(recursive=True)}
+            for pid in pids & below:
+                os.kill(pid, signal.SIGUSR1)
+        time.sleep(STACKS_S)  # the handlers run within microseconds, unless a process is stopped
+
+
+def kill_descendants(spare: frozenset[int] = frozenset()) -> None:
+    """Kills all processes below this one, and those that become its children by that, until none is left.
+
+    Children whose process numbers are in `spare` are left alone, with all that is below them.
+    """
+    while children := [child for child in psutil.Process().children() if child.pid not in spare]:
+        below = [process for child in children for process in _family(child)]
+        for process_ in below:
+            with suppress(psutil.NoSuchProcess):
+                process_.kill()
+        psutil.wait_procs(below, timeout=1)
+
+
+def _family(child: psutil.Process) -> list[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        return [child, *child.children(recursive=True)]
+    return []
+
+
+def remove_shared_memory(folder: Path) -> None:
+    """Unlinks named shared memory that the environment workers of a run had mapped and can no longer remove."""
+    for listing in folder.glob("shm-*.txt"):
+        for name in listing.read_text().splitlines():
+            Path(name).unlink(missing_ok=True)
+
+
+def main(folder: Path) -> None:
+    """Keeps the run in `folder` and leaves its outcome."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # what they mean comes through stdin
+    outcome = Keeper(folder).keep()
+    (folder / "outcome.json").write_text(json.dumps(asdict(outcome)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,184 @@
+"""From what was asked for to cells: systems x GPU counts x scenarios x workloads x seeds, in order."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from harness import registry
+from harness.budget import Limits
+from harness.devices import DeviceKind, check_gpus
+from harness.overrides import parse_choice
+
+if TYPE_CHECKING:
+    from harness.contract import Scenario, System
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """One point of a sweep. Everything in it is plain JSON, so that a rank reads back what was planned."""
+
+    system: str
+    system_settings: dict[str, str] = field(default_factory=dict)
+    scenario: str
+    scenario_settings: dict[str, str] = field(default_factory=dict)
+    workload: str
+    gpus: int
+    seed: int
+    device: DeviceKind
+    protocol: str
+    limits: Limits
+    stall_s: float
+    """An environment that has not answered for so long ends the run."""
+    time_limit_s: float
+    """The run is ended after so long, from its start."""
+
+    def load(self) -> tuple[System, Scenario]:
+        """The system and the scenario, with their settings. Raises ValueError: something is unknown or impossible."""
+        system = registry.load_system(self.system, self.system_settings)
+        scenario = registry.load_scenario(self.scenario, self.workload, self.scenario_settings)
+        check = getattr(system, "check", None)  # a system of somebody else's need not have one
+        return system, scenario if check is None else check(scenario)
+
+    def configuration(self) -> dict[str, Any]:
+        """Everything that determines the run, resolved; the time limits do not."""
+        system, scenario = self.load()
+        return {
+            "system": _plain(system),
+            "scenario": _plain(scenario),
+            "gpus": self.gpus,
+            "seed": self.seed,
+            "device": self.device,
+            "protocol": self.protocol,
+            "limits": _plain(self.limits),
+        }
+
+    def hash(self) -> str:
+        """Names the content: equal for cells that would do the same."""
+        text = json.dumps([self.system, self.scenario, self.configuration()], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What was set on the command line; a scenario's fields are prefixed with `scenario.`."""
+        return self.system_settings | {f"scenario.{key}": value for key, value in self.scenario_settings.items()}
+
+    @property
+    def label(self) -> str:
+        """How people call the cell."""
+        settings = "".join(f":{key}={value}" for key, value in self.settings.items())
+        return f"{self.system}{settings} {self.scenario} {self.workload} x{self.gpus} seed {self.seed}"
+
+    def to_json(self) -> str:
+        """For `cell.json`."""
+        return json.dumps(asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Cell:
+        """Reads back `to_json`."""
+        fields = json.loads(text)
+        return cls(**{**fields, "limits": Limits(**fields["limits"])})
+
+
+def _plain(value: Any) -> Any:
+    """A JSON tree of a settings object; a dataclass without fields that tell it apart is named by its class."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {item.name: _plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
+        return {"kind": type(value).__name__, **fields}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, (str, int, float, bool, type(None))) else repr(value)
+
+
+def parse_counts(text: str, flag: str) -> list[int]:
+    """`1,8` -> [1, 8]; `1..4` -> [1, 2, 3, 4]. Raises ValueError with the rule."""
+    counts: list[int] = []
+    for part in text.split(","):
+        first, dots, last = part.strip().partition("..")
+        try:
+            counts += range(int(first), int(last) + 1) if dots else [int(first)]
+        except ValueError:
+            raise ValueError(f"{flag} {text}: must be whole numbers such as 1,8 or 1..4") from None
+    return list(dict.fromkeys(counts))
+
+
+def parse_gpus(text: str) -> list[int]:
+    """GPU counts, in ascending order. Raises ValueError with the rule."""
+    counts = parse_counts(text, "--gpus")
+    if not counts or min(counts) < 1:
+        raise ValueError(f"--gpus {text}: must be at least 1")
+    return sorted(counts)
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Seeds. Raises ValueError with the rule."""
+    seeds = parse_counts(text, "--seeds")
+    if not seeds or min(seeds) < 0:
+        raise ValueError(f"--seeds {text}: must be at least 0")
+    return seeds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """What `rlbench run` was asked for, as text; the command line fills it."""
+
+    systems: str
+    gpus: str
+    scenarios: str
+    workloads: str
+    seeds: str
+    device: DeviceKind
+    oversubscribe: bool
+    protocol: str
+    limits: Limits
+    stall_s: float
+    time_limit_s: float
+
+
+def plan(request: Request) -> list[Cell]:
+    """The cells, interleaved over systems, so that a slow spell of the machine does not hit one system alone.
+
+    Raises ValueError, for the first thing that is unknown, impossible or not there.
+    """
+    systems = [parse_choice(text, "--systems") for text in split_list(request.systems, "--systems")]
+    scenarios = [parse_choice(text, "--scenario") for text in split_list(request.scenarios, "--scenario")]
+    workloads = split_list(request.workloads, "--workload")
+    gpus = parse_gpus(request.gpus)
+    check_gpus(request.device, max(gpus), oversubscribe=request.oversubscribe)
+    order = itertools.product(parse_seeds(request.seeds), scenarios, workloads, gpus, systems)
+    cells = [
+        Cell(
+            system=system,
+            system_settings=system_settings,
+            scenario=scenario,
+            scenario_settings=scenario_settings,
+            workload=workload,
+            gpus=count,
+            seed=seed,
+            device=request.device,
+            protocol=request.protocol,
+            limits=request.limits,
+            stall_s=request.stall_s,
+            time_limit_s=request.time_limit_s,
+        )
+        for seed, (scenario, scenario_settings), workload, count, (system, system_settings) in order
+    ]
+    unique = {cell.hash(): cell for cell in reversed(cells)}  # loading each one also checks it
+    return [cell for cell in cells if unique[cell.hash()] is cell]
+
+
+def split_list(text: str, flag: str) -> list[str]:
+    """`a,b` -> ["a", "b"]. Raises ValueError for an empty list."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts:
+        raise ValueError(f"{flag}: is empty; name at least one")
+    return parts

@@ -1,0 +1,56 @@
+"""How our processes are tied together: nobody outlives its parent, and orphans of a run come to its keeper.
+
+A process that calls `die_with_parent` is killed by the kernel when its parent ends, whatever either was doing; this
+holds for a parent that was killed with SIGKILL, and for a child that is stopped or hangs inside a simulator.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import signal
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+PR_SET_TIMERSLACK = 29
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}, {value})")
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Has the kernel kill this process when its parent ends; exits at once if that has already happened."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:
+        os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of every descendant whose own parent ends (some simulators start programs)."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def sleep_precisely() -> None:
+    """Lets sleeps end within microseconds of their time, instead of the usual 50; emulated times need it."""
+    _prctl(PR_SET_TIMERSLACK, 1_000)
+
+
+def dump_stacks_on_signal(path: Path) -> None:
+    """Writes the stacks of all threads to `path` on SIGUSR1, also while Python code is stuck in a call."""
+    file = path.open("w")  # kept open for the life of the process: the handler cannot open files
+    faulthandler.register(signal.SIGUSR1, file=file, all_threads=True)
+
+
+def shared_memory_names() -> list[str]:
+    """Names under /dev/shm that this process has mapped; a simulator that is killed cannot remove its own."""
+    names = set()
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        path = line[73:].strip().removesuffix(" (deleted)")
+        if path.startswith("/dev/shm/"):  # noqa: S108  it is where POSIX shared memory lies
+            names.add(path)
+    return sorted(names)

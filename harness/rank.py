@@ -1,0 +1,68 @@
+"""The main function of a rank: `python -m harness.rank FOLDER`, with torchrun's variables set.
+
+Reads the run's `cell.json`, makes the context of the contract, and runs the system. What it raises is left in
+`error-rank<k>.json` for the keeper, and the exit code is 1. SIGUSR1 writes the stacks of its threads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from harness import process
+from harness.contract import Context, Place
+from harness.devices import make_device
+from harness.emulated_gpu import EmulatedGpu
+from harness.meter import RankMeter
+from harness.plan import Cell
+
+PARENT_VARIABLE = "RLBENCH_PARENT"
+"""Process number of the launcher, which this rank must not outlive; absent under torchrun, which ends its ranks."""
+
+
+def main(folder: Path) -> int:
+    """Runs one rank of the run in `folder`; returns the exit code."""
+    if parent := os.environ.get(PARENT_VARIABLE):
+        process.die_with_parent(int(parent))
+    process.sleep_precisely()
+    place = Place.from_environment()
+    process.dump_stacks_on_signal(folder / f"stacks-rank{place.rank}.txt")
+    try:
+        run(folder, place)
+    except Exception as error:  # noqa: BLE001  whatever ends a system is the run's reason
+        text = "".join(traceback.format_exception(error))
+        print(text, file=sys.stderr)  # noqa: T201  this process's stderr is part of the record
+        summary = f"{type(error).__name__}: {error}".splitlines()[0]
+        left = json.dumps({"error": summary, "traceback": text})
+        (folder / f"error-rank{place.rank}.json").write_text(left)
+        return 1
+    return 0
+
+
+def run(folder: Path, place: Place) -> None:
+    """Makes the context and gives it to the system."""
+    cell = Cell.from_json((folder / "cell.json").read_text())
+    system, scenario = cell.load()
+    device = make_device(cell.device, place, scenario, folder)
+    gpu_busy_s = device.busy_s if isinstance(device, EmulatedGpu) else None
+    meter = RankMeter(folder, place.rank, scenario.num_envs, gpu_busy_s)
+    context = Context(
+        place=place,
+        scenario=scenario,
+        device=device,
+        seed=cell.seed,
+        budget=cell.limits,
+        meter=meter,
+        folder=str(folder),
+        stall_s=cell.stall_s,
+    )
+    with meter.span("other"):
+        system.run(context)
+    meter.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

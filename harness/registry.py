@@ -1,0 +1,62 @@
+"""Systems and scenarios by name: entry points, loaded when they are asked for.
+
+Any installed package can add one: an entry point of the group `rlbench.systems` names a `contract.System`, one of
+`rlbench.scenarios` a `contract.ScenarioFamily`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any
+
+from harness.contract import WORKLOADS
+from harness.overrides import apply_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from harness.contract import Scenario, ScenarioFamily, System
+
+SYSTEMS = "rlbench.systems"
+SCENARIOS = "rlbench.scenarios"
+
+
+def names(group: str) -> list[str]:
+    """Names of all entry points of a group; our own come first, in the order in which pyproject.toml has them."""
+    return list(dict.fromkeys(point.name for point in entry_points(group=group)))
+
+
+def _load(group: str, name: str, what: str) -> Any:
+    points: dict[str, EntryPoint] = {point.name: point for point in entry_points(group=group)}
+    if name not in points:
+        near = difflib.get_close_matches(name, points, n=1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise ValueError(f"unknown {what} {name!r}{hint}; known: {', '.join(names(group))}")
+    try:
+        return points[name].load()
+    except ImportError as error:
+        raise ValueError(f"{what} {name}: cannot be imported: {error}") from error
+
+
+def load_system(name: str, settings: Mapping[str, str]) -> System:
+    """The system of that name with its settings. Raises ValueError: unknown name, unknown field, impossible mix."""
+    system: System = apply_settings(_load(SYSTEMS, name, "system"), settings, name)
+    return system
+
+
+def load_family(name: str) -> ScenarioFamily:
+    """The scenario family of that name. Raises ValueError that lists the known ones."""
+    family: ScenarioFamily = _load(SCENARIOS, name, "scenario")
+    return family
+
+
+def load_scenario(name: str, workload: str, settings: Mapping[str, str]) -> Scenario:
+    """The scenario `family` or `family/variant` with its settings. Raises ValueError: unknown, or not available."""
+    if workload not in WORKLOADS:
+        raise ValueError(f"--workload {workload}: unknown; known: {', '.join(WORKLOADS)}")
+    family_name, _, variant = name.partition("/")
+    family = load_family(family_name)
+    if reason := family.unavailable():
+        raise ValueError(f"scenario {name} is not available here: {reason}")
+    return apply_settings(family.make(variant, workload), settings, name)

@@ -1,0 +1,89 @@
+"""From the options of `rlbench run` to a plan's request: what was left open is chosen here, and said in one line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.budget import Limits
+from harness.devices import DeviceKind, choose_device
+from harness.plan import Request
+from harness.window import PROTOCOLS
+
+EMULATED_SCENARIO = "emulated/open-fridge"
+QUICK_TIME_SCALE = 0.5
+"""Of the emulated scenario that is chosen for the user: a sweep over 1 and 8 GPUs then takes minutes on two cores."""
+REAL_SCENARIO = "pointnav"
+DEFAULT_SECONDS = 40.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """The options as they were typed; see `rlbench run --help`."""
+
+    systems: str | None
+    gpus: str
+    scenario: str | None
+    workload: str
+    seeds: str
+    protocol: str
+    iterations: int | None
+    seconds: float | None
+    env_steps: int | None
+    until: str | None
+    device: str | None
+    time_scale: float | None
+    oversubscribe: bool
+    time_limit: float
+    stall: float
+
+
+def complete(asked: Asked) -> tuple[Request, str | None]:
+    """The request, and the line that says what was chosen for the user, if anything. Raises ValueError."""
+    if not asked.systems:
+        raise ValueError("--systems: name at least one, such as sync,ddppo; `rlbench list systems` names them")
+    if asked.protocol not in PROTOCOLS:
+        raise ValueError(f"--protocol {asked.protocol}: unknown; known: {', '.join(PROTOCOLS)}")
+    for flag, value in (("--time-limit", asked.time_limit), ("--stall", asked.stall)):
+        if not value > 0:
+            raise ValueError(f"{flag} {value}: must be above 0")
+    device = choose_device(asked.device)
+    scenarios, line = _scenarios(asked, device)
+    limits = Limits(iterations=asked.iterations, seconds=asked.seconds, env_steps=asked.env_steps, until=asked.until)
+    if limits.is_empty:
+        iterations = PROTOCOLS[asked.protocol].num_iterations
+        limits = Limits(iterations=iterations) if iterations else Limits(seconds=DEFAULT_SECONDS)
+    request = Request(
+        systems=asked.systems,
+        gpus=asked.gpus,
+        scenarios=scenarios,
+        workloads=asked.workload,
+        seeds=asked.seeds,
+        device=device,
+        oversubscribe=asked.oversubscribe,
+        protocol=asked.protocol,
+        limits=limits,
+        stall_s=asked.stall,
+        time_limit_s=asked.time_limit,
+    )
+    return request, line
+
+
+def _scenarios(asked: Asked, device: DeviceKind) -> tuple[str, str | None]:
+    """The scenarios with the time scale in them, and what to say about it."""
+    scenarios, scale = asked.scenario, asked.time_scale
+    lines = []
+    if device == "emulated" and asked.device is None:
+        lines.append("no GPU here: using emulated GPUs")
+    if scenarios is None:
+        scenarios = EMULATED_SCENARIO if device == "emulated" else REAL_SCENARIO
+        if device == "emulated" and scale is None:
+            scale = QUICK_TIME_SCALE
+        shown = f" (time scale {scale:g})" if scale is not None else ""
+        lines.append(f"scenario {scenarios}{shown}; choose others with --device and --scenario")
+    if scale is not None:
+        names = scenarios.split(",")
+        for name in names:
+            if not name.strip().startswith("emulated"):
+                raise ValueError(f"--time-scale {scale:g}: {name} takes real time; it goes with emulated/… only")
+        scenarios = ",".join(f"{name.strip()}:time_scale={scale:g}" for name in names)
+    return scenarios, ", ".join(lines) or None

@@ -1,0 +1,196 @@
+"""Runs the cells of a sweep, one after the other, each in a process tree of its own under a keeper.
+
+Who writes: the runner writes `cell.json` and, when the keeper has ended, the record; the keeper and its ranks write
+the rest of the run's folder. What blocks: waiting for the keeper's end, a quarter of a second at a time, between
+which the display is updated. What frees it: the keeper ends when its run is over, when the run's time limit has
+passed, or when the pipe to its stdin is closed; the runner closes that on Ctrl-C and SIGTERM, and the kernel does
+when the runner is killed. If the keeper is killed, the runner, which adopts orphans, kills what was below it. A run's
+folder gets its name by one rename at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import psutil
+
+from harness import machine, process
+from harness.devices import gpu_indices
+from harness.keeper import Outcome, kill_descendants, remove_shared_memory
+from harness.progress import Display, LiveMeters
+from harness.record import gather_streams, measure
+from harness.telemetry import Telemetry
+from results import schema, store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from harness.plan import Cell
+    from harness.sweep import Sweep
+
+POLL_S = 0.25
+TELEMETRY_PERIOD_S = 2.0
+BUSY_CPU_SHARE = 0.85
+"""Emulated GPUs whose processes keep the cores busier than this measure the machine too."""
+
+
+class Interrupted(Exception):  # noqa: N818  not an error: somebody asked for it
+    """Ctrl-C or SIGTERM; the run that was under way has left nothing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Runner:
+    """Runs cells of a sweep; `run` may be called once for each."""
+
+    sweep: Sweep
+    display: Display
+    command: Sequence[str]
+    about_machine: dict[str, Any]
+
+    def run(self, cell: Cell) -> schema.RunRecord:
+        """Runs one cell to its end, whatever that is, and publishes its folder. Raises Interrupted."""
+        name = self.sweep.run_name(cell)
+        partial = self.sweep.folder / f"{store.PARTIAL_PREFIX}{name}"
+        try:
+            partial.mkdir()
+            (partial / "cell.json").write_text(cell.to_json())
+            started_at, began = datetime.now().astimezone(), time.perf_counter()
+            outcome, telemetry = self._keep(cell, partial)
+            record = self._record(
+                name, cell, partial, outcome, telemetry, started_at.isoformat(), time.perf_counter() - began
+            )
+            gather_streams(partial, cell.gpus)
+            store.write_run(partial, record)
+            store.publish(partial, self.sweep.folder / name)
+        except OSError as error:
+            raise ValueError(f"{partial}: cannot be written: {error.strerror}; earlier runs are kept") from None
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        return record
+
+    def _keep(self, cell: Cell, partial: Path) -> tuple[Outcome, Telemetry]:
+        """Starts the keeper, shows the run's progress until it ends, and leaves no process behind."""
+        with (partial / "keeper.err").open("wb") as err, interrupts_raise():
+            keeper = subprocess.Popen(  # noqa: S603  our own interpreter and module
+                [sys.executable, "-m", "harness.keeper", str(partial)],
+                stdin=subprocess.PIPE,
+                stdout=err,
+                stderr=err,
+                start_new_session=True,  # a Ctrl-C in the terminal reaches the runner alone
+                env={**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+            )
+            children = frozenset(child.pid for child in psutil.Process().children()) - {keeper.pid}
+            telemetry = Telemetry(keeper.pid, TELEMETRY_PERIOD_S, gpu_indices(cell.device, cell.gpus))
+            meters = LiveMeters(partial, cell.gpus)
+            try:
+                while keeper.poll() is None:
+                    self.display.update(meters.read())
+                    try:
+                        keeper.wait(POLL_S)
+                    except subprocess.TimeoutExpired:
+                        continue
+            finally:
+                assert keeper.stdin is not None
+                keeper.stdin.close()
+                try:
+                    keeper.wait(10)
+                except subprocess.TimeoutExpired:
+                    keeper.kill()
+                telemetry.stop()
+                kill_descendants(spare=children)
+                remove_shared_memory(partial)
+        path = partial / "outcome.json"
+        if path.exists():
+            return Outcome(**json.loads(path.read_text())), telemetry
+        how = f"the keeper of the run ended with {keeper.returncode}"
+        return Outcome("failed", how, (partial / "keeper.err").read_text()), telemetry
+
+    def _record(
+        self,
+        name: str,
+        cell: Cell,
+        partial: Path,
+        outcome: Outcome,
+        telemetry: Telemetry,
+        started_at: str,
+        duration_s: float,
+    ) -> schema.RunRecord:
+        _, scenario = cell.load()
+        measured = measure(partial, cell, getattr(scenario, "time_scale", 1.0), telemetry)
+        status, reason = outcome.status, outcome.reason
+        if status == "finished" and measured.problem:
+            status, reason = "invalid", measured.problem
+        if outcome.traceback:
+            (partial / "traceback.txt").write_text(outcome.traceback)
+        if not (partial / "keeper.err").stat().st_size:
+            (partial / "keeper.err").unlink()
+        return schema.RunRecord(
+            id=name,
+            sweep=self.sweep.id,
+            status=cast("schema.Status", status),
+            reason=reason,
+            cell=schema.Cell(
+                system=cell.system,
+                settings=cell.settings,
+                scenario=cell.scenario,
+                workload=cell.workload,
+                gpus=cell.gpus,
+                seed=cell.seed,
+                device=cell.device,
+                protocol=cell.protocol,
+                hash=cell.hash(),
+            ),
+            configuration=cell.configuration(),
+            counters=measured.counters,
+            figures=measured.figures,
+            machine=self.about_machine,
+            packages=machine.packages(),
+            commit=machine.commit(Path.cwd()),
+            command=list(self.command),
+            started_at=started_at,
+            duration_s=duration_s,
+            warnings=_warnings(cell, measured.figures, telemetry),
+        )
+
+
+def _warnings(cell: Cell, figures: schema.Figures, telemetry: Telemetry) -> list[str]:
+    warnings = []
+    cores = len(os.sched_getaffinity(0))
+    busy = figures.cpu_percent.value
+    if cell.device == "emulated" and busy is not None and busy > 100 * cores * BUSY_CPU_SHARE:
+        warnings.append(
+            f"the {cores} cores were {busy / cores:.0f} % busy: "
+            "figures of emulated GPUs are too low; raise --time-scale"
+        )
+    if cell.device == "cuda" and telemetry.problem:
+        warnings.append(telemetry.problem)
+    return warnings
+
+
+@contextmanager
+def interrupts_raise() -> Iterator[None]:
+    """Has SIGTERM and SIGHUP raise what Ctrl-C raises, and turns that into `Interrupted`."""
+
+    def interrupt(number: int, frame: object) -> None:  # noqa: ARG001  the signature of a handler
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    process.adopt_orphans()
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,97 @@
+"""A sweep on disk: one folder that holds the plan, a lock, and a folder for each run.
+
+The runner holds the lock (`flock`, which the kernel frees when it dies) while it runs cells, so that two of them
+never work on one sweep, and what is called `.partial-…` in an unlocked sweep is left over from one that was killed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+import secrets
+import shutil
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.plan import Cell
+from results import store
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PLAN_FILE = "sweep.json"
+LOCK_FILE = ".lock"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sweep:
+    """The cells of a sweep, in order, and its folder."""
+
+    folder: Path
+    cells: tuple[Cell, ...]
+    command: tuple[str, ...]
+    """The command line that planned it."""
+
+    @property
+    def id(self) -> str:
+        """Its name: when it began, and four random letters."""
+        return self.folder.name
+
+    @classmethod
+    def create(cls, out: Path, cells: Sequence[Cell], command: Sequence[str]) -> Sweep:
+        """Makes the folder and writes the plan. Raises ValueError when it cannot be written."""
+        store.check_writable(out)
+        folder = out / f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+        plan = {"command": list(command), "cells": [asdict(cell) for cell in cells]}
+        try:
+            folder.mkdir(parents=True)
+            (folder / PLAN_FILE).write_text(json.dumps(plan, indent=1))
+        except OSError as error:
+            raise ValueError(f"--out {out}: cannot be written: {error.strerror}; name another folder") from None
+        return cls(folder=folder, cells=tuple(cells), command=tuple(command))
+
+    @classmethod
+    def newest(cls, out: Path) -> Sweep:
+        """The sweep in `out` that was begun last. Raises ValueError when there is none."""
+        plans = sorted(out.glob(f"*/{PLAN_FILE}"))
+        if not plans:
+            raise ValueError(f"--resume: {out} holds no sweep; leave --resume out, or name its folder with --out")
+        path = plans[-1]
+        try:
+            plan = json.loads(path.read_text())
+            cells = tuple(Cell.from_json(json.dumps(cell)) for cell in plan["cells"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path}: is damaged ({error}); run the sweep again without --resume") from None
+        return cls(folder=path.parent, cells=cells, command=tuple(plan["command"]))
+
+    def lock(self) -> object:
+        """Takes the sweep for this process; keep what is returned. Raises ValueError when another one runs it."""
+        file = (self.folder / LOCK_FILE).open("w")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise ValueError(f"{self.folder}: another rlbench is running this sweep; wait for it, or stop it") from None
+        return file
+
+    def remove_partial(self) -> int:
+        """Removes what killed runs left; returns how many. Call it with the lock held."""
+        left = list(self.folder.glob(f"{store.PARTIAL_PREFIX}*"))
+        for folder in left:
+            shutil.rmtree(folder)
+        return len(left)
+
+    def finished(self) -> set[str]:
+        """Hashes of the cells that have a finished run."""
+        return {run.record.cell.hash for run in store.read_runs(self.folder) if run.record.status == "finished"}
+
+    def run_name(self, cell: Cell) -> str:
+        """A free name for a run of the cell: readable, and unique within the sweep."""
+        number = 1 + self.cells.index(cell)
+        slug = re.sub(r"[^a-zA-Z0-9.=]+", "-", cell.label.replace(" x", "-x")).strip("-")
+        name = f"{number:03d}-{slug}"[:120]
+        tries = len(list(self.folder.glob(f"{name}*")))
+        return f"{name}-try{tries + 1}" if tries else name

@@ -1,0 +1,1 @@
+"""Run records: schema, store and statistics."""

@@ -1,0 +1,201 @@
+"""The record of one run: `run.json`, versioned, the one thing that every table and export is made of.
+
+A run leaves a record whatever happened to it. Figures of a single run are filled in when it ends; those that compare
+runs of a sweep (`scaling_factor`, `efficiency`) are filled in by `results.store.scale` when the runs are read.
+All times are seconds, shares and efficiencies fractions from 0 to 1, and steps are env steps (never frames).
+A figure that could not be read is None and prints as n/a; it is never 0 instead.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+SCHEMA_VERSION = 1
+
+Status = Literal["finished", "failed", "timed-out", "invalid"]
+
+
+def _none_if_not_finite(value: object) -> object:
+    """JSON knows neither NaN nor infinity, and neither is a measurement."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _one_line(value: object) -> object:
+    return " ".join(value.split()) if isinstance(value, str) else value
+
+
+Measured = Annotated[float | None, BeforeValidator(_none_if_not_finite)]
+Interval = tuple[float, float]
+"""A 95 % interval: lower and upper end."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)  # built on first use: imports stay quick
+
+
+class Cell(_Part):
+    """The point of the sweep that was run."""
+
+    system: str
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """What the user overrode, by dotted name, as typed: `{"preempt.p": 0.8, "time_scale": 0.5}`."""
+    scenario: str
+    workload: str
+    gpus: int = Field(ge=1)
+    """Ranks: real or emulated GPUs, or shares of the CPU."""
+    seed: int
+    device: str
+    """`cuda`, `cpu` or `emulated`."""
+    protocol: str
+    """How the window was chosen: a name of `harness.window.PROTOCOLS`."""
+    hash: str
+    """Content hash of the cell: equal for equal work."""
+
+
+class Counters(_Part):
+    """Whole-run counts, over all ranks."""
+
+    env_steps: int = Field(default=0, ge=0)
+    """Env steps collected, counted in the environment wrapper."""
+    frames: int = Field(default=0, ge=0)
+    """Simulator frames of those env steps."""
+    learned: int = Field(default=0, ge=0)
+    """Fresh samples learned, each counted once, on its first use."""
+    reused: int = Field(default=0, ge=0)
+    """Further uses of samples: more epochs, stale fill."""
+    discarded: int = Field(default=0, ge=0)
+    """Samples thrown away unlearned."""
+    in_flight: int = Field(default=0, ge=0)
+    """Samples collected that were neither learned nor discarded when the run ended."""
+    episodes: int = Field(default=0, ge=0)
+    """Episodes that ended."""
+
+    @property
+    def conserved(self) -> bool:
+        """Whether every env step is accounted for: collected = learned + discarded + in flight."""
+        return self.env_steps == self.learned + self.discarded + self.in_flight
+
+
+class Reading(_Part):
+    """A figure of a sensor, with where it comes from; None prints as n/a."""
+
+    value: Measured = None
+    source: str = "not read"
+
+
+class Lag(_Part):
+    """Policy lag of learned samples: the learner's policy version less the one that chose the action."""
+
+    mean: float
+    max: float
+
+
+class Window(_Part):
+    """The part of the run that counts."""
+
+    protocol: str
+    first_iteration: int
+    """First iteration that counts, from 0."""
+    last_iteration: int
+    """Last iteration that counts, itself included."""
+    begin_s: float
+    """On the clock of `series.parquet`."""
+    end_s: float
+    steady: bool
+    """Whether the rate had settled, as far as the protocol can tell."""
+    reason: str | None = None
+    """Why it is not steady."""
+
+
+class Spread(_Part):
+    """How a mean time differs between environments."""
+
+    mean: float
+    min: float
+    max: float
+    cv: float
+    """Coefficient of variation: standard deviation / mean."""
+
+
+class Figures(_Part):
+    """What was measured, in the window unless said otherwise."""
+
+    steps_per_s: Measured = None
+    """Fresh env steps learned in the window / its seconds, over all ranks."""
+    steps_per_s_interval: Interval | None = None
+    frames_per_s: Measured = None
+    """Simulator frames of the same."""
+    scaling_factor: Measured = None
+    """steps_per_s / that of the same cell on the fewest GPUs of the sweep."""
+    scaling_factor_interval: Interval | None = None
+    scaling_base_gpus: int | None = None
+    """The fewest GPUs: what the scaling factor is relative to."""
+    efficiency: Measured = None
+    """scaling_factor / (GPUs / scaling_base_gpus); 1 is linear scaling."""
+    utilisation: Reading = Field(default_factory=Reading)
+    """Busy share of the GPUs, from 0 to 1, mean over GPUs."""
+    time_shares: dict[str, float] = Field(default_factory=dict)
+    """Share of the ranks' time by span (`learn`, `wait:straggler`, ...), from 0 to 1."""
+    lag: Lag | None = None
+    cpu_percent: Reading = Field(default_factory=Reading)
+    """Mean over the window, of the process tree; 100 is one core."""
+    memory_bytes: Reading = Field(default_factory=Reading)
+    """Peak private memory of the process tree."""
+    gpu_memory_bytes: Reading = Field(default_factory=Reading)
+    """Peak of the fullest GPU."""
+    gpu_power_w: Reading = Field(default_factory=Reading)
+    """Mean over the window, summed over GPUs."""
+    window: Window | None = None
+    env_step_s: Spread | None = None
+    """Time of one env step: of each environment the mean, over the environments these."""
+    episode_return: Measured = None
+    """Mean of the last finished episodes, as the next three."""
+    episode_length: Measured = None
+    """Env steps."""
+    success: Measured = None
+    spl: Measured = None
+    """Success weighted by path length, from 0 to 1."""
+    emulated: bool = False
+    """Whether GPUs were emulated: the figures then speak of the profile, not of hardware."""
+    time_scale: float = 1.0
+    """Wall-clock seconds per second of the profile; every time and rate of the run is in the profile's seconds."""
+
+
+class RunRecord(_Part):
+    """One run, as `run.json` holds it."""
+
+    schema_version: int = Field(default=SCHEMA_VERSION, ge=1)
+    id: str
+    """The name of the run folder."""
+    sweep: str
+    """Which sweep it belongs to: only runs of one sweep are scaled against each other."""
+    status: Status
+    reason: Annotated[str | None, BeforeValidator(_one_line)] = None
+    """Why it did not finish, or is invalid, in one line; None for a finished run."""
+    cell: Cell
+    configuration: dict[str, Any] = Field(default_factory=dict)
+    """The whole resolved configuration."""
+    counters: Counters = Field(default_factory=Counters)
+    figures: Figures = Field(default_factory=Figures)
+    machine: dict[str, Any] = Field(default_factory=dict)
+    """`harness.machine.describe()`."""
+    packages: dict[str, str] = Field(default_factory=dict)
+    """Versions of what the run used."""
+    commit: str | None = None
+    """Of the working folder; ends in `-dirty` when files were changed."""
+    command: list[str]
+    started_at: str
+    """ISO 8601 with time zone."""
+    duration_s: float = Field(ge=0)
+    """From the start of its processes to their end."""
+    warnings: list[str] = Field(default_factory=list)
+    """What may have spoilt the figures, a line each."""
+
+    @model_validator(mode="after")
+    def _reason_fits_status(self) -> Self:
+        if (self.status == "finished") != (self.reason is None):
+            raise ValueError(f"reason={self.reason!r}: must be None for a finished run and a line for any other")
+        return self

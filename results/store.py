@@ -1,0 +1,188 @@
+"""Run folders on disk: written whole, published by one rename, read back, and compared within a sweep.
+
+A run's folder is built as `.partial-...` beside its final place. `publish` makes it durable and renames it: a folder
+without that prefix is complete, whatever was killed when. Folders with it are what a killed run left, and never read.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from results.parts import Part, read_parts
+from results.schema import SCHEMA_VERSION, RunRecord
+
+RUN_FILE = "run.json"
+PARTIAL_PREFIX = ".partial-"
+PROBE_BYTES = 65536
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredRun:
+    """A run folder and what its `run.json` says."""
+
+    path: Path
+    record: RunRecord
+
+
+def check_writable(folder: Path) -> None:
+    """Raises ValueError unless runs can be written in a folder, there or yet to be made; leaves nothing behind."""
+    place = folder.absolute()
+    while not (place.exists() or place.is_symlink()) and place != place.parent:
+        place = place.parent
+    try:
+        with tempfile.TemporaryFile(dir=place) as probe:
+            probe.write(b"\0" * PROBE_BYTES)
+            probe.flush()
+            os.fsync(probe.fileno())
+    except OSError as problem:
+        raise _cannot_write(folder, problem) from None
+
+
+def write_run(folder: Path, record: RunRecord) -> None:
+    """Writes `run.json` into the folder of a run that is not published yet. Raises ValueError when it cannot."""
+    try:
+        with (folder / RUN_FILE).open("w", encoding="utf-8") as file:
+            file.write(record.model_dump_json(indent=1) + "\n")
+    except OSError as problem:
+        raise _cannot_write(folder / RUN_FILE, problem) from None
+
+
+def publish(partial: Path, final: Path) -> None:
+    """Makes a run folder appear under its final name, complete and on disk, or not at all.
+
+    Raises ValueError when `final` exists (no run replaces another) or cannot be written; `partial` then stays.
+    """
+    try:
+        for folder, _, names in os.walk(partial):
+            for name in names:
+                _sync(Path(folder, name))
+            _sync(Path(folder))
+        partial.rename(final)  # fails on a folder that holds anything, replaces an empty one
+        _sync(final.parent)
+    except OSError as problem:
+        raise _cannot_write(final, problem) from None
+
+
+def _sync(path: Path) -> None:
+    """Waits until a file or folder is on disk; passes over what is neither, such as a socket that a system left."""
+    if not (path.is_dir() or path.is_file()):
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _cannot_write(path: Path, problem: OSError) -> ValueError:
+    advice = {
+        errno.ENOSPC: "free some space",
+        errno.EDQUOT: "free some space",
+        errno.EEXIST: "a run never replaces another, name a new folder",
+        errno.ENOTEMPTY: "a run never replaces another, name a new folder",
+    }.get(problem.errno or 0, "choose a folder that you can write to")
+    return ValueError(f"{path}: cannot be written ({problem.strerror or problem}); {advice}")
+
+
+def read_runs(folder: Path) -> list[StoredRun]:
+    """Reads all runs in a folder: the folder itself, its folders and theirs; oldest first.
+
+    Raises ValueError when the folder is not there, a record is of a newer schema than ours, or a record is damaged.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"{folder}: is not a folder; give the one that `rlbench run --out` wrote")
+    try:
+        paths = list(_run_folders(folder, levels=2))
+    except OSError as problem:
+        raise ValueError(f"{problem.filename}: cannot be read ({problem.strerror}); give a folder that can") from None
+    runs = [StoredRun(path=path, record=_read_record(path / RUN_FILE)) for path in paths]
+    return sorted(runs, key=lambda run: (run.record.started_at, str(run.path)))
+
+
+def _run_folders(folder: Path, levels: int) -> Iterator[Path]:
+    if (folder / RUN_FILE).exists():
+        yield folder
+    elif levels:
+        for inner in sorted(folder.iterdir()):
+            if inner.is_dir() and not inner.name.startswith(PARTIAL_PREFIX):
+                yield from _run_folders(inner, levels - 1)
+
+
+def _read_record(path: Path) -> RunRecord:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        version = document["schema_version"]
+        if version <= SCHEMA_VERSION:
+            return RunRecord.model_validate(document)
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        what = f"{'.'.join(map(str, first['loc'])) or 'the record'}: {first['msg']}"
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        what = f"{type(problem).__name__}: {problem}".partition("\n")[0]
+    else:
+        raise ValueError(
+            f"{path}: has schema version {version}, this rlbench reads up to {SCHEMA_VERSION}; upgrade rlbench"
+        )
+    raise ValueError(f"{path}: is damaged ({what}); move its folder elsewhere or delete it")
+
+
+def scale(runs: Sequence[StoredRun]) -> list[StoredRun]:
+    """Fills in scaling factor, its interval and efficiency of finished runs; the order stays.
+
+    Runs that differ in nothing but GPUs, within a sweep, are scaled against the finished one on the fewest GPUs (of
+    several such, the latest). The interval's random draws are the same on every reading.
+    """
+    comparable: dict[str, list[StoredRun]] = defaultdict(list)
+    for run in runs:
+        if run.record.status == "finished" and run.record.figures.steps_per_s:
+            cell = run.record.cell.model_dump(mode="json", exclude={"gpus", "hash"})
+            comparable[json.dumps([run.record.sweep, cell], sort_keys=True)].append(run)
+    scaled = {}
+    for group in comparable.values():
+        fewest = min(run.record.cell.gpus for run in group)
+        base = max((run for run in group if run.record.cell.gpus == fewest), key=lambda run: run.record.started_at)
+        base_parts = window_parts(base)
+        for run in group:
+            scaled[run.path] = _scaled(run, base, base_parts)
+    return [scaled.get(run.path, run) for run in runs]
+
+
+def window_parts(run: StoredRun) -> list[Part]:
+    """The parts of a run that its window counts."""
+    window = run.record.figures.window
+    if window is None:
+        return []
+    return [p for p in read_parts(run.path) if window.first_iteration <= p.iteration <= window.last_iteration]
+
+
+def _scaled(run: StoredRun, base: StoredRun, base_parts: Sequence[Part]) -> StoredRun:
+    import numpy as np
+
+    from results.statistics import bootstrap_ratio
+
+    figures, base_gpus = run.record.figures, base.record.cell.gpus
+    base_rate = base.record.figures.steps_per_s
+    assert figures.steps_per_s is not None
+    assert base_rate
+    factor = figures.steps_per_s / base_rate
+    interval = None  # a run has no uncertainty against itself
+    if run is not base:
+        interval = bootstrap_ratio(window_parts(run), base_parts, np.random.default_rng(0))
+    figures = figures.model_copy(
+        update={
+            "scaling_factor": factor,
+            "scaling_factor_interval": interval,
+            "scaling_base_gpus": base_gpus,
+            "efficiency": factor * base_gpus / run.record.cell.gpus,
+        }
+    )
+    return StoredRun(path=run.path, record=run.record.model_copy(update={"figures": figures}))

@@ -1,0 +1,1 @@
+"""The work: environments, policies and learning settings."""

@@ -1,0 +1,105 @@
+"""`emulated/…`: environments and GPU work that take the time a profile states, so that many GPUs fit on one laptop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from harness.contract import GpuCosts
+from harness.settings import LearnSettings
+from scenarios.emulated.profile import Profile, read_profile, shipped_profiles
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from harness.contract import Seat
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EmulatedScenario:
+    """A profile around a small task that is really learned."""
+
+    name: str
+    workload: str
+    profile: Profile
+    num_envs: int
+    rollout_steps: int
+    policy: str = "small"
+    learn: LearnSettings = field(default_factory=lambda: LearnSettings(learning_rate=3e-3, discount=0.5))
+    time_scale: float = 1.0
+    """All times of the profile are multiplied by it: 0.5 runs twice as fast, and leaves half the time for real work."""
+    preload: tuple[str, ...] = ("gymnasium",)
+
+    def __post_init__(self) -> None:
+        """Checks what the profile has not checked."""
+        for name in ("num_envs", "rollout_steps"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{self.name}: {name}={getattr(self, name)}: must be at least 1")
+        if not self.time_scale > 0:
+            raise ValueError(f"{self.name}: time_scale={self.time_scale}: must be above 0")
+
+    @property
+    def gpu_costs(self) -> GpuCosts:
+        """The profile's GPU times in seconds, scaled."""
+        gpu, unit = self.profile.gpu, self.time_scale / 1e3
+        return GpuCosts(
+            render_s=gpu.render_ms * unit,
+            infer_fixed_s=gpu.infer_fixed_ms * unit,
+            infer_item_s=gpu.infer_item_ms * unit,
+            prepare_s=gpu.prepare_ms * unit,
+            learn_item_s=gpu.learn_item_ms * unit,
+            render_while_learning_factor=gpu.render_while_learning_factor,
+            learn_while_rendering_factor=gpu.learn_while_rendering_factor,
+            synchronize_s=self.profile.network.synchronize_ms * unit,
+        )
+
+    @property
+    def observation_space(self) -> gymnasium.spaces.Dict:
+        """One of four cues, one-hot."""
+        from scenarios.emulated.env import OBSERVATION_SPACE
+
+        return OBSERVATION_SPACE
+
+    @property
+    def num_actions(self) -> int:
+        """As many as cues."""
+        from scenarios.emulated.env import NUM_CUES
+
+        return NUM_CUES
+
+    def make_env(self, seat: Seat) -> gymnasium.Env[dict[str, Any], int]:
+        """Makes an environment whose times and cues come from the seat's seed."""
+        from scenarios.emulated.env import RecallEnv
+        from scenarios.emulated.times import StepTimes
+
+        return RecallEnv(self.profile, StepTimes(self.profile, self.workload, seat.seed), seat, self.time_scale)
+
+
+class EmulatedFamily:
+    """`emulated/NAME` for shipped profiles, `emulated/path.toml` for one's own."""
+
+    about = "environments and GPU work that take the time a profile states, around a task that is really learned"
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """The shipped profiles."""
+        return shipped_profiles()
+
+    def unavailable(self) -> str | None:
+        """It always can run."""
+        return None
+
+    def make(self, variant: str, workload: str) -> EmulatedScenario:
+        """Reads the profile; raises ValueError with file, line and rule when it is not right."""
+        variant = variant or self.variants[0]
+        profile = read_profile(variant)
+        return EmulatedScenario(
+            name=f"emulated/{variant}",
+            workload=workload,
+            profile=profile,
+            num_envs=profile.collect.num_envs,
+            rollout_steps=profile.collect.rollout_steps,
+        )
+
+
+FAMILY = EmulatedFamily()

@@ -1,0 +1,78 @@
+"""An emulated environment: a small task that is really learned, in steps that take the time that a profile states.
+
+The task, 'recall': each observation shows one of four cues; the right action is the cue of the step before. So a policy
+without memory earns 1/4 of what one with memory earns. Reward 1 / mean episode length for each right action: a perfect
+episode of mean length returns 1. Success: at least 90 % of the episode's actions were right.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+
+from harness.emulated_gpu import sleep_until
+
+if TYPE_CHECKING:
+    from harness.contract import Seat
+    from scenarios.emulated.profile import Profile
+    from scenarios.emulated.times import StepTimes
+
+NUM_CUES = 4
+SUCCESS_SHARE = 0.9
+
+OBSERVATION_SPACE = gymnasium.spaces.Dict({"cue": gymnasium.spaces.Box(0, 1, (NUM_CUES,), np.float32)})
+
+
+class RecallEnv(gymnasium.Env[dict[str, Any], int]):
+    """One environment: simulates for the time that `times` gives, then renders on its rank's device."""
+
+    observation_space = OBSERVATION_SPACE
+    action_space = gymnasium.spaces.Discrete(NUM_CUES)  # type: ignore[assignment]  # its element is a numpy integer
+
+    def __init__(self, profile: Profile, times: StepTimes, seat: Seat, time_scale: float) -> None:
+        self._times = times
+        self._device = seat.device
+        self._scale = time_scale
+        self._reset_s = profile.episode.reset_ms / 1e3 * time_scale
+        self._reward = 1 / profile.episode.mean_steps
+        self._rng = np.random.default_rng([seat.seed, 0x72])
+        self._cues = np.eye(NUM_CUES, dtype=np.float32)
+        self._cue = self._previous = 0
+        self._num_steps = self._num_right = 0
+
+    def _observe(self) -> dict[str, Any]:
+        self._previous, self._cue = self._cue, int(self._rng.integers(NUM_CUES))
+        return {"cue": self._cues[self._cue]}
+
+    def reset(
+        self,
+        *,
+        seed: int | None = None,  # noqa: ARG002  the seat's seed fixes the whole stream
+        options: dict[str, Any] | None = None,  # noqa: ARG002  there are none
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Begins an episode after the reset time; the first action has no cue to recall and cannot be wrong."""
+        until = time.perf_counter() + self._reset_s
+        self._num_steps = self._num_right = 0
+        observation = self._observe()
+        sleep_until(until)
+        return observation, {}
+
+    def step(self, action: int) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """One env step: simulates, renders, says whether the action was the cue of the step before."""
+        begin = time.perf_counter()
+        simulation_s, ends = self._times.next_step()
+        right = self._num_steps == 0 or action == self._previous
+        self._num_steps += 1
+        self._num_right += right
+        observation = self._observe()
+        info: dict[str, Any] = {}
+        if ends:
+            info["success"] = float(self._num_right >= SUCCESS_SHARE * self._num_steps)
+            self._times.begin_episode()
+        sleep_until(begin + simulation_s * self._scale)
+        with self._device.busy("render", 1):
+            pass
+        return observation, self._reward * right, ends, False, info

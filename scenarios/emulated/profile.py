@@ -1,0 +1,132 @@
+"""Profiles: the times that emulated environments and GPUs take, as TOML files that are checked when read."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+PROFILES_FOLDER = Path(__file__).parent / "profiles"
+
+Milliseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+PositiveMilliseconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Sigma = Annotated[float, Field(ge=0, le=3)]
+Factor = Annotated[float, Field(ge=1, allow_inf_nan=False)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Collect(_Table):
+    """How much is collected; the defaults of `num_envs` and `rollout_steps`."""
+
+    num_envs: Annotated[int, Field(ge=1)]
+    rollout_steps: Annotated[int, Field(ge=1)]
+
+
+class Step(_Table):
+    """CPU time of an env step: `median_ms` times a lognormal factor."""
+
+    median_ms: PositiveMilliseconds
+    sigma: Sigma
+
+
+class Collision(_Table):
+    """The slow mode of an env step."""
+
+    median_ms: PositiveMilliseconds
+    share: Annotated[float, Field(ge=0, lt=1)]
+    mean_stay_steps: Annotated[float, Field(ge=1)]
+
+
+class Episode(_Table):
+    """Length of episodes, and the lognormal factor that slows all steps of one."""
+
+    mean_steps: Annotated[float, Field(ge=1)]
+    sigma: Sigma
+    reset_ms: Milliseconds
+
+
+class Heterogeneous(_Table):
+    """Spread of the factor by which environments differ in the heterogeneous workload."""
+
+    sigma: Sigma
+
+
+class Gpu(_Table):
+    """What the emulated GPU takes; see `harness.contract.GpuCosts`."""
+
+    render_ms: Milliseconds
+    infer_fixed_ms: Milliseconds
+    infer_item_ms: Milliseconds
+    prepare_ms: Milliseconds
+    learn_item_ms: Milliseconds
+    render_while_learning_factor: Factor
+    learn_while_rendering_factor: Factor
+
+
+class Network(_Table):
+    """What ranks pay to agree."""
+
+    synchronize_ms: Milliseconds
+
+
+class Profile(_Table):
+    """All times of one emulated workload."""
+
+    about: str
+    collect: Collect
+    step: Step
+    collision: Collision
+    episode: Episode
+    heterogeneous: Heterogeneous
+    gpu: Gpu
+    network: Network
+
+
+def shipped_profiles() -> tuple[str, ...]:
+    """Names of the profiles that come with the package; `open-fridge` first, the default."""
+    names = sorted(path.stem for path in PROFILES_FOLDER.glob("*.toml"))
+    return tuple(sorted(names, key=lambda name: name != "open-fridge"))
+
+
+def read_profile(name: str) -> Profile:
+    """Reads a shipped profile by name, or any TOML file by its path.
+
+    Raises ValueError in one line (file, line, rule) when there is no such profile or it breaks a rule.
+    """
+    path = Path(name) if name.endswith(".toml") else PROFILES_FOLDER / f"{name}.toml"
+    if not path.is_file():
+        raise ValueError(
+            f"emulated/{name}: no such profile; known: {', '.join(shipped_profiles())}, or the path of a .toml file"
+        )
+    text = path.read_text()
+    try:
+        return Profile.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path}: not TOML: {error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = [str(part) for part in first["loc"]]
+        rule = first["msg"] if first["type"] == "missing" else f"{first['msg']}, not {first['input']!r}"
+        raise ValueError(f"{path}:{line_of(text, key)}: {'.'.join(key)}: {rule}") from None
+
+
+def line_of(text: str, key: list[str]) -> int:
+    """The line of a key in a TOML document of plain tables; of its table if it is missing; 1 if that is missing too."""
+    *tables, name = key
+    current, table_line = "", 1
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := re.match(r"\s*\[([^\]]+)\]", line):
+            current = header[1].strip()
+            if current == ".".join(key):
+                return number
+            if current == ".".join(tables):
+                table_line = number
+        elif current == ".".join(tables) and re.match(rf"\s*{re.escape(name)}\s*=", line):
+            return number
+    return table_line

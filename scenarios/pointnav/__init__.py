@@ -1,0 +1,5 @@
+"""PointGoal navigation in generated floor plans, embedded: needs no simulator."""
+
+from scenarios.pointnav.scenario import FAMILY, PointNav
+
+__all__ = ["FAMILY", "PointNav"]

@@ -1,0 +1,308 @@
+"""Doom maps on ViZDoom, observed as in Sample Factory (Petrenko et al. 2020, appendix A.1.2).
+
+One env step is `frameskip` frames with one discrete action; the observation is the screen, drawn by the engine at
+`render_resolutions` (160x120 by default) and resized by area to 128x72 RGB. Rewards are the map's own times a scale of
+the map's. Death and success are terminations, the map's time limit a truncation: the
+engine's own limit is off, because it would end the episode without a last screen to bootstrap from.
+
+The heterogeneous workload gives environment i of the run (over all ranks) map i modulo four and resolution i modulo
+three, twelve combinations. All maps then share one list of actions, the union of their own in a fixed order; an action
+that a map does not have is a no-op there. `SPREAD` states how far their step costs lie apart.
+
+The engine is a process of its own, which does not notice when its environment worker is killed. A launcher therefore
+asks the kernel to kill the engine with the thread that started it (PR_SET_PDEATHSIG; that is ViZDoom's engine thread,
+which lives until the engine ends). The engine ignores Ctrl-C and ends with its worker. It runs in a temporary folder
+that is removed once it is up, and reads its configuration from /dev/null, so it leaves no `_vizdoom` anywhere. A killed
+worker leaves three files in /dev/shm; its /proc/<pid>/maps names them (ViZDoomMQCtr.., ViZDoomMQDoom.., ViZDoomSM..).
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar, cast
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.contract import WORKLOADS, GpuCosts, Seat
+from harness.settings import LearnSettings
+from scenarios.resize import AreaResize
+
+Action = tuple[str, ...]
+"""The buttons held down; () is the no-op."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DoomMap:
+    """A map that comes with ViZDoom."""
+
+    actions: tuple[Action, ...]
+    """What the agent can do; the no-op first."""
+    reward_scale: float
+    """The learner's reward is the map's times this."""
+
+
+STRAFE_AND_SHOOT: tuple[Action, ...] = ((), ("MOVE_LEFT",), ("MOVE_RIGHT",), ("ATTACK",))
+TURN_AND_SHOOT: tuple[Action, ...] = ((), ("TURN_LEFT",), ("TURN_RIGHT",), ("ATTACK",))
+WALK: tuple[Action, ...] = (
+    (),
+    ("TURN_LEFT",),
+    ("TURN_RIGHT",),
+    ("MOVE_FORWARD",),
+    ("MOVE_FORWARD", "TURN_LEFT"),
+    ("MOVE_FORWARD", "TURN_RIGHT"),
+)
+CORRIDOR: tuple[Action, ...] = (
+    *STRAFE_AND_SHOOT,
+    ("MOVE_FORWARD",),
+    ("MOVE_BACKWARD",),
+    ("TURN_LEFT",),
+    ("TURN_RIGHT",),
+)
+
+MAPS = {
+    "basic": DoomMap(actions=STRAFE_AND_SHOOT, reward_scale=0.01),
+    "my_way_home": DoomMap(actions=WALK, reward_scale=1.0),
+    "simpler_basic": DoomMap(actions=STRAFE_AND_SHOOT, reward_scale=0.01),
+    "rocket_basic": DoomMap(actions=STRAFE_AND_SHOOT, reward_scale=0.01),
+    "predict_position": DoomMap(actions=TURN_AND_SHOOT, reward_scale=1.0),
+    "defend_the_center": DoomMap(actions=TURN_AND_SHOOT, reward_scale=1.0),
+    "defend_the_line": DoomMap(actions=TURN_AND_SHOOT, reward_scale=1.0),
+    "deadly_corridor": DoomMap(actions=CORRIDOR, reward_scale=0.01),
+    "take_cover": DoomMap(actions=STRAFE_AND_SHOOT[:3], reward_scale=0.01),
+    "health_gathering": DoomMap(actions=WALK, reward_scale=0.01),
+    "health_gathering_supreme": DoomMap(actions=WALK, reward_scale=0.01),
+}
+"""Variants, the default first."""
+
+HETEROGENEOUS_MAPS = ("basic", "my_way_home", "defend_the_line", "health_gathering_supreme")
+HETEROGENEOUS_RESOLUTIONS = ("160x120", "320x240", "512x384")
+RESOLUTIONS = ("160x120", "200x150", "256x192", "320x240", "400x300", "512x384", "640x480")
+"""4:3 resolutions of the engine, width x height in pixels."""
+POINTS_PER_FRAME = 2.0**20
+"""Living reward that is given to the engine so that rewards tell how many frames were played, to the frame.
+
+The engine's clock cannot: a map's exit sets it to 0. Maps give multiples of 2**-16 below 2**15, so the sums are exact.
+"""
+SPREAD = "step cost with a coefficient of variation of 0.66, max/min 10"
+"""Over the twelve combinations, by two runs of `taskset -c 1 python tests/bench/bench_vizdoom.py` (10.3, 10.5)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VizdoomScenario:
+    """One map, or several that differ in cost; satisfies `harness.contract.Scenario`."""
+
+    name: str = "vizdoom/basic"
+    workload: str = "homogeneous"
+    num_envs: int = 8
+    """Environments of one rank."""
+    rollout_steps: int = 64
+    """Env steps of each environment in one rollout."""
+    policy: str = "conv"
+    """Network of `systems/learn`."""
+    learn: LearnSettings = field(
+        default_factory=lambda: LearnSettings(learning_rate=5e-4, entropy_coef=0.003, max_grad_norm=4.0)
+    )
+    """Entropy and gradient norm as in Sample Factory (table A.5); a larger step size, for our smaller batch."""
+    gpu_costs: GpuCosts = field(
+        default_factory=lambda: GpuCosts(infer_fixed_s=0.0033, infer_item_s=0.00006, learn_item_s=0.00015)
+    )
+    """What an emulated GPU takes; the maps are drawn on the CPU."""
+    preload: tuple[str, ...] = ("vizdoom",)
+    """Modules an environment worker needs."""
+    maps: tuple[str, ...] = ("basic",)
+    """Environment i of the run plays map i modulo their number."""
+    render_resolutions: tuple[str, ...] = ("160x120",)
+    """Environment i of the run is drawn at resolution i modulo their number."""
+    frameskip: int = 4
+    """Frames per env step, at 35 frames per second of play."""
+    width: int = 128
+    """Of the observation, pixels."""
+    height: int = 72
+    """Of the observation, pixels."""
+
+    def __post_init__(self) -> None:
+        """Checks every field once."""
+        several = len(self.maps) > 1 or len(self.render_resolutions) > 1
+        rules = (
+            ("workload", self.workload in WORKLOADS, f"one of: {', '.join(WORKLOADS)}"),
+            ("num_envs", self.num_envs >= 1, "at least 1"),
+            ("rollout_steps", self.rollout_steps >= 1, "at least 1"),
+            ("maps", self.maps and set(self.maps) <= set(MAPS), f"among: {', '.join(MAPS)}"),
+            (
+                "render_resolutions",
+                self.render_resolutions and set(self.render_resolutions) <= set(RESOLUTIONS),
+                f"among: {', '.join(RESOLUTIONS)}",
+            ),
+            (
+                "workload",
+                several == (self.workload == "heterogeneous"),
+                "heterogeneous exactly when there are several",
+            ),
+            ("frameskip", self.frameskip >= 1, "at least 1"),
+            ("width", 36 <= self.width <= 160, "from 36 to 160 pixels"),
+            ("height", 36 <= self.height <= 120, "from 36 to 120 pixels"),
+        )
+        for name, holds, rule in rules:
+            if not holds:
+                raise ValueError(f"{self.name}:{name}={getattr(self, name)}: must be {rule}")
+
+    @property
+    def observation_space(self) -> gymnasium.spaces.Dict:
+        """`pixels`: uint8 [3, height, width], red, green, blue."""
+        return gymnasium.spaces.Dict({"pixels": gymnasium.spaces.Box(0, 255, (3, self.height, self.width), np.uint8)})
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """Action i holds these buttons down: the union over the maps, in the order of first use."""
+        return tuple(dict.fromkeys(action for name in self.maps for action in MAPS[name].actions))
+
+    @property
+    def num_actions(self) -> int:
+        """The number of `actions`."""
+        return len(self.actions)
+
+    def kind(self, global_index: int) -> tuple[str, str]:
+        """The map and the resolution of one environment of the run."""
+        resolutions = self.render_resolutions
+        return self.maps[global_index % len(self.maps)], resolutions[global_index % len(resolutions)]
+
+    def make_env(self, seat: Seat) -> VizdoomEnv:
+        """Starts an engine for a seat, as a child of the process that will step it."""
+        return VizdoomEnv(self, *self.kind(seat.global_index), seat.seed)
+
+
+class VizdoomEnv(gymnasium.Env[dict[str, Any], int]):
+    """One map on an engine of its own; `close` ends the engine."""
+
+    def __init__(self, scenario: VizdoomScenario, name: str, resolution: str, seed: int) -> None:
+        import vizdoom
+
+        self.observation_space = scenario.observation_space
+        self.action_space = cast("gymnasium.Space[int]", gymnasium.spaces.Discrete(scenario.num_actions))
+        self._seed: int | None = seed  # until the first reset
+        self._frameskip = scenario.frameskip
+        self._episode_frames = 0
+        self._reward_scale = MAPS[name].reward_scale
+        buttons = sorted({button for action in MAPS[name].actions for button in action})
+        own = set(MAPS[name].actions)
+        self._actions = [[b in action and action in own for b in buttons] for action in scenario.actions]
+        width, height = (int(part) for part in resolution.split("x"))
+        self._resize = AreaResize((height, width), (scenario.height, scenario.width))
+        self._pixels: NDArray[np.uint8] = np.zeros((3, scenario.height, scenario.width), np.uint8)
+
+        game = self._game = vizdoom.DoomGame()
+        game.load_config(str(Path(vizdoom.scenarios_path) / f"{name}.cfg"))
+        self._timeout_frames = game.get_episode_timeout()  # 0: none
+        game.set_episode_timeout(0)
+        self._living_reward = game.get_living_reward()
+        game.set_living_reward(POINTS_PER_FRAME)
+        game.set_available_buttons([vizdoom.Button.__members__[button] for button in buttons])
+        game.set_available_game_variables([])
+        game.set_screen_resolution(vizdoom.ScreenResolution.__members__[f"RES_{resolution.upper()}"])
+        game.set_screen_format(vizdoom.ScreenFormat.CRCGCB)  # RGB24, plane by plane
+        game.set_window_visible(False)
+        game.set_mode(vizdoom.Mode.PLAYER)
+        game.set_doom_config_path(os.devnull)
+        _start_engine(game, Path(vizdoom.__file__).with_name("vizdoom"))
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Begins an episode; a `seed` begins the engine's random stream anew."""
+        del options
+        seed, self._seed = self._seed if seed is None else seed, None
+        if seed is not None:
+            self._game.set_seed(_engine_seed(seed))
+        self._game.new_episode()
+        self._episode_frames = 0
+        self._look()
+        return {"pixels": self._pixels.copy()}, {}
+
+    def step(self, action: int) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """Plays `frameskip` frames, fewer when the episode ends; `info` holds `num_frames`."""
+        game, frames = self._game, self._frameskip
+        if self._timeout_frames:
+            frames = min(frames, self._timeout_frames - self._episode_frames)
+        points = float(game.make_action(self._actions[action], frames))
+        num_frames = round(points / POINTS_PER_FRAME)
+        score = points + num_frames * (self._living_reward - POINTS_PER_FRAME)
+        terminated = game.is_episode_finished()
+        self._episode_frames += num_frames
+        truncated = not terminated and 0 < self._timeout_frames <= self._episode_frames
+        if not terminated:  # the engine draws nothing after the end; the last screen stands in
+            self._look()
+        info: dict[str, Any] = {"num_frames": num_frames}
+        return {"pixels": self._pixels.copy()}, score * self._reward_scale, terminated, truncated, info
+
+    def close(self) -> None:
+        """Ends the engine and frees its shared memory; may be called again."""
+        self._game.close()
+
+    def _look(self) -> None:
+        self._pixels = self._resize(self._game.get_state().screen_buffer)
+
+
+class VizdoomFamily:
+    """`vizdoom/<map>`: see the module."""
+
+    about: ClassVar[str] = f"Doom maps on ViZDoom, 128x72 RGB, frameskip 4; heterogeneous: {SPREAD}"
+    variants: ClassVar[tuple[str, ...]] = tuple(MAPS)
+
+    def unavailable(self) -> str | None:
+        """None, or the command that installs ViZDoom."""
+        return None if find_spec("vizdoom") else "ViZDoom is not installed; pip install 'vizdoom>=1.2.4'"
+
+    def make(self, variant: str, workload: str) -> VizdoomScenario:
+        """Makes the scenario of a map; heterogeneous, that map is the first of several."""
+        name = variant or next(iter(MAPS))
+        if name not in MAPS:
+            raise ValueError(f"vizdoom/{name}: unknown map; use one of: {', '.join(MAPS)}")
+        if workload != "heterogeneous":
+            return VizdoomScenario(name=f"vizdoom/{name}", workload=workload, maps=(name,))
+        return VizdoomScenario(
+            name=f"vizdoom/{name}",
+            workload=workload,
+            maps=(name, *(other for other in HETEROGENEOUS_MAPS if other != name)),
+            render_resolutions=HETEROGENEOUS_RESOLUTIONS,
+        )
+
+
+LAUNCHER = """
+import ctypes, os, signal, sys
+folder, parent, *engine = sys.argv[1:]
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+PR_SET_PDEATHSIG = 1
+if ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) or os.getppid() != int(parent):
+    sys.exit("the process that starts ViZDoom is gone")
+os.chdir(folder)
+os.execv(engine[0], engine)
+"""
+
+
+def _start_engine(game: Any, engine: Path) -> None:
+    """Starts the engine so that it dies with this process and leaves no files; see the module."""
+    with TemporaryDirectory(prefix="rlbench-vizdoom-") as folder:
+        launcher = Path(folder, "launch")
+        command = shlex.join([sys.executable, "-ISc", LAUNCHER, folder, str(os.getpid()), str(engine)])
+        launcher.write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
+        launcher.chmod(0o700)
+        if not os.access(launcher, os.X_OK):
+            raise ValueError(f"vizdoom: programs cannot be run from {folder}; set TMPDIR to a folder where they can")
+        game.set_vizdoom_path(str(launcher))
+        game.init()
+
+
+def _engine_seed(seed: int) -> int:
+    """Any integer of at least 0, to the engine's 31 bits."""
+    return int(np.random.SeedSequence(seed).generate_state(1)[0] >> 1)
+
+
+FAMILY = VizdoomFamily()

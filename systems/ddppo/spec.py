@@ -1,0 +1,18 @@
+"""DD-PPO as five choices; see README.md beside this file."""
+
+from systems.engine.average import AllReduce
+from systems.engine.collect import Lockstep
+from systems.engine.overlap import Alternate
+from systems.engine.preempt import Threshold
+from systems.engine.rollout import Fixed
+from systems.engine.spec import EngineSystem
+
+SPEC = EngineSystem(
+    name="ddppo",
+    about="DD-PPO: SyncOnRL that cuts stragglers when 60 % of the ranks have finished",
+    collect=Lockstep(),
+    rollout=Fixed(),
+    overlap=Alternate(),
+    preempt=Threshold(p=0.6),
+    average=AllReduce(),
+)

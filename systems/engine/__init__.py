@@ -1,0 +1,1 @@
+"""The five choices that make a system, and the rank loop that joins them."""

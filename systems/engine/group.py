@@ -1,0 +1,87 @@
+"""The ranks of a run as one group: torch.distributed and its TCPStore, as torchrun's variables say.
+
+Who blocks: `sum` and `average_gradients` wait for every rank; `add` waits for one round trip to the store. What frees
+them: the other ranks, or their death, which closes the connections and raises here; the keeper of the run ends the
+survivors. One rank alone makes no connection at all.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import torch
+from torch import distributed
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from harness.contract import Place
+
+START_LIMIT = timedelta(minutes=5)
+
+
+class Group:
+    """This rank's membership; `close` leaves it."""
+
+    def __init__(self, place: Place) -> None:
+        self.rank, self.num_ranks = place.rank, place.num_ranks
+        self._counts: dict[str, int] = {}
+        self._store: Store | None = None
+        if self.num_ranks > 1:
+            store, rank, num_ranks = next(rendezvous("env://", timeout=START_LIMIT))
+            backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+            distributed.init_process_group(backend, store=store, rank=rank, world_size=num_ranks)
+            self._store = PrefixStore("rlbench", store)
+
+    def add(self, key: str, amount: int) -> int:
+        """Adds to a counter that all ranks share, from 0; returns its new value."""
+        if self._store is not None:
+            return int(self._store.add(key, amount))
+        self._counts[key] = self._counts.get(key, 0) + amount
+        return self._counts[key]
+
+    def delete(self, key: str) -> None:
+        """Forgets a counter."""
+        if self._store is not None:
+            self._store.delete_key(key)
+        else:
+            self._counts.pop(key, None)
+
+    def sum(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """The sum of an array over all ranks; waits for all of them."""
+        if self._store is None:
+            return values
+        total = torch.from_numpy(values.copy())
+        distributed.all_reduce(total)
+        return total.numpy()
+
+    def average_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """Replaces gradients by their means over the ranks, in one all-reduce; ranks weigh the same (DD-PPO eq. 4)."""
+        if self._store is None:
+            return
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        distributed.all_reduce(flat)
+        flat /= self.num_ranks
+        for gradient, part in zip(
+            gradients, torch.split(flat, [gradient.numel() for gradient in gradients]), strict=True
+        ):
+            gradient.copy_(part.view_as(gradient))
+
+    def broadcast(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """Gives every rank the weights of rank 0."""
+        if self._store is not None:
+            for parameter in parameters:
+                distributed.broadcast(parameter.data, src=0)
+
+    def close(self) -> None:
+        """Leaves the group, once all have come so far."""
+        if self._store is not None:
+            distributed.barrier()
+            distributed.destroy_process_group()

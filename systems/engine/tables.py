@@ -1,0 +1,102 @@
+"""Shared memory: one table of named columns, allocated once, written and read in place by a rank and its workers.
+
+Who writes what is said beside each column in `rollout_columns`. Nothing here blocks: indices that go through pipes say
+whose turn a row is. The memory is anonymous (memfd): it has no name, so it goes with the last process that maps it,
+however that process ends.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from dataclasses import dataclass
+from multiprocessing import reduction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import gymnasium
+    import numpy.typing as npt
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One array of a table."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the array, rounded up to a cache line."""
+        exact = math.prod(self.shape) * np.dtype(self.dtype).itemsize
+        return -(-exact // ALIGNMENT) * ALIGNMENT
+
+
+class Table:
+    """Columns in one piece of shared memory; `table["name"]` is a numpy array. Can be passed to a child process."""
+
+    def __init__(self, columns: tuple[Column, ...], fd: int | None = None) -> None:
+        self.columns = columns
+        size = sum(column.num_bytes for column in columns)
+        self._fd = os.memfd_create("rlbench") if fd is None else fd
+        if fd is None:
+            os.posix_fallocate(self._fd, 0, size)
+        memory = mmap.mmap(self._fd, size)
+        self._arrays: dict[str, npt.NDArray[Any]] = {}
+        offset = 0
+        for column in columns:
+            count = math.prod(column.shape)
+            flat = np.frombuffer(memory, dtype=column.dtype, count=count, offset=offset)
+            self._arrays[column.name] = flat.reshape(column.shape)
+            offset += column.num_bytes
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        return self._arrays[name]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Sends the file descriptor along; works only while a process is being started."""
+        return _attach, (self.columns, reduction.DupFd(self._fd))
+
+    def close(self) -> None:
+        """Gives the descriptor back; the memory goes when no array refers to it."""
+        os.close(self._fd)
+
+
+def _attach(columns: tuple[Column, ...], fd: Any) -> Table:
+    return Table(columns, fd.detach())
+
+
+def rollout_columns(space: gymnasium.spaces.Dict, num_envs: int, num_slots: int, state_size: int) -> tuple[Column, ...]:
+    """The columns of a rank: rows [slot] are env steps, rows [environment] what an environment has one of.
+
+    A slot holds one env step: the observation, the action chosen on it, and what the action gave.
+    """
+    observations = []
+    for key, box in space.spaces.items():
+        assert box.shape is not None
+        assert box.dtype is not None
+        observations += [
+            Column(f"obs/{key}", (num_slots, *box.shape), box.dtype.str),  # worker
+            Column(f"final/{key}", (num_envs, *box.shape), box.dtype.str),  # worker, where `truncated`
+        ]
+    return (
+        *observations,
+        Column("prev_action", (num_slots,), "<i8"),  # worker; -1 on the first step of an episode
+        Column("episode_start", (num_slots,), "|b1"),  # worker
+        Column("action", (num_slots,), "<i8"),  # rank
+        Column("log_prob", (num_slots,), "<f4"),  # rank
+        Column("value", (num_slots,), "<f4"),  # rank
+        Column("version", (num_slots,), "<i8"),  # rank: policy version that chose the action
+        Column("reward", (num_slots,), "<f4"),  # worker
+        Column("terminated", (num_slots,), "|b1"),  # worker
+        Column("truncated", (num_slots,), "|b1"),  # worker
+        Column("bootstrap", (num_slots,), "<f4"),  # rank: value of the observation that follows, where it is needed
+        Column("start_state", (num_envs, state_size), "<f4"),  # rank: recurrent state at the start of the rollout
+        Column("episode", (num_slots, 4), "<f4"),  # worker, where an episode ends: return, length, success, spl
+    )

@@ -1,0 +1,145 @@
+"""An environment worker: a process that steps environments. Imports no torch.
+
+It reads commands (environment, slot of the action, slot of what follows) from a pipe of its own and blocks there; reads
+the action and writes observation, reward and flags in the shared table; then writes a reply (environment, slot) to the
+pipe that all workers of the rank share. A reply is 8 bytes, far under PIPE_BUF, so replies never mix; at most one per
+environment is under way, so the pipe cannot fill. End of file on the command pipe ends the worker. If the rank is
+killed, the kernel kills the fork server's children with it (harness/process.py). An exception is left as a file for
+the rank, and ends the worker.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import struct
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness import process
+from harness.counted import CountedEnv, make_counted_env
+
+if TYPE_CHECKING:
+    from harness.contract import Scenario, Seat
+    from systems.engine.tables import Table
+
+COMMAND = struct.Struct("<iii")
+REPLY = struct.Struct("<ii")
+RESET = -1
+"""As the slot of the action: begin the first episode instead of stepping."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerSettings:
+    """What a worker needs to begin."""
+
+    scenario: Scenario
+    seats: tuple[Seat, ...]
+    folder: Path
+    meter: Path
+    table: Table
+    commands: Any
+    """Read end of its command pipe, as `multiprocessing.reduction.DupFd` gives it."""
+    replies: Any
+    """Write end of the reply pipe."""
+
+    @property
+    def label(self) -> str:
+        """How files and errors call this worker."""
+        return f"rank{self.seats[0].rank}-env{self.seats[0].index}"
+
+
+def error_path(folder: Path, label: str) -> Path:
+    """Where a process leaves the exception that ended it."""
+    return folder / f"error-{label}.json"
+
+
+def write_error(folder: Path, label: str, error: BaseException) -> None:
+    """Leaves an exception for whoever looks after this process."""
+    text = "".join(traceback.format_exception(error))
+    error_path(folder, label).write_text(json.dumps({"error": repr(error), "traceback": text}))
+
+
+def work(settings: WorkerSettings) -> None:
+    """The worker's main function."""
+    process.die_with_parent(os.getppid())
+    process.sleep_precisely()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the harness's to handle
+    process.dump_stacks_on_signal(settings.folder / f"stacks-{settings.label}.txt")
+    try:
+        Worker(settings).serve()
+    except BrokenPipeError:
+        sys.exit(0)  # the rank is gone; the kernel is about to end us anyway
+    except Exception as error:  # noqa: BLE001  whatever a simulator raises goes to the rank with its traceback
+        write_error(settings.folder, settings.label, error)
+        sys.exit(1)
+
+
+class Worker:
+    """Steps the environments of its seats."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._settings = settings
+        self._table = settings.table
+        self._commands: int = settings.commands.detach()
+        self._replies: int = settings.replies.detach()
+        self._envs: dict[int, CountedEnv] = {}
+        keys = settings.scenario.observation_space.spaces
+        self._observations = {key: self._table[f"obs/{key}"] for key in keys}
+        self._final = {key: self._table[f"final/{key}"] for key in keys}
+
+    def serve(self) -> None:
+        """Answers commands until the command pipe ends."""
+        while command := os.read(self._commands, COMMAND.size):
+            index, slot, slot_next = COMMAND.unpack(command)
+            if slot == RESET:
+                self._begin(index, slot_next)
+            else:
+                self._step(index, slot, slot_next)
+            os.write(self._replies, REPLY.pack(index, slot_next))
+        for env in self._envs.values():
+            env.close()
+
+    def _begin(self, index: int, slot: int) -> None:
+        seat = next(seat for seat in self._settings.seats if seat.index == index)
+        env = make_counted_env(self._settings.scenario, seat, self._settings.folder, self._settings.meter)
+        self._envs[index] = env
+        self._write_observation(self._observations, slot, env.reset(seed=seat.seed))
+        self._start_episode(slot)
+        names = "\n".join(process.shared_memory_names())
+        (self._settings.folder / f"shm-{self._settings.label}.txt").write_text(names)
+
+    def _step(self, index: int, slot: int, slot_next: int) -> None:
+        table, env = self._table, self._envs[index]
+        action = int(table["action"][slot])
+        observation, reward, terminated, truncated, info = env.step(action)
+        table["reward"][slot] = reward
+        table["terminated"][slot] = terminated
+        table["truncated"][slot] = truncated and not terminated
+        if terminated or truncated:
+            table["episode"][slot] = info["episode"]
+            if truncated:
+                self._write_observation(self._final, index, observation)
+            observation = env.reset()
+            self._start_episode(slot_next)
+        else:
+            table["prev_action"][slot_next] = action
+            table["episode_start"][slot_next] = False
+        self._write_observation(self._observations, slot_next, observation)
+
+    def _start_episode(self, slot: int) -> None:
+        self._table["prev_action"][slot] = -1
+        self._table["episode_start"][slot] = True
+
+    def _write_observation(self, columns: dict[str, Any], row: int, observation: dict[str, Any]) -> None:
+        for key, column in columns.items():
+            value = np.asarray(observation[key])
+            if value.shape != column.shape[1:]:
+                raise ValueError(f"observation {key!r} has shape {value.shape}: the scenario states {column.shape[1:]}")
+            column[row] = value

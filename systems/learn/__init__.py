@@ -1,0 +1,1 @@
+"""Policy networks, PPO, GAE and mini-batches: pure tensor maths."""

@@ -1,0 +1,135 @@
+"""Encoders: what turns observations into features, for the small policy and for Sample Factory's.
+
+The encoder of the third policy is in `systems.learn.resnet`.
+
+Letters: M observations, C channels, H x W pixels, K numbers of all vectors, F features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from systems.learn.observations import (
+    DEPTH,
+    MAX_DEPTH_M,
+    PIXELS,
+    Layout,
+    joined_vectors,
+    stacked_images,
+)
+
+
+class Encoder(nn.Module):
+    """Makes features [M, F] of M observations."""
+
+    num_features: int
+    """F."""
+
+    def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
+        """Features [M, F]."""
+        raise NotImplementedError
+
+
+def conv_size(size: int, *layers: tuple[int, int]) -> int:
+    """What remains of `size` pixels after convolutions of (kernel, stride) without padding."""
+    for kernel, stride in layers:
+        size = (size - kernel) // stride + 1
+    return size
+
+
+class SmallEncoder(Encoder):
+    """Cheap features and one hidden layer, for runs on a CPU.
+
+    A number x of a vector becomes sign(x) log(1 + |x|), exp(-|x|) and exp(-4 |x|): distances stay in range, and the
+    last 0.2 m to a goal are still told apart. Depth becomes a scan of 16 columns, the nearest of the central rows, as
+    x / 10 m and exp(-x). Pixels go through two small convolutions.
+    """
+
+    num_columns = 16
+
+    def __init__(self, layout: Layout, num_features: int = 128) -> None:
+        super().__init__()
+        self.layout = layout
+        self.num_features = num_features
+        size = 3 * layout.vector_size
+        if DEPTH in layout.images:
+            size += 2 * self.num_columns
+        if PIXELS in layout.images:
+            only_pixels = Layout(images={PIXELS: layout.images[PIXELS]}, vectors={})
+            channels, height, width = only_pixels.image_shape("small", least=24)
+            self.convs = nn.Sequential(
+                nn.Conv2d(channels, 16, 8, stride=8),
+                nn.ReLU(),
+                nn.Conv2d(16, 16, 3, stride=2),
+                nn.ReLU(),
+                nn.Flatten(),
+            )
+            size += 16 * conv_size(height, (8, 8), (3, 2)) * conv_size(width, (8, 8), (3, 2))
+        self.hidden = nn.Sequential(nn.Linear(size, num_features), nn.Tanh())
+
+    def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
+        """Features [M, F]."""
+        dtype = next(self.hidden.parameters()).dtype
+        parts = []
+        if self.layout.vectors:
+            vectors = joined_vectors(obs, self.layout, dtype)
+            sizes = vectors.abs()
+            parts += [vectors.sign() * sizes.log1p(), torch.exp(-sizes), torch.exp(-4 * sizes)]
+        if DEPTH in self.layout.images:
+            scan = self._scan(obs[DEPTH]).to(dtype)
+            parts += [scan / MAX_DEPTH_M, torch.exp(-scan)]
+        if PIXELS in self.layout.images:
+            parts.append(self.convs(obs[PIXELS].to(dtype) / 255))
+        features: Tensor = self.hidden(torch.cat(parts, 1))
+        return features
+
+    def _scan(self, depth: Tensor) -> Tensor:
+        """The nearest depth in metres of each column group in the middle eighth of the rows: [M, 16]."""
+        height = depth.shape[2]
+        half = max(1, height // 16)
+        rows = depth[:, 0, max(0, height // 2 - half) : height // 2 + half]  # [M, rows, W]
+        nearest = -nn.functional.adaptive_max_pool1d(-rows.amin(1), self.num_columns)
+        return nearest.clamp(0, MAX_DEPTH_M)
+
+
+class ConvEncoder(Encoder):
+    """Sample Factory's simplified network up to the recurrent core (appendix A.1.3, figure A.1).
+
+    Convolutions 8x8/4-32, 4x4/2-64, 3x3/2-128 and a fully connected layer of 512, each with ReLU. Vectors, if there are
+    any, go through two layers of 128, as the game information of the full network in the same figure does.
+    """
+
+    layers = ((8, 4), (4, 2), (3, 2))
+    least_size = 36
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__()
+        self.layout = layout
+        channels, height, width = layout.image_shape("conv", self.least_size)
+        flat = 128 * conv_size(height, *self.layers) * conv_size(width, *self.layers)
+        self.trunk = nn.Sequential(
+            nn.Conv2d(channels, 32, 8, stride=4),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, 4, stride=2),
+            nn.ReLU(),
+            nn.Conv2d(64, 128, 3, stride=2),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(flat, 512),
+            nn.ReLU(),
+        )
+        self.num_features = 512
+        if layout.vectors:
+            self.vectors = nn.Sequential(nn.Linear(layout.vector_size, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU())
+            self.num_features += 128
+
+    def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
+        """Features [M, F]."""
+        dtype = next(self.trunk.parameters()).dtype
+        features: Tensor = self.trunk(stacked_images(obs, self.layout, dtype))
+        if not self.layout.vectors:
+            return features
+        return torch.cat((features, self.vectors(joined_vectors(obs, self.layout, dtype))), 1)

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from results.schema import SCHEMA_VERSION
+from results.store import RUN_FILE, check_writable, publish, read_runs, write_run
+from tests.results.records import make_record, write_run_folder
+
+
+def test_published_run_is_read_back(tmp_path: Path) -> None:
+    """What was written in a partial folder is read back, whole, once published, and not before."""
+    partial, final = tmp_path / ".partial-a", tmp_path / "a"
+    (partial / "logs").mkdir(parents=True)
+    (partial / "logs" / "rank0.txt").write_text("hello")
+    record = make_record(id="a")
+    write_run(partial, record)
+    assert read_runs(tmp_path) == []
+    publish(partial, final)
+    assert not partial.exists()
+    assert (final / "logs" / "rank0.txt").read_text() == "hello"
+    assert [(run.path, run.record) for run in read_runs(tmp_path)] == [(final, record)]
+
+
+def test_publish_never_replaces_a_run(tmp_path: Path) -> None:
+    """Publishing over an earlier run is refused in one line, and both stay."""
+    earlier = write_run_folder(tmp_path, make_record(id="a", duration_s=1))
+    partial = write_run_folder(tmp_path, make_record(id=".partial-a", duration_s=2))
+    with pytest.raises(ValueError, match=r"a: cannot be written \(.*\); a run never replaces another"):
+        publish(partial, earlier)
+    assert [run.record.duration_s for run in read_runs(tmp_path)] == [1]
+    assert (partial / RUN_FILE).exists()
+
+
+def test_full_disk(tmp_path: Path) -> None:
+    """A full disk is said in one line that names the file and the way out."""
+    (tmp_path / RUN_FILE).symlink_to("/dev/full")
+    with pytest.raises(ValueError, match=r"run\.json: cannot be written \(No space left on device\); free some space"):
+        write_run(tmp_path, make_record())
+
+
+def test_runs_are_found_two_levels_deep_oldest_first(tmp_path: Path) -> None:
+    """A folder of sweeps, a sweep and a single run can all be given; runs come in the order they were started."""
+    late = write_run_folder(tmp_path / "sweep-1", make_record(id="a", started_at="2026-01-02T00:00:00+00:00"))
+    write_run_folder(tmp_path / "sweep-2", make_record(id="b", started_at="2026-01-01T00:00:00+00:00"))
+    write_run_folder(tmp_path / "sweep-2" / "x" / "y", make_record(id="too-deep"))
+    write_run_folder(tmp_path / ".partial-sweep", make_record(id="cut-off"))
+    assert [run.record.id for run in read_runs(tmp_path)] == ["b", "a"]
+    assert [run.record.id for run in read_runs(tmp_path / "sweep-1")] == ["a"]
+    assert [run.record.id for run in read_runs(late)] == ["a"]
+
+
+def test_newer_schema_is_refused(tmp_path: Path) -> None:
+    """Runs of a newer rlbench are not read with half an understanding: file, versions and what to do are named."""
+    run_file = write_run_folder(tmp_path, make_record(id="a")) / RUN_FILE
+    document = json.loads(run_file.read_text()) | {"schema_version": SCHEMA_VERSION + 1, "something": "new"}
+    run_file.write_text(json.dumps(document))
+    rule = rf"{run_file}: has schema version {SCHEMA_VERSION + 1}, .* up to {SCHEMA_VERSION}; upgrade rlbench"
+    with pytest.raises(ValueError, match=rule):
+        read_runs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "{}",
+        '{"schema_version": "x"}',
+        '{"schema_version": 0}',
+        '{"schema_version": 1}',
+        "\xff",
+    ],
+)
+def test_damaged_record_is_named(tmp_path: Path, text: str) -> None:
+    """A damaged run.json is one line that names the file and how to go on."""
+    run_file = write_run_folder(tmp_path, make_record(id="a")) / RUN_FILE
+    run_file.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ValueError, match=r"run\.json: is damaged \(.+\); move its folder") as caught:
+        read_runs(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_folder_that_is_not_there(tmp_path: Path) -> None:
+    """Reading from nowhere is an error, not an empty table."""
+    with pytest.raises(ValueError, match="nowhere: is not a folder"):
+        read_runs(tmp_path / "nowhere")
+
+
+def test_writable_folder_is_left_as_it_was(tmp_path: Path) -> None:
+    """The check makes neither the folder nor a file."""
+    check_writable(tmp_path / "new" / "deeper")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["file", "file/inside", "/proc/rlbench-runs", "/proc/self/mem/x"])
+def test_folder_that_cannot_be_written(tmp_path: Path, place: str) -> None:
+    """A file in the way and a file system that takes no files are found before any run starts."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"cannot be written \(.+\); choose a folder"):
+        check_writable(tmp_path / place)

@@ -1,0 +1,34 @@
+"""Seats for tests of scenarios."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+from harness.contract import Seat
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from harness.contract import Work
+
+
+class PlainDevice:
+    """A device whose work takes no time of its own."""
+
+    def __init__(self, torch_name: str) -> None:
+        self.torch_name = torch_name
+
+    def busy(self, work: Work, num_items: int) -> AbstractContextManager[None]:
+        """Takes no time."""
+        del work, num_items
+        return nullcontext()
+
+    def synchronize_ranks(self) -> None:
+        """Takes no time."""
+
+
+def seat_of(*, rank: int = 0, index: int = 0, num_envs: int = 8, seed: int = 0, torch_name: str = "cpu") -> Seat:
+    """A seat in a run of 8 ranks."""
+    device = PlainDevice(torch_name)
+    return Seat(rank=rank, num_ranks=8, index=index, num_envs=num_envs, seed=seed, device=device)

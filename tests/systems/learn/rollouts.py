@@ -1,0 +1,94 @@
+"""Rollouts for the tests of this folder: a policy that acts on random observations, with random ends of episodes."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.spaces import Box
+from torch import Tensor
+
+from harness.settings import LearnSettings
+from systems.learn.batch import Batch, make_batch
+from systems.learn.policy import Policy
+from systems.learn.sequences import fixed_runs
+
+GOAL = Box(-np.inf, np.inf, (3,), np.float32)
+
+
+def space(*, goal: bool = True, pixels: tuple[int, int, int] | None = None, depth: int = 0) -> gymnasium.spaces.Dict:
+    """An observation space with the named entries; `depth` is the height and width."""
+    entries: dict[str, gymnasium.Space[object]] = {}
+    if goal:
+        entries["goal"] = GOAL
+    if pixels:
+        entries["pixels"] = Box(0, 255, pixels, np.uint8)
+    if depth:
+        entries["depth"] = Box(0, 10, (1, depth, depth), np.float32)
+    return gymnasium.spaces.Dict(entries)
+
+
+def random_obs(of: gymnasium.spaces.Dict, num: int, generator: torch.Generator) -> dict[str, Tensor]:
+    """`num` observations: numbers of about 3, pixels over their whole range, depth to 12 m."""
+    obs = {}
+    for key, entry in of.spaces.items():
+        shape = (num, *(entry.shape or ()))
+        if key == "pixels":
+            obs[key] = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+        elif key == "depth":
+            obs[key] = 12 * torch.rand(shape, generator=generator)
+        else:
+            obs[key] = 3 * torch.randn(shape, generator=generator)
+    return obs
+
+
+def sharpen(policy: Policy, factor: float = 100.0) -> Policy:
+    """Makes the action probabilities differ: new policies are nearly uniform, which would hide errors."""
+    with torch.no_grad():
+        policy.policy_head.weight.mul_(factor)
+    return policy
+
+
+def play(
+    policy: Policy,
+    of: gymnasium.spaces.Dict,
+    *,
+    num_steps: int,
+    num_envs: int,
+    seed: int = 0,
+    end_probability: float = 0.2,
+    settings: LearnSettings | None = None,
+) -> Batch:
+    """A rollout [T, N] in row-major layout, that begins in the midst of episodes; rewards are random."""
+    generator = torch.Generator().manual_seed(seed)
+    dtype = policy.value_head.weight.dtype
+    first_state = state = torch.randn(num_envs, policy.state_size, dtype=dtype, generator=generator).tanh()
+    prev_actions = torch.randint(-1, policy.num_actions, (num_envs,), generator=generator)
+    first_prev_actions = prev_actions
+    rows: list[tuple[Tensor, ...]] = []
+    seen: list[dict[str, Tensor]] = []
+    for _ in range(num_steps):
+        obs = random_obs(of, num_envs, generator)
+        actions, log_probs, values, state = policy.act(obs, prev_actions, state, generator)
+        terminated, truncated = torch.rand(2, num_envs, generator=generator) < end_probability / 2
+        rows.append((actions, prev_actions, log_probs, values, terminated, truncated))
+        seen.append(obs)
+        prev_actions = torch.where(terminated | truncated, -1, actions)
+    actions, prev_actions, log_probs, values, terminated, truncated = (
+        torch.cat(column) for column in zip(*rows, strict=True)
+    )
+    assert torch.equal(prev_actions[:num_envs], first_prev_actions)
+    return make_batch(
+        runs=fixed_runs(num_steps, num_envs),
+        states=first_state,
+        obs={key: torch.cat([step[key] for step in seen]) for key in of.spaces},
+        actions=actions,
+        prev_actions=prev_actions,
+        log_probs=log_probs,
+        values=values,
+        rewards=torch.randn(num_steps * num_envs, dtype=dtype, generator=generator),
+        terminated=terminated,
+        truncated=truncated,
+        bootstrap=torch.randn(num_steps * num_envs, dtype=dtype, generator=generator),
+        settings=settings or LearnSettings(),
+    )

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import operator
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from harness.contract import Progress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 METRICS = ("return", "length", "success", "spl")
 COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """How far a run is, summed or averaged over all ranks; every rank computes the same."""
+
+    iterations: int = 0
+    env_steps: int = 0
+    seconds: float = 0.0
+    stop_requested: bool = False
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Means over the last finished episodes: `return`, `length`, `success`, `spl`; absent before the first episode."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,12 +23,12 @@ A system may raise at any time: the run ends as failed, with the traceback and t
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from harness.settings import LearnSettings
+from harness.budget import Limits
+from harness.settings import GpuCosts, LearnSettings
 
 if TYPE_CHECKING:
     import gymnasium
@@ -53,11 +53,8 @@ class Place:
         """Reads the variables that torchrun and the local launcher set; raises ValueError naming the missing ones."""
         if missing := [name for name in RANK_VARIABLES if name not in os.environ]:
             raise ValueError(f"{', '.join(missing)}: not set; a rank is started by `rlbench run` or by torchrun")
-        return cls(
-            rank=int(os.environ["RANK"]),
-            num_ranks=int(os.environ["WORLD_SIZE"]),
-            local_rank=int(os.environ["LOCAL_RANK"]),
-        )
+        rank, num_ranks, local_rank, *_ = (os.environ[name] for name in RANK_VARIABLES)
+        return cls(rank=int(rank), num_ranks=int(num_ranks), local_rank=int(local_rank))
 
 
 class Device(Protocol):
@@ -66,6 +63,10 @@ class Device(Protocol):
     @property
     def torch_name(self) -> str:
         """Where tensors live: `cpu` or `cuda:k`."""
+
+    @property
+    def num_threads(self) -> int:
+        """CPU threads of the rank's tensor work; environment workers and other ranks share the cores."""
 
     def busy(self, work: Work, num_items: int) -> AbstractContextManager[None]:
         """Wraps work; ends when the device has done it (CUDA: synchronised; emulated: its time is over)."""
@@ -78,8 +79,8 @@ class Device(Protocol):
 class Seat:
     """The place of one environment in a run."""
 
-    rank: int
-    num_ranks: int
+    place: Place
+    """Of the rank."""
     index: int
     """0 .. num_envs - 1 within the rank."""
     num_envs: int
@@ -91,46 +92,43 @@ class Seat:
     @property
     def global_index(self) -> int:
         """0 .. num_ranks * num_envs - 1 within the run."""
-        return self.rank * self.num_envs + self.index
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GpuCosts:
-    """What an emulated GPU takes for a scenario's work; times in seconds."""
-
-    render_s: float = 0.0
-    """Per env step, first come first served with inference."""
-    infer_fixed_s: float = 0.0
-    """Per inference batch."""
-    infer_item_s: float = 0.0
-    """Per item of an inference batch."""
-    prepare_s: float = 0.0
-    """Per learning phase, beside its mini-batches: returns, advantages, arranging the batches."""
-    learn_item_s: float = 0.0
-    """Per sample of a mini-batch."""
-    render_while_learning_factor: float = 1.0
-    """Rendering and inference take this many times as long while learning runs on the same GPU."""
-    learn_while_rendering_factor: float = 1.0
-    """Learning takes this many times as long while the GPU renders or infers."""
-    synchronize_s: float = 0.0
-    """Per iteration, as soon as there is more than one rank."""
+        return self.place.rank * self.num_envs + self.index
 
 
 class Scenario(Protocol):
     """The work of one cell. A frozen dataclass: `--scenario name:field=value` sets a field."""
 
-    name: str
-    workload: str
-    num_envs: int
-    """Environments of one rank."""
-    rollout_steps: int
-    """T: steps of each environment in one rollout."""
-    policy: str
-    """One of `small`, `conv`, `resnet` (systems/learn)."""
-    learn: LearnSettings
-    gpu_costs: GpuCosts
-    preload: tuple[str, ...]
-    """Modules that an environment worker needs; imported once per rank, before the workers are forked."""
+    @property
+    def name(self) -> str:
+        """`family` or `family/variant`."""
+
+    @property
+    def workload(self) -> str:
+        """One of `WORKLOADS`."""
+
+    @property
+    def num_envs(self) -> int:
+        """Environments of one rank."""
+
+    @property
+    def rollout_steps(self) -> int:
+        """T: steps of each environment in one rollout."""
+
+    @property
+    def policy(self) -> str:
+        """One of `small`, `conv`, `resnet` (systems/learn)."""
+
+    @property
+    def learn(self) -> LearnSettings:
+        """How every system learns on it."""
+
+    @property
+    def gpu_costs(self) -> GpuCosts:
+        """What its work takes on an emulated GPU."""
+
+    @property
+    def preload(self) -> tuple[str, ...]:
+        """Modules that workers need; imported once per rank, before the workers are forked."""
 
     @property
     def observation_space(self) -> gymnasium.spaces.Dict:
@@ -163,25 +161,6 @@ class ScenarioFamily(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Progress:
-    """How far a run is, summed or averaged over all ranks; every rank computes the same."""
-
-    iterations: int = 0
-    env_steps: int = 0
-    seconds: float = 0.0
-    stop_requested: bool = False
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    """Means over the last finished episodes: `return`, `length`, `success`, `spl`; absent before the first episode."""
-
-
-class Budget(Protocol):
-    """When a run is over."""
-
-    def is_spent(self, progress: Progress) -> bool:
-        """True when the run should end after this iteration."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Context:
     """All that a system gets on one rank."""
 
@@ -189,7 +168,7 @@ class Context:
     scenario: Scenario
     device: Device
     seed: int
-    budget: Budget
+    budget: Limits
     meter: RankMeter
     folder: str
     """The run's working folder: where processes leave their last words (tracebacks, stacks)."""
@@ -198,14 +177,8 @@ class Context:
 
     def seat(self, index: int, seed: int) -> Seat:
         """The seat of environment `index` of this rank."""
-        return Seat(
-            rank=self.place.rank,
-            num_ranks=self.place.num_ranks,
-            index=index,
-            num_envs=self.scenario.num_envs,
-            seed=seed,
-            device=self.device,
-        )
+        place, num_envs = self.place, self.scenario.num_envs
+        return Seat(place=place, index=index, num_envs=num_envs, seed=seed, device=self.device)
 
 
 class System(Protocol):

@@ -97,5 +97,5 @@ class CountedEnv:
 def make_counted_env(scenario: Scenario, seat: Seat, folder: Path, meter: Path) -> CountedEnv:
     """Makes environment `seat.index` of a rank, with its counters. Call it in the process that will step it."""
     block = Block(MeterFile(meter, writable=True), 1 + seat.index)
-    episodes = os.open(episodes_path(folder, seat.rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    episodes = os.open(episodes_path(folder, seat.place.rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     return CountedEnv(scenario.make_env(seat), block, episodes, seat.global_index)

@@ -68,6 +68,9 @@ class CpuDevice:
 
     torch_name = "cpu"
 
+    def __init__(self, num_ranks: int) -> None:
+        self.num_threads = max(1, len(os.sched_getaffinity(0)) // num_ranks)
+
     def busy(self, work: Work, num_items: int) -> AbstractContextManager[None]:  # noqa: ARG002  the CPU needs neither
         """Does nothing: the work itself is the time."""
         return nullcontext()
@@ -78,6 +81,8 @@ class CpuDevice:
 
 class CudaDevice:
     """One GPU; a span of work on it ends when the GPU has done it."""
+
+    num_threads = 1
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -104,4 +109,4 @@ def make_device(kind: DeviceKind, place: Place, scenario: Scenario, folder: Path
         return EmulatedGpu(path, scenario.gpu_costs, place.num_ranks)
     if kind == "cuda":
         return CudaDevice(place.local_rank % max(1, len(visible_gpus())))
-    return CpuDevice()
+    return CpuDevice(place.num_ranks)

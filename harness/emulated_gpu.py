@@ -20,7 +20,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from harness.contract import GpuCosts, Work
+from harness.contract import Work
+from harness.settings import GpuCosts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,6 +55,7 @@ class EmulatedGpu:
     """One emulated GPU, for as many processes as have its file. Can be sent to another process."""
 
     torch_name = "cpu"
+    num_threads = 1
 
     def __init__(self, path: Path, costs: GpuCosts, num_ranks: int) -> None:
         self._path, self._costs, self._num_ranks = path, costs, num_ranks

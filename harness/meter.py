@@ -207,7 +207,8 @@ class RankMeter:
             self._block.put_span(kind, began, now)
             self._open[-1] = (kind, now)
         first = self._block.word("pid") + TOTALS_AT
-        totals: dict[str, float] = dict(zip(SPANS, self._block.floats[first : first + len(SPANS)].tolist(), strict=True))
+        seconds = self._block.floats[first : first + len(SPANS)].tolist()
+        totals: dict[str, float] = dict(zip(SPANS, seconds, strict=True))
         passed = {kind: total - self._last_s[kind] for kind, total in totals.items()}
         self._last_s = totals
         return passed

@@ -1,4 +1,4 @@
-"""Learning settings: what every system shares, so that only scheduling and communication differ."""
+"""What every system shares on a scenario, so that only scheduling and communication differ."""
 
 from __future__ import annotations
 
@@ -53,5 +53,30 @@ class LearnSettings:
             if not holds:
                 raise ValueError(f"learn.{name}={getattr(self, name)}: must be {rule}")
 
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuCosts:
+    """What an emulated GPU takes for a scenario's work; times in seconds."""
+
+    render_s: float = 0.0
+    """Per env step, first come first served with inference."""
+    infer_fixed_s: float = 0.0
+    """Per inference batch."""
+    infer_item_s: float = 0.0
+    """Per item of an inference batch."""
+    prepare_s: float = 0.0
+    """Per learning phase, beside its mini-batches: returns, advantages, arranging the batches."""
+    learn_item_s: float = 0.0
+    """Per sample of a mini-batch."""
+    render_while_learning_factor: float = 1.0
+    """Rendering and inference take this many times as long while learning runs on the same GPU."""
+    learn_while_rendering_factor: float = 1.0
+    """Learning takes this many times as long while the GPU renders or infers."""
+    synchronize_s: float = 0.0
+    """Per iteration, as soon as there is more than one rank."""
+
+
+TYPICAL_GPU_COSTS = GpuCosts(infer_fixed_s=0.0033, infer_item_s=0.00006, learn_item_s=0.00015)
+"""About what `emulated/open-fridge` states for a V100; for scenarios without a profile, which render on the CPU."""
 
 CORRECTIONS = ("none",)

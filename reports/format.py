@@ -5,6 +5,8 @@ from __future__ import annotations
 from results.schema import Interval, RunRecord
 
 NONE = "n/a"
+SCENARIO_PREFIX = "scenario."
+"""Of settings that belong to the scenario, not to the system."""
 
 
 def number(value: float | None) -> str:
@@ -26,8 +28,15 @@ def interval(ends: Interval | None) -> str:
 
 def system(run: RunRecord) -> str:
     """The system with what was overridden, as `--systems` takes it: `ddppo:preempt.p=0.8`."""
-    settings = ",".join(f"{name}={value}" for name, value in run.cell.settings.items())
-    return f"{run.cell.system}:{settings}" if settings else run.cell.system
+    own = {name: value for name, value in run.cell.settings.items() if not name.startswith(SCENARIO_PREFIX)}
+    return ":".join([run.cell.system, *(f"{name}={value}" for name, value in own.items())])
+
+
+def scenario(run: RunRecord) -> str:
+    """The scenario with what was overridden, as `--scenario` takes it: `vizdoom:num_envs=4`."""
+    settings = run.cell.settings.items()
+    own = {name.removeprefix(SCENARIO_PREFIX): value for name, value in settings if name.startswith(SCENARIO_PREFIX)}
+    return ":".join([run.cell.scenario, *(f"{name}={value}" for name, value in own.items())])
 
 
 def gpus(run: RunRecord) -> str:

@@ -71,13 +71,13 @@ def _in_order(records: Sequence[RunRecord]) -> list[RunRecord]:
     systems = {fmt.system(record): place for place, record in reversed(list(enumerate(records)))}
 
     def place(run: RunRecord) -> tuple[str, str, str, int, int, int]:
-        return (run.sweep, run.cell.scenario, run.cell.workload, systems[fmt.system(run)], run.cell.gpus, run.cell.seed)
+        return (run.sweep, fmt.scenario(run), run.cell.workload, systems[fmt.system(run)], run.cell.gpus, run.cell.seed)
 
     return sorted(records, key=place)
 
 
 _SHAREABLE: tuple[Column, ...] = (
-    Column(title="scenario", value=lambda run: run.cell.scenario, is_number=False),
+    Column(title="scenario", value=fmt.scenario, is_number=False),
     Column(title="workload", value=lambda run: run.cell.workload, is_number=False),
     Column(title="seed", value=lambda run: str(run.cell.seed)),
     Column(title="device", value=lambda run: run.cell.device, is_number=False),

@@ -21,8 +21,9 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contract import WORKLOADS, GpuCosts, Seat
-from harness.settings import LearnSettings
+from harness.contract import WORKLOADS, Seat
+from harness.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
+from scenarios.resize import AreaResize
 
 DEFAULT_GAME = "breakout"
 HETEROGENEOUS_GAMES = ("star_gunner", "seaquest", "qbert", "breakout", "enduro", "up_n_down")
@@ -48,9 +49,7 @@ class AtariScenario:
         default_factory=lambda: LearnSettings(epochs=3, num_minibatches=4, clip=0.1, value_coef=1.0)
     )
     """PPO as published for Atari (Schulman et al. 2017, table 5), without its annealing."""
-    gpu_costs: GpuCosts = field(
-        default_factory=lambda: GpuCosts(infer_fixed_s=0.0033, infer_item_s=0.00006, learn_item_s=0.00015)
-    )
+    gpu_costs: GpuCosts = TYPICAL_GPU_COSTS
     """What an emulated GPU takes; the games are drawn on the CPU."""
     preload: tuple[str, ...] = ("ale_py",)
     """Modules an environment worker needs."""

@@ -31,8 +31,8 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contract import WORKLOADS, GpuCosts, Seat
-from harness.settings import LearnSettings
+from harness.contract import WORKLOADS, Seat
+from harness.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
 from scenarios.resize import AreaResize
 
 Action = tuple[str, ...]
@@ -111,9 +111,7 @@ class VizdoomScenario:
         default_factory=lambda: LearnSettings(learning_rate=5e-4, entropy_coef=0.003, max_grad_norm=4.0)
     )
     """Entropy and gradient norm as in Sample Factory (table A.5); a larger step size, for our smaller batch."""
-    gpu_costs: GpuCosts = field(
-        default_factory=lambda: GpuCosts(infer_fixed_s=0.0033, infer_item_s=0.00006, learn_item_s=0.00015)
-    )
+    gpu_costs: GpuCosts = TYPICAL_GPU_COSTS
     """What an emulated GPU takes; the maps are drawn on the CPU."""
     preload: tuple[str, ...] = ("vizdoom",)
     """Modules an environment worker needs."""

@@ -34,7 +34,6 @@ def rank_variables(rank: int, num_ranks: int, port: int) -> dict[str, str]:
         "MASTER_PORT": str(port),
         "GLOO_SOCKET_IFNAME": "lo",
         "NCCL_SOCKET_IFNAME": "lo",
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
         PARENT_VARIABLE: str(os.getpid()),
     }
 

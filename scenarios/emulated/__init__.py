@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from harness.contract import GpuCosts
-from harness.settings import LearnSettings
+from harness.settings import GpuCosts, LearnSettings
 from scenarios.emulated.profile import Profile, read_profile, shipped_profiles
 
 if TYPE_CHECKING:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.contract import GpuCosts
-from harness.settings import LearnSettings
+from harness.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
 from scenarios.pointnav.workload import check_workload
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class Habitat:
     policy: str = "resnet"
     """One of `small`, `conv`, `resnet`."""
     learn: LearnSettings = field(default_factory=LearnSettings)
-    gpu_costs: GpuCosts = field(default_factory=GpuCosts)
+    gpu_costs: GpuCosts = replace(TYPICAL_GPU_COSTS, render_s=0.001)
     preload: tuple[str, ...] = ("habitat_sim", "scenarios.habitat.world")
     scenes: str = ""
     """A folder of .glb scenes; empty: our own floor plans, exported into the user's cache."""

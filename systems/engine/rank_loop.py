@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from harness.contract import Context, Progress
+from harness.budget import Progress
+from harness.contract import Context
 from systems.engine.actor import Actor
 from systems.engine.group import Group
 from systems.engine.learner import Learner
@@ -39,7 +40,7 @@ class RankLoop:
 
     def __init__(self, system: EngineSystem, context: Context) -> None:
         scenario, place = context.scenario, context.place
-        torch.set_num_threads(1)  # ranks and environment workers share the cores
+        torch.set_num_threads(context.device.num_threads)
         seeds = np.random.SeedSequence([context.seed, place.rank]).generate_state(scenario.num_envs + 2).tolist()
         actor_seed, learner_seed, *env_seeds = seeds
         self._context = context

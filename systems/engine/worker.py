@@ -52,7 +52,7 @@ class WorkerSettings:
     @property
     def label(self) -> str:
         """How files and errors call this worker."""
-        return f"rank{self.seats[0].rank}-env{self.seats[0].index}"
+        return f"rank{self.seats[0].place.rank}-env{self.seats[0].index}"
 
 
 def error_path(folder: Path, label: str) -> Path:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import sys
 from time import perf_counter
-from typing import Any, cast
+from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 
-from harness.contract import Device, Seat
 from scenarios.vizdoom import FAMILY, VizdoomScenario
+from tests.scenarios.seats import seat_of
 
 
 def make_env(scenario: VizdoomScenario, index: int) -> gymnasium.Env[dict[str, Any], int]:
     """Makes environment `index` of a run; these render on the CPU and use no device."""
-    no_device = cast("Device", None)
-    return scenario.make_env(Seat(rank=0, num_ranks=1, index=index, num_envs=1000, seed=index, device=no_device))
+    return scenario.make_env(seat_of(num_ranks=1, index=index, num_envs=1000, seed=index))
 
 
 class Stepper:

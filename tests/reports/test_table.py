@@ -55,7 +55,7 @@ def test_long_settings_are_folded_not_cut() -> None:
     """A system with settings too long for its column goes on in the next line, to the last letter."""
     record = make_record(cell={"settings": {"preempt.p": 0.123456789, "average.interval": 1234567, "learn.epochs": 3}})
     names = "".join(line.split("|")[0].strip() for line in printed(record, width=80).splitlines() if "|" in line)
-    assert "ddppo:preempt.p=0.123456789,average.interval=1234567,learn.epochs=3" in names
+    assert "ddppo:preempt.p=0.123456789:average.interval=1234567:learn.epochs=3" in names
 
 
 def test_failed_run_says_why() -> None:

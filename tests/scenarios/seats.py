@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from harness.contract import Seat
+from harness.contract import Place, Seat
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 class PlainDevice:
     """A device whose work takes no time of its own."""
+
+    num_threads = 1
 
     def __init__(self, torch_name: str) -> None:
         self.torch_name = torch_name
@@ -28,7 +30,9 @@ class PlainDevice:
         """Takes no time."""
 
 
-def seat_of(*, rank: int = 0, index: int = 0, num_envs: int = 8, seed: int = 0, torch_name: str = "cpu") -> Seat:
-    """A seat in a run of 8 ranks."""
-    device = PlainDevice(torch_name)
-    return Seat(rank=rank, num_ranks=8, index=index, num_envs=num_envs, seed=seed, device=device)
+def seat_of(
+    *, rank: int = 0, index: int = 0, num_envs: int = 8, seed: int = 0, num_ranks: int = 8, torch_name: str = "cpu"
+) -> Seat:
+    """A seat in a run of 8 ranks, unless told otherwise."""
+    place = Place(rank=rank, num_ranks=num_ranks, local_rank=rank)
+    return Seat(place=place, index=index, num_envs=num_envs, seed=seed, device=PlainDevice(torch_name))

@@ -11,18 +11,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from harness.contract import Device, Scenario, Seat
+from harness.contract import Scenario
 from scenarios.atari import FAMILY, HETEROGENEOUS_GAMES, AtariEnv, AtariScenario
 from scenarios.resize import AreaResize
+from tests.scenarios.seats import seat_of
 
 BREAKOUT = FAMILY.make("breakout", "homogeneous")
 
 
 def make_env(scenario: AtariScenario = BREAKOUT, *, seed: int = 1, index: int = 0, rank: int = 0) -> AtariEnv:
     """Makes an environment of a run of two ranks; it renders on the CPU and uses no device."""
-    return scenario.make_env(
-        Seat(rank=rank, num_ranks=2, index=index, num_envs=8, seed=seed, device=cast("Device", None))
-    )
+    return scenario.make_env(seat_of(rank=rank, num_ranks=2, index=index, seed=seed))
 
 
 def play(env: AtariEnv, num_env_steps: int) -> list[tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]]:

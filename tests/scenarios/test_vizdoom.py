@@ -9,15 +9,16 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 import vizdoom
 
-from harness.contract import Device, Scenario, Seat
+from harness.contract import Scenario
 from scenarios.vizdoom import FAMILY, HETEROGENEOUS_MAPS, MAPS, VizdoomEnv, VizdoomScenario, _engine_seed
+from tests.scenarios.seats import seat_of
 
 BASIC = FAMILY.make("basic", "homogeneous")
 ROOT = Path(__file__).parents[2]
@@ -25,10 +26,10 @@ SHARED = Path("/dev/shm")  # noqa: S108  # where POSIX shared memory lives
 
 WORKER = """
 import sys, time
-from harness.contract import Seat
 from scenarios.vizdoom import FAMILY
+from tests.scenarios.seats import seat_of
 env = FAMILY.make("basic", "homogeneous").make_env(
-    Seat(rank=0, num_ranks=1, index=0, num_envs=1, seed=0, device=None))
+    seat_of(num_ranks=1, num_envs=1))
 env.reset()
 print("ready", flush=True)
 sys.stdin.read()
@@ -37,9 +38,7 @@ sys.stdin.read()
 
 def make_env(scenario: VizdoomScenario = BASIC, *, seed: int = 1, index: int = 0) -> VizdoomEnv:
     """Makes an environment of a run; it renders on the CPU and uses no device."""
-    return scenario.make_env(
-        Seat(rank=0, num_ranks=1, index=index, num_envs=20, seed=seed, device=cast("Device", None))
-    )
+    return scenario.make_env(seat_of(num_ranks=1, index=index, num_envs=20, seed=seed))
 
 
 @pytest.fixture

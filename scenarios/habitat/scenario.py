@@ -36,7 +36,7 @@ class Habitat:
     policy: str = "resnet"
     """One of `small`, `conv`, `resnet`."""
     learn: LearnSettings = field(default_factory=LearnSettings)
-    gpu_costs: GpuCosts = replace(TYPICAL_GPU_COSTS, render_s=0.001)
+    gpu_costs: GpuCosts = field(default_factory=lambda: replace(TYPICAL_GPU_COSTS, render_s=0.001))
     preload: tuple[str, ...] = ("habitat_sim", "scenarios.habitat.world")
     scenes: str = ""
     """A folder of .glb scenes; empty: our own floor plans, exported into the user's cache."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import signal
 from collections import deque
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from systems.engine.spec import EngineSystem
 
 EPISODE_METRICS = ("return", "length", "success", "spl")
+POLICY_FILE = "policy.pt"
+"""The weights at the end of the run, as `torch.save` writes a state dict."""
 NUM_RECENT_EPISODES = 100
 """Metrics are means over the last episodes of all ranks together, once there are so many."""
 
@@ -50,6 +53,7 @@ class RankLoop:
         signal.signal(signal.SIGTERM, self._request_stop)
         policy = build_policy(scenario.policy, scenario.observation_space, scenario.num_actions, context.seed)
         policy.to(context.device.torch_name)
+        self._policy = policy
         num_steps = system.rollout.steps(scenario.rollout_steps)
         self._table = Table(
             rollout_columns(
@@ -156,7 +160,9 @@ class RankLoop:
         )
 
     def close(self) -> None:
-        """Ends a run that went well: the workers end, and the rank leaves the group."""
+        """Ends a run that went well: rank 0 leaves the weights, the workers end, and the rank leaves the group."""
+        if self._context.place.rank == 0:
+            torch.save(self._policy.state_dict(), Path(self._context.folder) / POLICY_FILE)
         self._pool.close()
         self._context.meter.in_flight(self._rollout.num_samples)
         self._group.close()

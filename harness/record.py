@@ -140,14 +140,10 @@ def _read_spans(files: Sequence[MeterFile], clock: Clock) -> list[dict[str, Any]
 
 
 def _write_table(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    if not rows:
-        return
-    import pyarrow as pa
-    from pyarrow import parquet
+    if rows:
+        import pandas as pd
 
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    table = pa.table({name: [row.get(name) for row in rows] for name in names})
-    parquet.write_table(table, path, compression="zstd")
+        pd.DataFrame(rows).to_parquet(path, index=False, compression="zstd")
 
 
 def _count(files: Sequence[MeterFile]) -> Counters:

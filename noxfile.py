@@ -1,0 +1,56 @@
+"""The project's commands; each makes its own virtual environment.
+
+    nox -s rlbench -- run --systems sync,ddppo --gpus 1,8
+    nox -s tests        nox -s types        nox -s lint        nox -s bench
+"""
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.reuse_venv = "yes"
+nox.options.sessions = ["lint", "types", "tests"]
+
+CONSTRAINTS = ("-c", "constraints.txt")
+PROJECT = nox.project.load_toml("pyproject.toml")
+
+
+def install(session: nox.Session, *groups: str) -> None:
+    """Installs the package from this folder, and what the named dependency groups add, all with the pinned versions."""
+    session.install(*CONSTRAINTS, "-e", ".[scenes]", *nox.project.dependency_groups(PROJECT, *groups))
+
+
+@nox.session
+def rlbench(session: nox.Session) -> None:
+    """Runs `rlbench` with the arguments after `--`."""
+    session.install(*CONSTRAINTS, ".[scenes]")
+    session.run("rlbench", *session.posargs)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Runs all tests, or those named after `--`."""
+    install(session, "tests")
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Checks types, tests included."""
+    install(session, "tests", "types", "bench")
+    session.run("mypy", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Checks style and format."""
+    session.install(*CONSTRAINTS, *nox.project.dependency_groups(PROJECT, "lint"))
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Times the hot paths: one process at a time, nothing else should run on the machine."""
+    install(session, "bench")
+    names = ("-o", "python_files=bench_*.py", "-o", "python_functions=test_* bench_*")
+    session.run("pytest", "tests/bench", *names, "--benchmark-columns=median,iqr,ops,rounds", *session.posargs)

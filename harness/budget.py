@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 METRICS = ("return", "length", "success", "spl")
+LARGEST = 1e12
+"""No limit is larger: seconds, iterations or env steps."""
 COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 
 
@@ -37,8 +40,8 @@ class Limits:
         """Checks every field."""
         for name, flag in (("iterations", "--iterations"), ("seconds", "--seconds"), ("env_steps", "--env-steps")):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{flag} {value}: must be above 0")
+            if value is not None:
+                check_limit(flag, value)
         if self.until is not None:
             parse_condition(self.until)
 
@@ -63,9 +66,15 @@ class Limits:
         return any(limit is not None and value >= limit for limit, value in reached)
 
 
+def check_limit(flag: str, value: float) -> None:
+    """Raises ValueError unless a limit is above 0 and at most `LARGEST`; NaN and infinity are neither."""
+    if not 0 < value <= LARGEST:
+        raise ValueError(f"{flag} {value:g}: must be above 0 and at most {LARGEST:g}")
+
+
 def parse_condition(text: str) -> tuple[str, str, float]:
     """`success>=0.9` -> ("success", ">=", 0.9). Raises ValueError with the rule."""
     match = re.fullmatch(r"\s*(\w+)\s*(>=|<=|>|<)\s*(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)\s*", text)
-    if match is None or match[1] not in METRICS:
+    if match is None or match[1] not in METRICS or not math.isfinite(float(match[3])):
         raise ValueError(f"--until {text}: must be METRIC>=NUMBER (or <=, >, <); metrics: {', '.join(METRICS)}")
     return match[1], match[2], float(match[3])

@@ -101,14 +101,12 @@ class Keeper:
     def _failed(self, numbers: list[int]) -> Outcome:
         """The rank that was killed, or that raised first; the errors of the others follow from it."""
         killed = [number for number in numbers if self._ranks[number].returncode < 0]
-        if killed:
-            name = signal.Signals(-self._ranks[killed[0]].returncode).name
-            return Outcome("failed", f"rank {killed[0]} was killed by {name}")
-        paths = [self._folder / f"error-rank{number}.json" for number in numbers]
+        paths = [self._folder / f"error-rank{number}.json" for number in range(len(self._ranks))]
         left = [path for path in paths if path.exists()]
-        if not left:
-            code = self._ranks[numbers[0]].returncode
-            return Outcome("failed", f"rank {numbers[0]} exited with {code}; see rank{numbers[0]}.err")
+        if killed or not left:
+            number = (killed or numbers)[0]
+            how = process.how_it_ended(self._ranks[number].returncode)
+            return Outcome("failed", f"rank {number} {how}; stderr.txt may say more")
         first = min(left, key=lambda path: path.stat().st_mtime_ns)
         error = json.loads(first.read_text())
         rank = first.stem.removeprefix("error-rank")

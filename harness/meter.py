@@ -86,12 +86,18 @@ class MeterFile:
     def create(cls, path: Path, num_envs: int, span_capacity: int = SPAN_CAPACITY) -> MeterFile:
         """Makes the file with all counters at 0. Raises OSError when the disk has no room for it."""
         size = 8 * (HEADER_WORDS + (1 + num_envs) * (RING_AT + 3 * span_capacity))
-        with path.open("w+b") as file:
-            os.posix_fallocate(file.fileno(), 0, size)
-            memory = mmap.mmap(file.fileno(), size)
-            with memoryview(memory).cast("q") as words:
-                words[0], words[1], words[2] = MAGIC, num_envs, span_capacity
-            memory.close()
+        unfinished = path.with_name(f".{path.name}")  # no reader ever sees a meter without its header
+        try:
+            with unfinished.open("w+b") as file:
+                os.posix_fallocate(file.fileno(), 0, size)
+                memory = mmap.mmap(file.fileno(), size)
+                with memoryview(memory).cast("q") as words:
+                    words[0], words[1], words[2] = MAGIC, num_envs, span_capacity
+                memory.close()
+            unfinished.rename(path)
+        except OSError:
+            unfinished.unlink(missing_ok=True)
+            raise
         return cls(path, writable=True)
 
     def block_at(self, index: int) -> int:

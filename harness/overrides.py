@@ -1,12 +1,15 @@
 """Settings from the command line: `name:field=value:field.field=value` onto frozen dataclasses.
 
-A field that holds one of several variants takes a variant's name (`preempt=never`); its own fields are reached with a
-dot (`preempt.p=0.8`). A class says its variants in `VARIANTS`: field -> name -> class.
+A field of several values takes them with a plus (`maps=basic+take_cover`). A field that holds one of several variants
+takes a variant's name (`preempt=never`); its own fields are reached with a dot (`preempt.p=0.8`). A class says its
+variants in `VARIANTS`: field -> name -> class.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -38,9 +41,22 @@ def parse_choice(text: str, what: str) -> tuple[str, dict[str, str]]:
 
 def apply_settings(target: Settings, settings: Mapping[str, str], where: str) -> Settings:
     """A copy of a frozen dataclass with fields set from text. Raises ValueError: the known fields, or the rule."""
+    if settings and not dataclasses.is_dataclass(target):
+        raise ValueError(f"{where}:{next(iter(settings))}: {where} has no settings")
     for key in sorted(settings, key=lambda key: key.count(".")):  # a variant is chosen before its fields are set
         target = _set(target, key.split("."), settings[key], f"{where}:{key}")
     return target
+
+
+def typed_settings(target: Any, settings: Mapping[str, str]) -> dict[str, Any]:
+    """The values that fields set from text have in the object they were set on; a variant is its name."""
+    typed = {}
+    for key, text in settings.items():
+        value = target
+        for name in key.split("."):
+            value = value[name] if isinstance(value, Mapping) else getattr(value, name)
+        typed[key] = text if dataclasses.is_dataclass(value) else value
+    return typed
 
 
 def settable(target: Any) -> list[str]:
@@ -71,7 +87,12 @@ def _set(target: Any, path: list[str], text: str, where: str) -> Any:
     try:
         return dataclasses.replace(target, **{name: value})
     except ValueError as error:
-        raise ValueError(f"{where}={text}: {error}") from None
+        raise ValueError(f"{where}={text}: {_rule(str(error), name)}") from None
+
+
+def _rule(message: str, name: str) -> str:
+    """A rule without the field's name and value before it; a rule of another field keeps them."""
+    return re.sub(rf"^(?:\S+[.:]\s?)?{re.escape(name)}=\S*: ", "", message)
 
 
 def _value(target: Any, name: str, rest: list[str], text: str, where: str) -> Any:
@@ -97,7 +118,11 @@ def _parse(text: str, kind: Any, where: str) -> Any:
     optional = typing.get_origin(kind) in {types.UnionType, typing.Union} and type(None) in typing.get_args(kind)
     if optional and text == "none":
         return None
+    several = typing.get_origin(kind) is tuple
     try:
-        return TypeAdapter(kind).validate_python(text)
+        value = TypeAdapter(kind).validate_python(tuple(text.split("+")) if several else text)
     except ValidationError as error:
         raise ValueError(f"{where}={text}: {error.errors()[0]['msg']}") from None
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{where}={text}: must be a finite number")
+    return value

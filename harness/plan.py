@@ -13,10 +13,17 @@ from typing import TYPE_CHECKING, Any
 from harness import registry
 from harness.budget import Limits
 from harness.devices import DeviceKind, check_gpus
-from harness.overrides import parse_choice
+from harness.overrides import parse_choice, typed_settings
 
 if TYPE_CHECKING:
     from harness.contract import Scenario, System
+
+
+MOST_CELLS = 10_000
+"""Of one sweep."""
+MOST_PROCESSES = 16_384
+"""Of one run, ranks and environment workers; a slip of the finger must not take a machine down."""
+LARGEST_SEED = 2**32 - 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +49,12 @@ class Cell:
         """The system and the scenario, with their settings. Raises ValueError: something is unknown or impossible."""
         system = registry.load_system(self.system, self.system_settings)
         scenario = registry.load_scenario(self.scenario, self.workload, self.scenario_settings)
+        processes = self.gpus * (1 + scenario.num_envs)
+        if processes > MOST_PROCESSES:
+            raise ValueError(
+                f"--gpus {self.gpus} with {self.scenario}:num_envs={scenario.num_envs}: {processes:,} processes "
+                f"must be at most {MOST_PROCESSES:,}; use fewer GPUs or environments"
+            )
         check = getattr(system, "check", None)  # a system of somebody else's need not have one
         return system, scenario if check is None else check(scenario)
 
@@ -60,19 +73,24 @@ class Cell:
 
     def hash(self) -> str:
         """Names the content: equal for cells that would do the same."""
-        text = json.dumps([self.system, self.scenario, self.configuration()], sort_keys=True)
+        text = json.dumps([self.system, self.configuration()], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
-    @property
-    def settings(self) -> dict[str, str]:
-        """What was set on the command line; a scenario's fields are prefixed with `scenario.`."""
-        return self.system_settings | {f"scenario.{key}": value for key, value in self.scenario_settings.items()}
+    def settings(self) -> dict[str, Any]:
+        """What was set on the command line, typed; a scenario's fields are prefixed with `scenario.`."""
+        system = registry.load_system(self.system, self.system_settings)
+        scenario = registry.load_scenario(self.scenario, self.workload, self.scenario_settings)
+        of_scenario = typed_settings(scenario, self.scenario_settings)
+        return typed_settings(system, self.system_settings) | {
+            f"scenario.{key}": value for key, value in of_scenario.items()
+        }
 
     @property
     def label(self) -> str:
         """How people call the cell."""
-        settings = "".join(f":{key}={value}" for key, value in self.settings.items())
-        return f"{self.system}{settings} {self.scenario} {self.workload} x{self.gpus} seed {self.seed}"
+        system = ":".join([self.system, *(f"{key}={text}" for key, text in self.system_settings.items())])
+        scenario = ":".join([self.scenario, *(f"{key}={text}" for key, text in self.scenario_settings.items())])
+        return f"{system} {scenario} {self.workload} x{self.gpus} seed {self.seed}"
 
     def to_json(self) -> str:
         """For `cell.json`."""
@@ -96,35 +114,41 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
-    return value if isinstance(value, (str, int, float, bool, type(None))) else repr(value)
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(repr, value))
+    if isinstance(value, (str, int, float, bool, type(None))):
+        return value
+    text, kind = repr(value), type(value)
+    return f"{kind.__module__}.{kind.__qualname__}" if " at 0x" in text else text  # an address differs between processes
 
 
-def parse_counts(text: str, flag: str) -> list[int]:
-    """`1,8` -> [1, 8]; `1..4` -> [1, 2, 3, 4]. Raises ValueError with the rule."""
+def parse_counts(text: str, flag: str, least: int, most: int) -> list[int]:
+    """`1,8` -> [1, 8]; `1..4` -> [1, 2, 3, 4]; duplicates go. Raises ValueError with the rule."""
     counts: list[int] = []
     for part in text.split(","):
         first, dots, last = part.strip().partition("..")
         try:
-            counts += range(int(first), int(last) + 1) if dots else [int(first)]
+            begin = int(first)
+            end = int(last) if dots else begin
         except ValueError:
-            raise ValueError(f"{flag} {text}: must be whole numbers such as 1,8 or 1..4") from None
+            raise ValueError(f"{flag} {text or repr(text)}: must be whole numbers such as 1,8 or 1..4") from None
+        if not least <= begin <= end <= most:
+            rule = "a range must ascend" if begin > end else f"must be from {least} to {most}"
+            raise ValueError(f"{flag} {text}: {rule}")
+        if len(counts) + end - begin >= MOST_CELLS:
+            raise ValueError(f"{flag} {text}: must be at most {MOST_CELLS:,} numbers")
+        counts += range(begin, end + 1)
     return list(dict.fromkeys(counts))
 
 
 def parse_gpus(text: str) -> list[int]:
     """GPU counts, in ascending order. Raises ValueError with the rule."""
-    counts = parse_counts(text, "--gpus")
-    if not counts or min(counts) < 1:
-        raise ValueError(f"--gpus {text}: must be at least 1")
-    return sorted(counts)
+    return sorted(parse_counts(text, "--gpus", 1, MOST_PROCESSES))
 
 
 def parse_seeds(text: str) -> list[int]:
     """Seeds. Raises ValueError with the rule."""
-    seeds = parse_counts(text, "--seeds")
-    if not seeds or min(seeds) < 0:
-        raise ValueError(f"--seeds {text}: must be at least 0")
-    return seeds
+    return parse_counts(text, "--seeds", 0, LARGEST_SEED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,7 +178,11 @@ def plan(request: Request) -> list[Cell]:
     workloads = split_list(request.workloads, "--workload")
     gpus = parse_gpus(request.gpus)
     check_gpus(request.device, max(gpus), oversubscribe=request.oversubscribe)
-    order = itertools.product(parse_seeds(request.seeds), scenarios, workloads, gpus, systems)
+    seeds = parse_seeds(request.seeds)
+    num_cells = len(seeds) * len(scenarios) * len(workloads) * len(gpus) * len(systems)
+    if num_cells > MOST_CELLS:
+        raise ValueError(f"{num_cells:,} cells: a sweep has at most {MOST_CELLS:,}; ask for fewer seeds or systems")
+    order = itertools.product(seeds, scenarios, workloads, gpus, systems)
     cells = [
         Cell(
             system=system,

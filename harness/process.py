@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import json
 import os
 import signal
+import traceback
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
@@ -44,6 +46,23 @@ def dump_stacks_on_signal(path: Path) -> None:
     """Writes the stacks of all threads to `path` on SIGUSR1, also while Python code is stuck in a call."""
     file = path.open("w")  # kept open for the life of the process: the handler cannot open files
     faulthandler.register(signal.SIGUSR1, file=file, all_threads=True)
+
+
+def leave_error(path: Path, error: BaseException) -> None:
+    """Leaves an exception, its summary in one line and its traceback, for whoever looks after this process."""
+    text = "".join(traceback.format_exception(error))
+    summary = f"{type(error).__name__}: {error}".splitlines()[0]
+    unfinished = path.with_suffix(".new")  # it is read while this process may be killed
+    unfinished.write_text(json.dumps({"error": summary, "traceback": text}))
+    unfinished.rename(path)
+
+
+def how_it_ended(returncode: int) -> str:
+    """How a process ended, in words; negative codes are signals, as in `subprocess`."""
+    if returncode >= 0:
+        return f"exited with {returncode}"
+    known = {member.value: member.name for member in signal.Signals}
+    return f"was killed by {known.get(-returncode, f'signal {-returncode}')}"
 
 
 def shared_memory_names() -> list[str]:

@@ -49,10 +49,7 @@ class LiveMeters:
         """The counters now, summed over the ranks that have started."""
         for rank, path in list(self._missing.items()):
             if path.exists():
-                try:
-                    self._files.append(MeterFile(path, writable=False))
-                except ValueError:  # it is being made at this moment
-                    continue
+                self._files.append(MeterFile(path, writable=False))
                 del self._missing[rank]
         phases = Counter(file.phase() for file in self._files)
         iterations = min((file.count(0, "iteration") for file in self._files), default=0)

@@ -6,7 +6,6 @@ Reads the run's `cell.json`, makes the context of the contract, and runs the sys
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import traceback
@@ -33,11 +32,8 @@ def main(folder: Path) -> int:
     try:
         run(folder, place)
     except Exception as error:  # noqa: BLE001  whatever ends a system is the run's reason
-        text = "".join(traceback.format_exception(error))
-        print(text, file=sys.stderr)  # noqa: T201  this process's stderr is part of the record
-        summary = f"{type(error).__name__}: {error}".splitlines()[0]
-        left = json.dumps({"error": summary, "traceback": text})
-        (folder / f"error-rank{place.rank}.json").write_text(left)
+        traceback.print_exception(error)  # this process's stderr is part of the record
+        process.leave_error(folder / f"error-rank{place.rank}.json", error)
         return 1
     return 0
 

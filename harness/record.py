@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 NUM_LAST_EPISODES = 100
 """Episode figures are means over so many last episodes."""
-LEFT_OVER = ("meter-*.bin", "gpu*.bin", "shm-*.txt", "series-*.jsonl", "episodes-*.bin", "error-*.json", "cell.json")
-LEFT_OVER_TOO = ("outcome.json", "rank*.out", "rank*.err")
+LEFT_OVER = ("meter-*.bin", "gpu*.bin", "shm-*.txt", "series-*.jsonl", "episodes-*.bin", "error-*", "cell.json")
+LEFT_OVER_TOO = (".meter-*.bin", "outcome.json", "rank*.out", "rank*.err")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,8 +23,8 @@ SCENARIOS = "rlbench.scenarios"
 
 
 def names(group: str) -> list[str]:
-    """Names of all entry points of a group; our own come first, in the order in which pyproject.toml has them."""
-    return list(dict.fromkeys(point.name for point in entry_points(group=group)))
+    """Names of all entry points of a group, in alphabetical order."""
+    return sorted({point.name for point in entry_points(group=group)})
 
 
 def _load(group: str, name: str, what: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.budget import Limits
+from harness.budget import Limits, check_limit, parse_condition
 from harness.devices import DeviceKind, choose_device
 from harness.plan import Request
 from harness.window import PROTOCOLS
@@ -43,9 +43,8 @@ def complete(asked: Asked) -> tuple[Request, str | None]:
         raise ValueError("--systems: name at least one, such as sync,ddppo; `rlbench list systems` names them")
     if asked.protocol not in PROTOCOLS:
         raise ValueError(f"--protocol {asked.protocol}: unknown; known: {', '.join(PROTOCOLS)}")
-    for flag, value in (("--time-limit", asked.time_limit), ("--stall", asked.stall)):
-        if not value > 0:
-            raise ValueError(f"{flag} {value}: must be above 0")
+    check_limit("--time-limit", asked.time_limit)
+    check_limit("--stall", asked.stall)
     device = choose_device(asked.device)
     scenarios, line = _scenarios(asked, device)
     limits = Limits(iterations=asked.iterations, seconds=asked.seconds, env_steps=asked.env_steps, until=asked.until)

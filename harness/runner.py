@@ -142,7 +142,7 @@ class Runner:
             reason=reason,
             cell=schema.Cell(
                 system=cell.system,
-                settings=cell.settings,
+                settings=cell.settings(),
                 scenario=cell.scenario,
                 workload=cell.workload,
                 gpus=cell.gpus,

@@ -34,6 +34,8 @@ def rank_variables(rank: int, num_ranks: int, port: int) -> dict[str, str]:
         "MASTER_PORT": str(port),
         "GLOO_SOCKET_IFNAME": "lo",
         "NCCL_SOCKET_IFNAME": "lo",
+        # Threads that spin while they wait would take the cores from environment workers.
+        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE"),
         PARENT_VARIABLE: str(os.getpid()),
     }
 

@@ -10,12 +10,10 @@ the rank, and ends the worker.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import struct
 import sys
-import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,12 +58,6 @@ def error_path(folder: Path, label: str) -> Path:
     return folder / f"error-{label}.json"
 
 
-def write_error(folder: Path, label: str, error: BaseException) -> None:
-    """Leaves an exception for whoever looks after this process."""
-    text = "".join(traceback.format_exception(error))
-    error_path(folder, label).write_text(json.dumps({"error": repr(error), "traceback": text}))
-
-
 def work(settings: WorkerSettings) -> None:
     """The worker's main function."""
     process.die_with_parent(os.getppid())
@@ -77,7 +69,7 @@ def work(settings: WorkerSettings) -> None:
     except BrokenPipeError:
         sys.exit(0)  # the rank is gone; the kernel is about to end us anyway
     except Exception as error:  # noqa: BLE001  whatever a simulator raises goes to the rank with its traceback
-        write_error(settings.folder, settings.label, error)
+        process.leave_error(error_path(settings.folder, settings.label), error)
         sys.exit(1)
 
 

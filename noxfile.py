@@ -1,8 +1,4 @@
-"""The project's commands; each makes its own virtual environment.
-
-    nox -s rlbench -- run --systems sync,ddppo --gpus 1,8
-    nox -s tests        nox -s types        nox -s lint        nox -s bench
-"""
+"""The project's commands, each in a virtual environment of its own: `nox -s rlbench -- run ...`, `nox -s tests`."""
 
 import nox
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,11 +54,15 @@ def _resumed(asked: Asked, out: Path, console: Console) -> tuple[Sweep, list[Cel
     sweep = Sweep.newest(out)
     if asked.systems:
         request, _ = complete(asked)
-        if {cell.hash() for cell in plan(request)} != {cell.hash() for cell in sweep.cells}:
+        planned = plan(request)
+        if {cell.hash() for cell in planned} != {cell.hash() for cell in sweep.cells}:
             raise ValueError(
                 f"--resume: the newest sweep in {out} planned other cells ({' '.join(sweep.command)}); "
                 "give the same options, or --resume and --out alone"
             )
+        sweep = replace(sweep, cells=tuple(planned))  # the same work; --time-limit and --stall may differ
+    elif asked != Asked():
+        raise ValueError("--resume: give all options of the sweep, or --resume and --out alone")
     finished = sweep.finished()
     cells = [cell for cell in sweep.cells if cell.hash() not in finished]
     console.print(
@@ -119,7 +124,8 @@ def _print_plan(cells: Sequence[Cell], out: Path, console: Console) -> None:
         how = "as before" if known is not None else "at most, by its limits" if limit else "at most, by --time-limit"
         console.print(Text(f"[{number}/{len(cells)}] {cell.label}: {expected:.0f} s ({how})"))
         total += expected
-    console.print(Text(f"{len(cells)} cells, expected time {'at most ' if open_ended else 'about '}{_duration(total)}"))
+    what = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
+    console.print(Text(f"{what}, expected time {'at most' if open_ended else 'about'} {_duration(total)}"))
 
 
 def _duration(seconds: float) -> str:

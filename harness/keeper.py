@@ -10,6 +10,7 @@ keeper itself is killed, the kernel kills the ranks, and the runner sweeps what 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import select
@@ -30,6 +31,8 @@ from harness.plan import Cell
 
 END_LIMIT_S = 10.0
 """Ranks whose run is over have so long to exit once the first has."""
+KILL_LIMIT_S = 20.0
+"""A process that has not died so long after SIGKILL hangs in the kernel."""
 STACKS_S = 0.5
 
 
@@ -58,13 +61,9 @@ class Keeper:
         deadline = time.monotonic() + self._cell.time_limit_s
         try:
             self._ranks = local.launch(self._folder, self._cell.gpus)
-            outcome = self._watch(deadline)
-            if outcome.status == "timed-out":
-                self._dump_stacks()
+            return self._watch(deadline)
         finally:
-            kill_descendants()
-            remove_shared_memory(self._folder)
-        return outcome
+            end_descendants(self._folder)
 
     def _watch(self, deadline: float) -> Outcome:
         fds = {os.pidfd_open(rank.pid): number for number, rank in enumerate(self._ranks)}
@@ -91,6 +90,7 @@ class Keeper:
         return Outcome("finished")
 
     def _timed_out(self, alive: list[int]) -> Outcome:
+        self._dump_stacks()
         running = ", ".join(map(str, alive))
         if len(alive) < len(self._ranks):
             return Outcome("failed", f"rank {running} did not exit within {END_LIMIT_S:g} s of the others")
@@ -122,21 +122,44 @@ class Keeper:
                 pids |= {meter.count(block, "pid") for block in range(1, 1 + meter.num_envs)}
             below = {child.pid for child in psutil.Process().children(recursive=True)}
             for pid in pids & below:
-                os.kill(pid, signal.SIGUSR1)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGUSR1)
         time.sleep(STACKS_S)  # the handlers run within microseconds, unless a process is stopped
 
 
-def kill_descendants(spare: frozenset[int] = frozenset()) -> None:
-    """Kills all processes below this one, and those that become its children by that, until none is left.
+def end_descendants(folder: Path, spare: frozenset[int] = frozenset()) -> None:
+    """Kills all processes of a run below this one, and removes the named shared memory that they can no longer remove.
 
     Children whose process numbers are in `spare` are left alone, with all that is below them.
     """
-    while children := [child for child in psutil.Process().children() if child.pid not in spare]:
+    names = {name for child in _children(spare) for below in _family(child) for name in _shared_memory(below)}
+    _kill_descendants(spare)
+    for listing in folder.glob("shm-*.txt"):
+        names.update(listing.read_text().splitlines())
+    began = (folder / "cell.json").stat().st_mtime
+    for path in map(Path, names):
+        with suppress(FileNotFoundError):
+            if path.stat().st_mtime >= began:  # what is older was mapped by the run, not made: somebody's data set
+                path.unlink()
+
+
+def _kill_descendants(spare: frozenset[int]) -> None:
+    """Kills until nothing is left: what is killed makes its own children ours."""
+    deadline = time.monotonic() + KILL_LIMIT_S
+    while children := _children(spare):
+        if time.monotonic() > deadline:
+            pids = ", ".join(str(child.pid) for child in children)
+            print(f"processes {pids} cannot be killed; the machine has a fault", file=sys.stderr)  # noqa: T201  for keeper.err
+            return
         below = [process for child in children for process in _family(child)]
         for process_ in below:
             with suppress(psutil.NoSuchProcess):
                 process_.kill()
         psutil.wait_procs(below, timeout=1)
+
+
+def _children(spare: frozenset[int]) -> list[psutil.Process]:
+    return [child for child in psutil.Process().children() if child.pid not in spare]
 
 
 def _family(child: psutil.Process) -> list[psutil.Process]:
@@ -145,19 +168,22 @@ def _family(child: psutil.Process) -> list[psutil.Process]:
     return []
 
 
-def remove_shared_memory(folder: Path) -> None:
-    """Unlinks named shared memory that the environment workers of a run had mapped and can no longer remove."""
-    for listing in folder.glob("shm-*.txt"):
-        for name in listing.read_text().splitlines():
-            Path(name).unlink(missing_ok=True)
+def _shared_memory(below: psutil.Process) -> list[str]:
+    with suppress(OSError):
+        return process.shared_memory_names(below.pid)
+    return []
 
 
 def main(folder: Path) -> None:
     """Keeps the run in `folder` and leaves its outcome."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # what they mean comes through stdin
+    lock = os.open(folder, os.O_RDONLY)  # held to the end: `Sweep.remove_partial` waits for it
+    fcntl.flock(lock, fcntl.LOCK_EX)
     outcome = Keeper(folder).keep()
-    (folder / "outcome.json").write_text(json.dumps(asdict(outcome)))
+    unfinished = folder / ".outcome.json"
+    unfinished.write_text(json.dumps(asdict(outcome)))
+    unfinished.rename(folder / "outcome.json")  # whole, or not there: a keeper can be killed too
 
 
 if __name__ == "__main__":

@@ -65,10 +65,10 @@ def how_it_ended(returncode: int) -> str:
     return f"was killed by {known.get(-returncode, f'signal {-returncode}')}"
 
 
-def shared_memory_names() -> list[str]:
-    """Names under /dev/shm that this process has mapped; a simulator that is killed cannot remove its own."""
+def shared_memory_names(pid: int) -> list[str]:
+    """Names under /dev/shm that a process has mapped; a simulator that is killed cannot remove its own."""
     names = set()
-    for line in Path("/proc/self/maps").read_text().splitlines():
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
         path = line[73:].strip().removesuffix(" (deleted)")
         if path.startswith("/dev/shm/"):  # noqa: S108  it is where POSIX shared memory lies
             names.add(path)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 NUM_LAST_EPISODES = 100
 """Episode figures are means over so many last episodes."""
 LEFT_OVER = ("meter-*.bin", "gpu*.bin", "shm-*.txt", "series-*.jsonl", "episodes-*.bin", "error-*", "cell.json")
-LEFT_OVER_TOO = (".meter-*.bin", "outcome.json", "rank*.out", "rank*.err")
+LEFT_OVER_TOO = (".meter-*.bin", "outcome.json", ".outcome.json", "rank*.out", "rank*.err")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from harness.budget import Limits, check_limit, parse_condition
 from harness.devices import DeviceKind, choose_device
@@ -13,28 +14,32 @@ EMULATED_SCENARIO = "emulated/open-fridge"
 QUICK_TIME_SCALE = 0.5
 """Of the emulated scenario that is chosen for the user: a sweep over 1 and 8 GPUs then takes minutes on two cores."""
 REAL_SCENARIO = "pointnav"
-DEFAULT_SECONDS = 40.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """The options as they were typed; see `rlbench run --help`."""
+    """The options as they were typed, and the defaults of the others; see `rlbench run --help`."""
 
-    systems: str | None
-    gpus: str
-    scenario: str | None
-    workload: str
-    seeds: str
-    protocol: str
-    iterations: int | None
-    seconds: float | None
-    env_steps: int | None
-    until: str | None
-    device: str | None
-    time_scale: float | None
-    oversubscribe: bool
-    time_limit: float
-    stall: float
+    systems: str | None = None
+    gpus: str = "1"
+    scenario: str | None = None
+    workload: str = "homogeneous"
+    seeds: str = "0"
+    protocol: str = "steady"
+    iterations: int | None = None
+    seconds: float | None = None
+    env_steps: int | None = None
+    until: str | None = None
+    device: str | None = None
+    time_scale: float | None = None
+    oversubscribe: bool = False
+    time_limit: float = 3600.0
+    stall: float = 60.0
+
+    @classmethod
+    def of(cls, **options: Any) -> Asked:
+        """Options that were not given are None, and get their defaults."""
+        return cls(**{name: value for name, value in options.items() if value is not None})
 
 
 def complete(asked: Asked) -> tuple[Request, str | None]:
@@ -47,10 +52,10 @@ def complete(asked: Asked) -> tuple[Request, str | None]:
     check_limit("--stall", asked.stall)
     device = choose_device(asked.device)
     scenarios, line = _scenarios(asked, device)
-    limits = Limits(iterations=asked.iterations, seconds=asked.seconds, env_steps=asked.env_steps, until=asked.until)
+    until = None if asked.until is None else "{}{}{:.12g}".format(*parse_condition(asked.until))
+    limits = Limits(iterations=asked.iterations, seconds=asked.seconds, env_steps=asked.env_steps, until=until)
     if limits.is_empty:
-        iterations = PROTOCOLS[asked.protocol].num_iterations
-        limits = Limits(iterations=iterations) if iterations else Limits(seconds=DEFAULT_SECONDS)
+        limits = Limits(iterations=PROTOCOLS[asked.protocol].num_iterations)
     request = Request(
         systems=asked.systems,
         gpus=asked.gpus,
@@ -84,5 +89,5 @@ def _scenarios(asked: Asked, device: DeviceKind) -> tuple[str, str | None]:
         for name in names:
             if not name.strip().startswith("emulated"):
                 raise ValueError(f"--time-scale {scale:g}: {name} takes real time; it goes with emulated/… only")
-        scenarios = ",".join(f"{name.strip()}:time_scale={scale:g}" for name in names)
+        scenarios = ",".join(f"{name.strip()}:time_scale={scale:.12g}" for name in names)
     return scenarios, ", ".join(lines) or None

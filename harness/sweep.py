@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import re
 import secrets
 import shutil
+import time
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 PLAN_FILE = "sweep.json"
 LOCK_FILE = ".lock"
+KEEPER_LIMIT_S = 30.0
+"""A keeper whose harness was killed ends its run within seconds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,9 +82,13 @@ class Sweep:
         return file
 
     def remove_partial(self) -> int:
-        """Removes what killed runs left; returns how many. Call it with the lock held."""
+        """Removes what killed runs left; returns how many. Call it with the lock held.
+
+        Waits for the keeper of a run whose harness was killed a moment ago; raises ValueError when it does not end.
+        """
         left = list(self.folder.glob(f"{store.PARTIAL_PREFIX}*"))
         for folder in left:
+            _wait_until_free(folder)
             shutil.rmtree(folder)
         return len(left)
 
@@ -95,3 +103,21 @@ class Sweep:
         name = f"{number:03d}-{slug}"[:120]
         tries = len(list(self.folder.glob(f"{name}*")))
         return f"{name}-try{tries + 1}" if tries else name
+
+
+def _wait_until_free(folder: Path) -> None:
+    """Blocks until no process has the folder locked, for `KEEPER_LIMIT_S` at most."""
+    deadline = time.monotonic() + KEEPER_LIMIT_S
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise ValueError(f"{folder}: a process of a killed rlbench still works in it; end it first") from None
+                time.sleep(0.1)
+            else:
+                return
+    finally:
+        os.close(lock)

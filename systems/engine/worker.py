@@ -104,7 +104,7 @@ class Worker:
         self._envs[index] = env
         self._write_observation(self._observations, slot, env.reset(seed=seat.seed))
         self._start_episode(slot)
-        names = "\n".join(process.shared_memory_names())
+        names = "\n".join(process.shared_memory_names(os.getpid()))
         (self._settings.folder / f"shm-{self._settings.label}.txt").write_text(names)
 
     def _step(self, index: int, slot: int, slot_next: int) -> None:

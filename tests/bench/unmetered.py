@@ -40,4 +40,4 @@ def make_uncounted_env(scenario: Scenario, seat: Seat, folder: Path, meter: Path
     return UncountedEnv(scenario, seat)
 
 
-worker.make_counted_env = make_uncounted_env  # type: ignore[assignment]
+vars(worker)["make_counted_env"] = make_uncounted_env

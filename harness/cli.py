@@ -5,7 +5,7 @@ Heavy modules (torch, pandas, simulators) are imported where they are needed, so
 
 from __future__ import annotations
 
-import shlex
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +14,6 @@ import typer
 
 app = typer.Typer(
     name="rlbench",
-    help="Runs distributed RL systems on the same work and says which is fastest, and why.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -28,24 +27,65 @@ OUT = Path("rlbench-runs")
 OutOption = Annotated[Path, typer.Option("--out", help="Folder for the runs; made if it is not there.")]
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"rlbench {version('rlbench')}")  # noqa: T201  a command line prints
+        raise typer.Exit
+
+
+@app.callback()
+def rlbench(
+    *,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", callback=_version)] = False,
+) -> None:
+    """Runs distributed RL systems on the same work and says which is fastest, and why."""
+
+
 @app.command()
 def run(
     systems: Annotated[
         str | None,
-        typer.Option(help="Systems, with settings: sync,ddppo:preempt.p=0.8. `rlbench list` names them."),
+        typer.Option(
+            help="Systems, with settings: sync,ddppo:preempt.p=0.8. `rlbench list` names them. [needed unless --resume]"
+        ),
     ] = None,
-    gpus: Annotated[str, typer.Option(help="GPU counts: 1,8 or 1..4.")] = "1",
+    gpus: Annotated[
+        str | None, typer.Option(help="GPU counts: 1,8 or 1..4; on the CPU, how many ranks share it. [default: 1]")
+    ] = None,
     scenario: Annotated[
-        str | None, typer.Option(help="Scenarios, with settings: vizdoom/basic:num_envs=4. [default: by device]")
+        str | None,
+        typer.Option(
+            help="Scenarios, with settings: vizdoom/basic:num_envs=4. "
+            "[default: emulated/open-fridge on emulated GPUs, else pointnav]"
+        ),
     ] = None,
-    workload: Annotated[str, typer.Option(help="homogeneous, heterogeneous, or both with a comma.")] = "homogeneous",
-    seeds: Annotated[str, typer.Option(help="Seeds: 0,1,2 or 0..4.")] = "0",
-    protocol: Annotated[str, typer.Option(help="How the window is chosen: steady or ddppo.")] = "steady",
-    iterations: Annotated[int | None, typer.Option(help="End a run after so many iterations.")] = None,
-    seconds: Annotated[float | None, typer.Option(help="End a run after so many seconds of training.")] = None,
+    workload: Annotated[
+        str | None, typer.Option(help="homogeneous, heterogeneous, or both with a comma. [default: homogeneous]")
+    ] = None,
+    seeds: Annotated[str | None, typer.Option(help="Seeds: 0,1,2 or 0..4. [default: 0]")] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            help="How long a run is, and which iterations count. steady: 30 s of training, less the warm-up that is "
+            "found in them; ddppo: 10 iterations, the last 5 counted. [default: steady]"
+        ),
+    ] = None,
+    iterations: Annotated[
+        int | None,
+        typer.Option(help="End a run after so many iterations. Any limit replaces the protocol's; the first one counts."),
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="End a run after so many seconds of training, on the wall clock.")
+    ] = None,
     env_steps: Annotated[int | None, typer.Option(help="End a run after so many env steps learned.")] = None,
     until: Annotated[
-        str | None, typer.Option(help="End a run when a metric of the last 100 episodes is reached: success>=0.9.")
+        str | None,
+        typer.Option(
+            help="End a run when the mean of a metric over the last 100 episodes is reached: success>=0.9. "
+            "Metrics: return, length, success, spl."
+        ),
     ] = None,
     device: Annotated[
         str | None, typer.Option(help="cuda, cpu or emulated. [default: cuda where there is a GPU, else emulated]")
@@ -53,14 +93,21 @@ def run(
     time_scale: Annotated[
         float | None, typer.Option(help="Emulated scenarios: 0.5 runs them twice as fast as their profile.")
     ] = None,
-    oversubscribe: Annotated[bool, typer.Option(help="Let several ranks share a GPU.")] = False,
-    time_limit: Annotated[float, typer.Option(help="Seconds after which a run is ended as timed-out.")] = 3600.0,
+    oversubscribe: Annotated[bool, typer.Option("--oversubscribe", help="Let several ranks share a GPU.")] = False,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds after which a run is ended as timed-out. [default: 3600]")
+    ] = None,
     stall: Annotated[
-        float, typer.Option(help="Seconds after which an environment that does not answer is hung.")
-    ] = 60.0,
+        float | None,
+        typer.Option(help="Seconds after which an environment that does not answer is hung. [default: 60]"),
+    ] = None,
     out: OutOption = OUT,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Complete the newest sweep in --out; finished cells are not run again.")
+        bool,
+        typer.Option(
+            "--resume",
+            help="Complete the newest sweep in --out; finished cells are not run again. Needs no other option.",
+        ),
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the cells and the expected time, run nothing.")
@@ -70,7 +117,7 @@ def run(
     from harness.commands import run_sweep
     from harness.request import Asked
 
-    asked = Asked(
+    asked = Asked.of(
         systems=systems,
         gpus=gpus,
         scenario=scenario,
@@ -103,7 +150,8 @@ def list_(
 @app.command()
 def doctor(
     workers: Annotated[
-        int | None, typer.Option(help="Environment workers that a run would keep busy, to hold against the cores.")
+        int | None,
+        typer.Option(help="Environment workers that a run would keep busy, to hold against the cores.", min=0),
     ] = None,
 ) -> None:
     """Say what this machine is, and what of it could spoil a figure."""
@@ -146,24 +194,41 @@ def main() -> None:
     """The console script: one line and exit code 2 for what the user can mend, never a traceback."""
     arguments = sys.argv[1:]
     try:
-        code = app(arguments, standalone_mode=False)
+        code = app(arguments, prog_name="rlbench", standalone_mode=False)
+        sys.stdout.flush()
     except typer.TyperException as error:
         message = error.format_message()
         if len(arguments) == 0 or "\n" in message:  # no command at all: the help
             print(message)  # noqa: T201  a command line prints
         else:
-            _fail(f"{message} (rlbench {shlex.join(arguments[:1])} --help says more)")
+            _fail(f"{message.rstrip('.')}; {_where_to_look(arguments[0])}")
         code = USAGE
     except ValueError as error:
         _fail(str(error))
         code = USAGE
+    except BrokenPipeError:  # whoever read our output has had enough
+        _drop_output()
+        code = FAILED
     except OSError as error:
-        _fail(f"{error.filename or 'rlbench'}: {error.strerror or error}")
+        _fail(f"{error.filename or 'cannot write the output'}: {error.strerror or error}")
+        _drop_output()
         code = USAGE
     except KeyboardInterrupt:
         _fail("interrupted")
         code = INTERRUPTED
     sys.exit(code)
+
+
+def _where_to_look(first: str) -> str:
+    commands = [command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands]
+    if first in commands:
+        return f"`rlbench {first} --help` says more"
+    return f"known commands: {', '.join(commands)}; `rlbench --help` says more"
+
+
+def _drop_output() -> None:
+    """What is still buffered cannot be written, and must not be tried again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(message: str) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from results.schema import RunRecord
 
+MOST_VARIANTS = 12
 START_S = 8.0
 """A cell's processes need about so long to start and to end; for the expected time."""
 
@@ -62,7 +63,7 @@ def _resumed(asked: Asked, out: Path, console: Console) -> tuple[Sweep, list[Cel
             )
         sweep = replace(sweep, cells=tuple(planned))  # the same work; --time-limit and --stall may differ
     elif asked != Asked():
-        raise ValueError("--resume: give all options of the sweep, or --resume and --out alone")
+        raise ValueError("--resume: needs all options of the sweep, or --resume and --out alone")
     finished = sweep.finished()
     cells = [cell for cell in sweep.cells if cell.hash() not in finished]
     console.print(
@@ -73,18 +74,20 @@ def _resumed(asked: Asked, out: Path, console: Console) -> tuple[Sweep, list[Cel
 
 def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: Console) -> int:
     from harness import machine
-    from harness.runner import Interrupted, Runner
+    from harness.runner import Interrupted, Interrupts, Runner
 
     lock = sweep.lock()
     if removed := sweep.remove_partial():
         console.print(Text(f"removed {removed} unfinished run folder(s) that a killed rlbench had left"))
-    with Display(console, len(cells)) as display:
-        runner = Runner(sweep=sweep, display=display, command=command, about_machine=machine.describe())
+    with Display(console, len(cells)) as display, Interrupts() as interrupts:
+        runner = Runner(
+            sweep=sweep, display=display, command=command, about_machine=machine.describe(), interrupts=interrupts
+        )
         for number, cell in enumerate(cells, start=1):
             display.begin(number, cell)
             try:
                 record = runner.run(cell)
-            except (Interrupted, KeyboardInterrupt):
+            except Interrupted:
                 display.end("interrupted", "")
                 print(  # noqa: T201  a command line prints
                     f"rlbench: interrupted; `rlbench run --resume --out {sweep.folder.parent}` goes on", file=sys.stderr
@@ -150,9 +153,17 @@ def print_lists(what: str | None) -> None:
         table = Table("scenario", "what it is", "here", box=None, pad_edge=False)
         for name in registry.names(registry.SCENARIOS):
             family = registry.load_family(name)
-            variants = f"\nvariants: {', '.join(family.variants)}" if family.variants else ""
+            variants = _variants(family.variants, all_of_them=what is not None)
             table.add_row(name, Text(f"{family.about}{variants}"), Text(family.unavailable() or "available"))
         console.print(table)
+
+
+def _variants(names: Sequence[str], *, all_of_them: bool) -> str:
+    if not names:
+        return ""
+    shown = names if all_of_them or len(names) <= MOST_VARIANTS else names[:MOST_VARIANTS]
+    more = f", ... ({len(names)}; `rlbench list scenarios` shows all)" if len(shown) < len(names) else ""
+    return f"\nvariants: {', '.join(shown)}{more}"
 
 
 def print_results(folder: Path, form: str) -> None:

@@ -1,12 +1,9 @@
 """What a system gets, what a scenario is, and the loop that they form.
 
 The loop of one rank (`harness/rank.py` makes the context, the system does the rest):
+    system.run(Context(place=Place.from_environment(), scenario=..., ...))  # once per rank, each in a process:
 
-    place = Place.from_environment()            # RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT
-    context = Context(place, scenario, device, seed, budget, meter, ...)
-    system.run(context)                         # on every rank of the run, in a process of its own:
-
-        start environment workers; every environment is `context.make_env(i)`, which counts what happens in it
+        start environment workers; env = context.make_env(i), whose `step` and `reset` count what happens
         until context.budget.is_spent(progress), decided alike on all ranks:
             collect a rollout                   # meter.span("infer"), meter.span("simulate")
             wait for the other ranks            # meter.span("wait:straggler")
@@ -33,6 +30,7 @@ from harness.settings import GpuCosts, LearnSettings
 if TYPE_CHECKING:
     import gymnasium
 
+    from harness.counted import CountedEnv
     from harness.meter import RankMeter
 
 Work = Literal["render", "infer", "prepare", "learn"]
@@ -80,7 +78,6 @@ class Seat:
     """The place of one environment in a run."""
 
     place: Place
-    """Of the rank."""
     index: int
     """0 .. num_envs - 1 within the rank."""
     num_envs: int
@@ -177,8 +174,20 @@ class Context:
 
     def seat(self, index: int, seed: int) -> Seat:
         """The seat of environment `index` of this rank."""
-        place, num_envs = self.place, self.scenario.num_envs
-        return Seat(place=place, index=index, num_envs=num_envs, seed=seed, device=self.device)
+        return Seat(place=self.place, index=index, num_envs=self.scenario.num_envs, seed=seed, device=self.device)
+
+    def env_seed(self, index: int) -> int:
+        """The seed of environment `index` of this rank: every system gives it the same."""
+        from numpy.random import SeedSequence
+
+        return int(SeedSequence([self.seed, self.place.rank]).generate_state(3 + index)[-1])
+
+    def make_env(self, index: int) -> CountedEnv:
+        """Makes environment `index` of this rank, in the process that will step it: this one, or a child of it."""
+        from harness.counted import make_counted_env
+
+        seat = self.seat(index, self.env_seed(index))
+        return make_counted_env(self.scenario, seat, self.folder, self.meter.path)
 
 
 class System(Protocol):

@@ -34,19 +34,19 @@ def episodes_path(folder: Path, rank: int) -> Path:
 class CountedEnv:
     """Steps one environment and counts. `reset` and `step` are gymnasium's, without automatic reset."""
 
-    def __init__(
-        self, env: gymnasium.Env[dict[str, Any], int], block: Block, episodes_fd: int, environment: int
-    ) -> None:
+    def __init__(self, env: gymnasium.Env[dict[str, Any], int], block: Block, episodes_fd: int, seat: Seat) -> None:
         self._env = env
         self._block = block
         self._episodes_fd = episodes_fd
-        self._environment = environment
+        self._environment = seat.global_index
+        self._seed: int | None = seat.seed
         self._step_s, self._squared = block.word("step_s"), block.word("step_s_squared")
         self._env_steps, self._frames = block.word("env_steps"), block.word("frames")
         self._return, self._length, self._episode_frames = 0.0, 0, 0
 
     def reset(self, seed: int | None = None) -> dict[str, Any]:
-        """Begins an episode; its time is a `reset` span."""
+        """Begins an episode; its time is a `reset` span. The first one has the seat's seed, unless told otherwise."""
+        seed, self._seed = self._seed if seed is None else seed, None
         begin = time.perf_counter()
         observation, _ = self._env.reset(seed=seed)
         end = time.perf_counter()
@@ -94,8 +94,8 @@ class CountedEnv:
         os.close(self._episodes_fd)
 
 
-def make_counted_env(scenario: Scenario, seat: Seat, folder: Path, meter: Path) -> CountedEnv:
+def make_counted_env(scenario: Scenario, seat: Seat, folder: Path | str, meter: Path) -> CountedEnv:
     """Makes environment `seat.index` of a rank, with its counters. Call it in the process that will step it."""
     block = Block(MeterFile(meter, writable=True), 1 + seat.index)
-    episodes = os.open(episodes_path(folder, seat.place.rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    return CountedEnv(scenario.make_env(seat), block, episodes, seat.global_index)
+    episodes = os.open(episodes_path(Path(folder), seat.place.rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    return CountedEnv(scenario.make_env(seat), block, episodes, seat)

@@ -64,13 +64,13 @@ class EmulatedGpu:
         self._open()
 
     def _open(self) -> None:
-        self._file = self._path.open("r+b")
-        self._words = memoryview(mmap.mmap(self._file.fileno(), 8 * NUM_WORDS)).cast("d")
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)  # open for as long as the process lives
+        self._words = memoryview(mmap.mmap(self._fd, 8 * NUM_WORDS)).cast("d")
         self._threads = threading.Lock()  # record locks exclude processes, not the threads of one
 
     def __getstate__(self) -> dict[str, object]:
         """Everything but what belongs to this process."""
-        return {name: value for name, value in vars(self).items() if name not in {"_file", "_words", "_threads"}}
+        return {name: value for name, value in vars(self).items() if name not in {"_fd", "_words", "_threads"}}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
@@ -82,7 +82,7 @@ class EmulatedGpu:
         took = cost_s(self._costs, work, num_items)
         words = self._words
         with self._threads:
-            fcntl.lockf(self._file, fcntl.LOCK_EX)
+            fcntl.lockf(self._fd, fcntl.LOCK_EX)
             try:
                 start = max(time.perf_counter(), words[FREE_AT + lane])
                 if words[FREE_AT + 1 - lane] > start:
@@ -93,7 +93,7 @@ class EmulatedGpu:
                 words[BUSY_S] += max(0.0, end - max(start, words[COVERED_UNTIL]))
                 words[COVERED_UNTIL] = max(words[COVERED_UNTIL], end)
             finally:
-                fcntl.lockf(self._file, fcntl.LOCK_UN)
+                fcntl.lockf(self._fd, fcntl.LOCK_UN)
         return end
 
     @contextmanager

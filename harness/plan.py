@@ -112,14 +112,15 @@ def _plain(value: Any) -> Any:
         return {"kind": type(value).__name__, **fields}
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, (set, frozenset)):
-        return sorted(map(repr, value))
+    if isinstance(value, (list, tuple, set, frozenset)):
+        items = sorted(value, key=repr) if isinstance(value, (set, frozenset)) else value
+        return [_plain(item) for item in items]
     if isinstance(value, (str, int, float, bool, type(None))):
         return value
     text, kind = repr(value), type(value)
-    return f"{kind.__module__}.{kind.__qualname__}" if " at 0x" in text else text  # an address differs between processes
+    return (
+        f"{kind.__module__}.{kind.__qualname__}" if " at 0x" in text else text
+    )  # an address differs between processes
 
 
 def parse_counts(text: str, flag: str, least: int, most: int) -> list[int]:

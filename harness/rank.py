@@ -61,4 +61,8 @@ def run(folder: Path, place: Place) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    code = main(Path(sys.argv[1]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code:
+        os._exit(code)  # other ranks may wait for this one: no library is to hold up its end

@@ -14,6 +14,8 @@ EMULATED_SCENARIO = "emulated/open-fridge"
 QUICK_TIME_SCALE = 0.5
 """Of the emulated scenario that is chosen for the user: a sweep over 1 and 8 GPUs then takes minutes on two cores."""
 REAL_SCENARIO = "pointnav"
+DEFAULT_SECONDS = 30.0
+"""Of training, for protocols that run for a time; the iteration that is under way then is still completed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +57,8 @@ def complete(asked: Asked) -> tuple[Request, str | None]:
     until = None if asked.until is None else "{}{}{:.12g}".format(*parse_condition(asked.until))
     limits = Limits(iterations=asked.iterations, seconds=asked.seconds, env_steps=asked.env_steps, until=until)
     if limits.is_empty:
-        limits = Limits(iterations=PROTOCOLS[asked.protocol].num_iterations)
+        iterations = PROTOCOLS[asked.protocol].num_iterations
+        limits = Limits(seconds=DEFAULT_SECONDS) if iterations is None else Limits(iterations=iterations)
     request = Request(
         systems=asked.systems,
         gpus=asked.gpus,

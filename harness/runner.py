@@ -5,7 +5,8 @@ the rest of the run's folder. What blocks: waiting for the keeper's end, a quart
 which the display is updated. What frees it: the keeper ends when its run is over, when the run's time limit has
 passed, or when the pipe to its stdin is closed; the runner closes that on Ctrl-C and SIGTERM, and the kernel does
 when the runner is killed. If the keeper is killed, the runner, which adopts orphans, kills what was below it. A run's
-folder gets its name by one rename at the end.
+folder gets its name by one rename at the end. Signals are noted and never raised, so none breaks off a clean-up, nor
+the writing of a run that is over.
 """
 
 from __future__ import annotations
@@ -17,28 +18,29 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import psutil
 
 from harness import machine, process
 from harness.devices import gpu_indices
-from harness.keeper import Outcome, kill_descendants, remove_shared_memory
+from harness.keeper import Outcome, end_descendants
 from harness.progress import Display, LiveMeters
 from harness.record import gather_streams, measure
 from harness.telemetry import Telemetry
 from results import schema, store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from harness.plan import Cell
     from harness.sweep import Sweep
 
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL_S = 0.25
 TELEMETRY_PERIOD_S = 2.0
 BUSY_CPU_SHARE = 0.85
@@ -49,6 +51,29 @@ class Interrupted(Exception):  # noqa: N818  not an error: somebody asked for it
     """Ctrl-C or SIGTERM; the run that was under way has left nothing."""
 
 
+class Interrupts:
+    """Notes Ctrl-C, SIGTERM and SIGHUP while it is entered, in the main thread, however often they come.
+
+    What is ignored stays ignored: `nohup rlbench run` outlives its terminal.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._before: dict[int, Any] = {}
+
+    def _note(self, *_: object) -> None:
+        self.requested = True
+
+    def __enter__(self) -> Self:
+        heeded = [number for number in END_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        self._before = {number: signal.signal(number, self._note) for number in heeded}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Runner:
     """Runs cells of a sweep; `run` may be called once for each."""
@@ -57,9 +82,12 @@ class Runner:
     display: Display
     command: Sequence[str]
     about_machine: dict[str, Any]
+    interrupts: Interrupts
 
     def run(self, cell: Cell) -> schema.RunRecord:
         """Runs one cell to its end, whatever that is, and publishes its folder. Raises Interrupted."""
+        if self.interrupts.requested:
+            raise Interrupted
         name = self.sweep.run_name(cell)
         partial = self.sweep.folder / f"{store.PARTIAL_PREFIX}{name}"
         try:
@@ -81,7 +109,9 @@ class Runner:
 
     def _keep(self, cell: Cell, partial: Path) -> tuple[Outcome, Telemetry]:
         """Starts the keeper, shows the run's progress until it ends, and leaves no process behind."""
-        with (partial / "keeper.err").open("wb") as err, interrupts_raise():
+        process.adopt_orphans()
+        others = frozenset(child.pid for child in psutil.Process().children())
+        with (partial / "keeper.err").open("wb") as err:
             keeper = subprocess.Popen(  # noqa: S603  our own interpreter and module
                 [sys.executable, "-m", "harness.keeper", str(partial)],
                 stdin=subprocess.PIPE,
@@ -90,16 +120,14 @@ class Runner:
                 start_new_session=True,  # a Ctrl-C in the terminal reaches the runner alone
                 env={**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
             )
-            children = frozenset(child.pid for child in psutil.Process().children()) - {keeper.pid}
             telemetry = Telemetry(keeper.pid, TELEMETRY_PERIOD_S, gpu_indices(cell.device, cell.gpus))
             meters = LiveMeters(partial, cell.gpus)
             try:
-                while keeper.poll() is None:
+                while keeper.poll() is None and not self.interrupts.requested:
                     self.display.update(meters.read())
-                    try:
+                    with suppress(subprocess.TimeoutExpired):
                         keeper.wait(POLL_S)
-                    except subprocess.TimeoutExpired:
-                        continue
+                interrupted = keeper.poll() is None
             finally:
                 assert keeper.stdin is not None
                 keeper.stdin.close()
@@ -108,12 +136,13 @@ class Runner:
                 except subprocess.TimeoutExpired:
                     keeper.kill()
                 telemetry.stop()
-                kill_descendants(spare=children)
-                remove_shared_memory(partial)
+                end_descendants(partial, spare=others)
+        if interrupted:
+            raise Interrupted
         path = partial / "outcome.json"
         if path.exists():
             return Outcome(**json.loads(path.read_text())), telemetry
-        how = f"the keeper of the run ended with {keeper.returncode}"
+        how = f"the keeper of the run {process.how_it_ended(keeper.returncode)}"
         return Outcome("failed", how, (partial / "keeper.err").read_text()), telemetry
 
     def _record(
@@ -176,21 +205,3 @@ def _warnings(cell: Cell, figures: schema.Figures, telemetry: Telemetry) -> list
     if cell.device == "cuda" and telemetry.problem:
         warnings.append(telemetry.problem)
     return warnings
-
-
-@contextmanager
-def interrupts_raise() -> Iterator[None]:
-    """Has SIGTERM and SIGHUP raise what Ctrl-C raises, and turns that into `Interrupted`."""
-
-    def interrupt(number: int, frame: object) -> None:  # noqa: ARG001  the signature of a handler
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    process.adopt_orphans()
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise Interrupted from None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -80,3 +80,5 @@ TYPICAL_GPU_COSTS = GpuCosts(infer_fixed_s=0.0033, infer_item_s=0.00006, learn_i
 """About what `emulated/open-fridge` states for a V100; for scenarios without a profile, which render on the CPU."""
 
 CORRECTIONS = ("none",)
+POLICIES = ("small", "conv", "resnet")
+"""Networks of `systems/learn`."""

@@ -115,7 +115,9 @@ def _wait_until_free(folder: Path) -> None:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise ValueError(f"{folder}: a process of a killed rlbench still works in it; end it first") from None
+                    raise ValueError(
+                        f"{folder}: a process of a killed rlbench still works in it; end it first"
+                    ) from None
                 time.sleep(0.1)
             else:
                 return

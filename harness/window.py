@@ -19,6 +19,8 @@ from results import schema
 from results.parts import Part
 
 LEAST_PARTS = 3
+LEAST_TO_JUDGE = 8
+"""With fewer parts MSER and the drift check say little but noise: the first part is dropped, and that is all."""
 DRIFT_FRACTION = 0.05
 """A drift smaller than this, from the first to the last part of the window, is not worth a warning."""
 DRIFT_T = 3.0
@@ -59,8 +61,8 @@ class WindowProtocol:
 
     about: str
     """One line."""
-    num_iterations: int
-    """How many iterations a run has, unless told otherwise."""
+    num_iterations: int | None
+    """How many iterations a run has, unless told otherwise; None: it runs for a time."""
     choose: Callable[[Sequence[Part]], tuple[int, str | None]]
     """How many parts to drop from the front, and why the rest is not steady (None if it is). Gets one part or more."""
 
@@ -92,6 +94,10 @@ def _choose_steady(parts: Sequence[Part]) -> tuple[int, str | None]:
     most = len(parts) // 2
     if most < 1:
         return 0, "the run has 1 iteration, so its warm-up counts; give it more"
+    if len(parts) < LEAST_TO_JUDGE:
+        left = len(parts) - 1
+        wanted = f"only {left} iteration(s) left after the warm-up, at least {LEAST_PARTS} are wanted"
+        return 1, wanted if left < LEAST_PARTS else None
     rates = [part.rate for part in parts]
     num_dropped = min(range(1, most + 1), key=lambda num: _mser(rates[num:]))
     return num_dropped, _why_unsteady(rates[num_dropped:], hit_bound=num_dropped == most)
@@ -103,8 +109,6 @@ def _mser(rates: Sequence[float]) -> float:
 
 
 def _why_unsteady(rates: Sequence[float], *, hit_bound: bool) -> str | None:
-    if len(rates) < LEAST_PARTS:
-        return f"only {len(rates)} iteration(s) left after the warm-up, at least {LEAST_PARTS} are wanted"
     if hit_bound:
         return "the warm-up fills half of the run or more; give it more iterations"
     drift, t = _drift(rates)
@@ -132,7 +136,7 @@ PROTOCOLS: dict[str, WindowProtocol] = {
     ),
     "steady": WindowProtocol(
         about="the warm-up is found (MSER) and dropped, and the rest checked for drift",
-        num_iterations=20,
+        num_iterations=None,
         choose=_choose_steady,
     ),
 }

@@ -34,8 +34,8 @@ class EmulatedScenario:
         for name in ("num_envs", "rollout_steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{self.name}: {name}={getattr(self, name)}: must be at least 1")
-        if not self.time_scale > 0:
-            raise ValueError(f"{self.name}: time_scale={self.time_scale}: must be above 0")
+        if not 1e-6 <= self.time_scale <= 1e6:
+            raise ValueError(f"{self.name}: time_scale={self.time_scale}: must be from 1e-6 to 1e6")
 
     @property
     def gpu_costs(self) -> GpuCosts:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 PROFILES_FOLDER = Path(__file__).parent / "profiles"
 
@@ -18,7 +19,7 @@ Factor = Annotated[float, Field(ge=1, allow_inf_nan=False)]
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Collect(_Table):
@@ -104,16 +105,30 @@ def read_profile(name: str) -> Profile:
         raise ValueError(
             f"emulated/{name}: no such profile; known: {', '.join(shipped_profiles())}, or the path of a .toml file"
         )
-    text = path.read_text()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: cannot be read ({error}); a profile is a TOML file in UTF-8") from None
     try:
         return Profile.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path}: not TOML: {error}") from None
+        where = re.search(r"at line (\d+)", str(error))
+        line = where[1] if where else 1 + text.rstrip().count("\n")
+        raise ValueError(f"{path}:{line}: not TOML: {error}") from None
     except ValidationError as error:
         first = error.errors()[0]
         key = [str(part) for part in first["loc"]]
-        rule = first["msg"] if first["type"] == "missing" else f"{first['msg']}, not {first['input']!r}"
-        raise ValueError(f"{path}:{line_of(text, key)}: {'.'.join(key)}: {rule}") from None
+        raise ValueError(f"{path}:{line_of(text, key)}: {'.'.join(key)}: {_rule(first, key)}") from None
+
+
+def _rule(problem: ErrorDetails, key: list[str]) -> str:
+    """What a key must be, and what it is."""
+    if problem["type"] == "extra_forbidden":
+        table = Profile.model_fields[key[0]].annotation if len(key) > 1 else Profile
+        return f"unknown; known: {', '.join(getattr(table, 'model_fields', ()))}"
+    if problem["type"] == "missing":
+        return "is missing; every key of a profile is needed"
+    return f"{problem['msg'].replace('Input should', 'must')}, not {problem['input']!r}"
 
 
 def line_of(text: str, key: list[str]) -> int:

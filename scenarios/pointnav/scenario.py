@@ -10,6 +10,8 @@ from scenarios.pointnav.plan import PlanSettings
 from scenarios.pointnav.workload import SMALL_SIDE, check_workload, rooms_per_side, spread
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import gymnasium
 
     from harness.contract import Seat
@@ -122,6 +124,12 @@ class PointNavFamily:
         if variant:
             raise ValueError(f"pointnav/{variant}: unknown; pointnav has no variants, write `pointnav`")
         return PointNav(workload=workload)
+
+    def export_scenes(self, folder: Path, count: int, seed: int, workload: str) -> list[Path]:
+        """Writes floor plans as .glb files, for `rlbench scenes`; see `scenarios.pointnav.export`."""
+        from scenarios.pointnav.export import export_scenes
+
+        return export_scenes(folder, count, seed, workload)
 
 
 FAMILY = PointNavFamily()

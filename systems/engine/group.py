@@ -7,6 +7,7 @@ survivors. One rank alone makes no connection at all.
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -35,8 +36,7 @@ class Group:
         self._store: Store | None = None
         if self.num_ranks > 1:
             store, rank, num_ranks = next(rendezvous("env://", timeout=START_LIMIT))
-            backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-            distributed.init_process_group(backend, store=store, rank=rank, world_size=num_ranks)
+            distributed.init_process_group(_backend(num_ranks), store=store, rank=rank, world_size=num_ranks)
             self._store = PrefixStore("rlbench", store)
 
     def add(self, key: str, amount: int) -> int:
@@ -85,3 +85,9 @@ class Group:
         if self._store is not None:
             distributed.barrier()
             distributed.destroy_process_group()
+
+
+def _backend(num_ranks: int) -> str:
+    """NCCL for tensors on GPUs; gloo where there are none, and where ranks share one, which NCCL refuses."""
+    on_this_machine = int(os.environ.get("LOCAL_WORLD_SIZE", num_ranks))
+    return "cpu:gloo,cuda:nccl" if torch.cuda.device_count() >= on_this_machine else "gloo"

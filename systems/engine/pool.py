@@ -3,9 +3,10 @@
 The rank writes commands to a pipe for each worker, and reads replies from one pipe that all share; it blocks in
 `poll` until a reply, the death of a worker, or a second has passed. What frees it: a reply; a worker's end (its
 sentinel becomes readable), which raises `WorkerDied` with the worker's traceback; an environment that has not
-answered for `stall_s`, which raises `WorkerStalled` with the worker's stack. Closing the command pipes ends the
-workers; one that does not end within `CLOSE_S` is killed. Workers are forked from a fork server, which imports the
-simulators once, and no torch.
+answered for `stall_s`, which raises `WorkerStalled` with the worker's stack. A rank that learns, or waits for other
+ranks, does not look at its workers: a thread does, blocked in a `poll` of its own on their sentinels, and ends the
+process when the rank has not noticed a death by itself. Closing the command pipes ends the workers; one that does not
+end within `CLOSE_S` is killed. Workers are forked from a fork server, which imports the simulators once, and no torch.
 """
 
 from __future__ import annotations
@@ -15,13 +16,17 @@ import multiprocessing
 import os
 import select
 import signal
+import sys
+import threading
 import time
+from contextlib import suppress
 from multiprocessing import reduction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from harness import process
 from systems.engine.worker import COMMAND, RESET, WorkerSettings, error_path, work
 
 if TYPE_CHECKING:
@@ -34,7 +39,12 @@ if TYPE_CHECKING:
     from systems.engine.tables import Table
 
 CLOSE_S = 5.0
+NOTICE_S = 2.0
+"""A rank that has not noticed the death of a worker by then is busy with something else."""
 READ_BYTES = 65536
+UNKNOWN_EXIT = 255
+"""What multiprocessing says of a worker when its fork server has died too."""
+FORK_SERVER_S = 0.5
 
 
 class WorkerDied(RuntimeError):  # noqa: N818  says what happened, as BrokenPipeError's kin do
@@ -51,6 +61,7 @@ class WorkerPool:
     def __init__(self, context: Context, table: Table, seeds: Iterable[int]) -> None:
         scenario = context.scenario
         self._folder = Path(context.folder)
+        self._rank = context.place.rank
         self._stall_s = context.stall_s
         self._poll = select.poll()
         self._replies, replies_in = os.pipe()
@@ -81,6 +92,9 @@ class WorkerPool:
             self._labels.append(settings.label)
             self._poll.register(worker.sentinel, select.POLLIN)
         os.close(replies_in)
+        self._closing, self._close = os.pipe()  # nothing is written: the reading end hears of its closing
+        self._watcher = threading.Thread(target=self._watch, name="worker-watch", daemon=True)
+        self._watcher.start()
 
     @property
     def pids(self) -> list[int]:
@@ -121,8 +135,8 @@ class WorkerPool:
     def _block(self) -> None:
         """Returns when a reply can be read."""
         while True:
-            ready = {fd for fd, _ in self._poll.poll(1000)}
-            if self._replies in ready:
+            ready = dict(self._poll.poll(1000))
+            if ready.get(self._replies, 0) & select.POLLIN:  # without it: end of file, for all workers have died
                 return
             for env, worker in enumerate(self._processes):
                 if worker.sentinel in ready:
@@ -132,20 +146,45 @@ class WorkerPool:
                 self._raise_stall(int(late.argmax()))
 
     def _raise_death(self, env: int) -> None:
+        raise WorkerDied(self._death(env))
+
+    def _death(self, env: int) -> str:
+        """How a worker ended, and its traceback if it raised."""
         worker, label = self._processes[env], self._labels[env]
         worker.join(1)
         path = error_path(self._folder, label)
         if path.exists():
             left = json.loads(path.read_text())
-            raise WorkerDied(f"environment worker {label} raised {left['error']}\n{left['traceback']}")
+            return f"environment worker {label} raised {left['error']}\n{left['traceback']}"
         code = worker.exitcode
-        how = f"was killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exited with {code}"
-        raise WorkerDied(f"environment worker {label} {how}")
+        if code in {None, UNKNOWN_EXIT} and (server := _dead_fork_server()):
+            return f"environment worker {label} ended with its rank's fork server, which {server}"
+        return f"environment worker {label} {process.how_it_ended(UNKNOWN_EXIT if code is None else code)}"
+
+    def _watch(self) -> None:
+        """Ends this process when a worker has died and the rank does not notice; runs in a thread of its own."""
+        poll = select.poll()
+        poll.register(self._closing, 0)
+        for worker in self._processes:
+            poll.register(worker.sentinel, select.POLLIN)
+        ready = {fd for fd, _ in poll.poll()}
+        closing = select.poll()
+        closing.register(self._closing, 0)
+        if closing.poll(NOTICE_S * 1000):
+            return
+        error = WorkerDied(
+            self._death(next(env for env, worker in enumerate(self._processes) if worker.sentinel in ready))
+        )
+        with suppress(OSError):  # the disk may be full
+            process.leave_error(error_path(self._folder, f"rank{self._rank}"), error)
+            print(error, file=sys.stderr, flush=True)  # noqa: T201  this process's stderr is part of the record
+        os._exit(1)  # the main thread cannot be interrupted: it may wait for another rank inside a C++ library
 
     def _raise_stall(self, env: int) -> None:
         label, pid = self._labels[env], self._processes[env].pid
         assert pid is not None
-        os.kill(pid, signal.SIGUSR1)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGUSR1)
         time.sleep(0.5)  # the handler writes within microseconds, unless the process is stopped
         stacks = (self._folder / f"stacks-{label}.txt").read_text()
         where = f"\n{stacks}" if stacks else " (its process did not answer a signal: is it stopped?)"
@@ -153,6 +192,9 @@ class WorkerPool:
 
     def close(self, grace_s: float = CLOSE_S) -> None:
         """Ends the workers: asks first, kills what is left after `grace_s`."""
+        os.close(self._close)
+        self._watcher.join()
+        os.close(self._closing)
         for fd in self._commands:
             os.close(fd)
         self._commands.clear()
@@ -165,6 +207,17 @@ class WorkerPool:
         for worker in self._processes:
             worker.join()
         os.close(self._replies)
+
+
+def _dead_fork_server() -> str | None:
+    """How this process's fork server ended, if it did: the only child that a rank's multiprocessing loses."""
+    deadline = time.perf_counter() + FORK_SERVER_S
+    with suppress(ChildProcessError):
+        while time.perf_counter() < deadline:  # its pipes close a moment before it can be waited for
+            if ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                return process.how_it_ended(ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status)
+            time.sleep(0.01)
+    return None
 
 
 class _Descriptor:

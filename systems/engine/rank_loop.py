@@ -44,8 +44,9 @@ class RankLoop:
     def __init__(self, system: EngineSystem, context: Context) -> None:
         scenario, place = context.scenario, context.place
         torch.set_num_threads(context.device.num_threads)
-        seeds = np.random.SeedSequence([context.seed, place.rank]).generate_state(scenario.num_envs + 2).tolist()
-        actor_seed, learner_seed, *env_seeds = seeds
+        if context.device.torch_name != "cpu":
+            torch.cuda.set_device(context.device.torch_name)
+        actor_seed, learner_seed = np.random.SeedSequence([context.seed, place.rank]).generate_state(2).tolist()
         self._context = context
         self._settings = scenario.learn
         self._progress = Progress()
@@ -64,7 +65,7 @@ class RankLoop:
             )
         )
         self._rollout = system.rollout.open(scenario.num_envs, num_steps)
-        self._pool = WorkerPool(context, self._table, env_seeds)
+        self._pool = WorkerPool(context, self._table, map(context.env_seed, range(scenario.num_envs)))
         try:
             self._group = Group(place)
             self._group.broadcast(policy.parameters())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from harness.contract import Context, Scenario
-from harness.settings import LearnSettings
+from harness.settings import POLICIES, LearnSettings
 from systems.engine.average import AllReduce
 from systems.engine.collect import Lockstep
 from systems.engine.overlap import Alternate
@@ -43,6 +43,8 @@ class EngineSystem:
 
     def check(self, scenario: Scenario) -> Scenario:
         """The scenario with this system's learning settings; raises ValueError when the two cannot go together."""
+        if scenario.policy not in POLICIES:
+            raise ValueError(f"{scenario.name}:policy={scenario.policy}: unknown; known: {', '.join(POLICIES)}")
         learn = replace(scenario.learn, **self.learn)
         if learn.num_minibatches > scenario.num_envs:
             raise ValueError(

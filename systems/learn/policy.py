@@ -17,13 +17,18 @@ from collections.abc import Mapping
 import gymnasium
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from harness.settings import POLICIES
 from systems.learn.encoders import ConvEncoder, Encoder, SmallEncoder
 from systems.learn.observations import Layout
 from systems.learn.resnet import ResNetEncoder
 
-KINDS = ("small", "conv", "resnet")
+KINDS = POLICIES
+MOST_PADDED = 3
+"""On a CPU, torch takes packed sequences step by step, and for each step its backward pass writes a gradient of the
+size of the whole mini-batch. Padded sequences are one fused operation, and faster while they take at most this many
+times the room of the packed ones."""
 
 
 class Policy(nn.Module):
@@ -97,13 +102,22 @@ class Policy(nn.Module):
         Returns:
             (log-probabilities of the actions [M], entropies [M], values [M]), in packed order.
         """
-        packed = PackedSequence(self._features(obs, prev_actions), batch_sizes)
-        output, _ = self.core(packed, self._unfold(states))
-        hidden = output.data  # [M, U]
+        hidden = self._run_core(PackedSequence(self._features(obs, prev_actions), batch_sizes), states)  # [M, U]
         log_probs = torch.log_softmax(self.policy_head(hidden), -1)  # [M, A]
         entropies = -(log_probs.exp() * log_probs).sum(-1)
         chosen = log_probs.gather(1, actions.unsqueeze(1)).squeeze(1)
         return chosen, entropies, self.value_head(hidden).squeeze(1)
+
+    def _run_core(self, packed: PackedSequence, states: Tensor) -> Tensor:
+        """Whole sequences through the core: what it puts out, [M, U], in packed order."""
+        state = self._unfold(states)
+        num_padded = len(states) * len(packed.batch_sizes)
+        if packed.data.is_cuda or num_padded > MOST_PADDED * len(packed.data):
+            output, _ = self.core(packed, state)
+            return output.data  # type: ignore[no-any-return]  # torch leaves modules' results untyped
+        padded, lengths = pad_packed_sequence(packed)
+        output, _ = self.core(padded, state)
+        return pack_padded_sequence(output, lengths).data
 
     def _step(self, obs: Mapping[str, Tensor], prev_actions: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """One step of the core: (hidden [N, U], new state [N, D])."""
@@ -142,8 +156,9 @@ def build_policy(kind: str, observation_space: gymnasium.spaces.Dict, num_action
         ValueError: unknown kind, or observations that this kind does not read.
     """
     layout = Layout.of(observation_space)
-    # Without storage at first: torch's own initialisation would cost time and draw from its global generator.
-    with torch.device("meta"):
+    # torch's own initialisation draws from its global generator. (Modules without storage, on the meta device, would
+    # avoid that, but import torch._dynamo: more than a second in every rank.)
+    with torch.random.fork_rng(devices=()):
         match kind:
             case "small":
                 policy = Policy(
@@ -159,7 +174,6 @@ def build_policy(kind: str, observation_space: gymnasium.spaces.Dict, num_action
                 )
             case _:
                 raise ValueError(f"policy {kind}: unknown; must be one of: {', '.join(KINDS)}")
-    policy.to_empty(device="cpu")
     _initialize(policy, torch.Generator().manual_seed(seed))
     return policy
 

@@ -78,7 +78,7 @@ def test_too_short_for_steady(num_parts: int, num_left: int) -> None:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_default_length_is_enough(protocol: str) -> None:
     """A run of a protocol's own default length on a constant rate is steady."""
-    window = choose_window(make_parts([100.0] * PROTOCOLS[protocol].num_iterations), protocol)
+    window = choose_window(make_parts([100.0] * (PROTOCOLS[protocol].num_iterations or 20)), protocol)
     assert window.to_record().steady
 
 

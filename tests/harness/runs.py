@@ -1,0 +1,190 @@
+"""Real sweeps for tests: `rlbench run` as a process, and what can be seen of it from outside.
+
+Every process of a sweep inherits one environment variable of its own, by which `processes` finds it, whoever its
+parent is by then. A test waits for what it can see (a folder, a counter in a meter), never for a time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+from harness import process
+from harness.meter import MeterFile, meter_path
+from tests.harness import faulty_scenario
+
+RLBENCH = Path(sys.executable).with_name("rlbench")
+MARK = "RLBENCH_TEST_SWEEP"
+PATIENCE_S = 120.0
+"""What has not happened by then, on however slow a machine, does not happen."""
+END_LIMIT_S = 5.0
+"""A run with a dead process ends within so long."""
+FAULTY_SWEEP = ("--device", "cpu", "--systems", "sync", "--until", "return>=1")
+
+
+def wait_until(holds: Callable[[], Any], what: str) -> None:
+    """Returns when `holds()` is true; raises AssertionError when it does not come true."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {PATIENCE_S:g} s: {what}"
+        time.sleep(0.02)
+
+
+def install_faulty(site: Path) -> None:
+    """Makes `site` a folder with an installed distribution, as pip would, that adds the scenario family `faulty`."""
+    source = Path(faulty_scenario.__file__).read_text(encoding="utf-8")
+    info = site / "faulty_scenario-1.0.dist-info"
+    info.mkdir(parents=True)
+    (site / "faulty_scenario.py").write_text(source, encoding="utf-8")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty-scenario\nVersion: 1.0\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text("[rlbench.scenarios]\nfaulty = faulty_scenario:FAMILY\n", encoding="utf-8")
+
+
+class RunningSweep:
+    """A `rlbench run` in a session of its own, with `faulty` installed; as a context, it is killed at the end."""
+
+    def __init__(self, folder: Path, *options: str, wrapper: Sequence[str] = (), seen_at: Path = Path("/")) -> None:
+        """`folder` holds everything: runs in `runs/`, output, the installed scenario; it may be of an earlier sweep.
+
+        `wrapper`: a command that the sweep is given to. `seen_at`: the root of the file system that the sweep sees.
+        """
+        self.folder, self.out = folder, seen_at / (folder / "runs").relative_to("/")
+        self.mark = secrets.token_hex(8)
+        site = folder / "site"
+        if not site.exists():
+            install_faulty(site)
+        variables = {MARK: self.mark, "PYTHONPATH": str(site), "FAULTY_RELEASE": str(folder), "COLUMNS": "300"}
+        self._stdout, self._stderr = folder / f"{self.mark}.out", folder / f"{self.mark}.err"
+        with self._stdout.open("wb") as stdout, self._stderr.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                [*wrapper, str(RLBENCH), "run", "--out", str(folder / "runs"), *options],
+                cwd=folder,
+                env=os.environ | variables,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Kills what is left; a test that passed has left nothing."""
+        for left in self.processes():
+            with suppress(psutil.NoSuchProcess):
+                left.kill()
+        self.process.wait()
+
+    def release(self, tag: str) -> None:
+        """Lets the episodes of `faulty/patient:tag=...` succeed from now on, so that the run ends."""
+        (self.folder / f"release-{tag}").touch()
+
+    @property
+    def stdout(self) -> str:
+        """What it has printed."""
+        return self._stdout.read_text()
+
+    @property
+    def stderr(self) -> str:
+        """What it has printed there; with it, what is said of it in a failed test."""
+        return self._stderr.read_text()
+
+    def end(self, num_cells: int = 1) -> int:
+        """Waits for its end, which so many cells are away; returns the exit code."""
+        return self.process.wait(PATIENCE_S * num_cells)
+
+    def processes(self) -> list[psutil.Process]:
+        """All of its processes that live, in no order."""
+        return [one for one in psutil.process_iter() if _environment(one).get(MARK) == self.mark]
+
+    def of_module(self, module: str) -> list[psutil.Process]:
+        """Its processes that run a module of ours, such as `harness.keeper`; ranks in order."""
+        found = [one for one in self.processes() if module in _command(one)]
+        return sorted(found, key=lambda one: int(_environment(one).get("RANK", "0")))
+
+    def fork_server(self, rank: int) -> psutil.Process:
+        """The fork server of a rank."""
+        children = self.of_module("harness.rank")[rank].children()
+        return next(child for child in children if any("forkserver" in word for word in _command(child)))
+
+    def partial(self, number: int) -> Path | None:
+        """The working folder of the run of cell `number`, from 1, while there is one."""
+        return next(self.out.glob(f"*/.partial-{number:03d}-*"), None)
+
+    def meters(self, number: int, num_ranks: int) -> list[MeterFile]:
+        """The meters of the ranks of a cell that is running; [] before all have one."""
+        folder = self.partial(number)
+        paths = [meter_path(folder, rank) for rank in range(num_ranks)] if folder else []
+        return [MeterFile(path, writable=False) for path in paths] if all(path.exists() for path in paths) else []
+
+    def wait_collecting(self, number: int, num_ranks: int = 1) -> Path:
+        """Waits until every environment of a cell has stepped; returns the run's working folder."""
+
+        def collects() -> bool:
+            assert self.process.poll() is None, f"it has ended: {self.stdout}{self.stderr}"
+            meters = self.meters(number, num_ranks)
+            if not {meter.count(0, "pid") for meter in meters} <= {rank.pid for rank in self.of_module("harness.rank")}:
+                return False  # what a killed sweep has left
+            counts = [meter.count(1 + env, "env_steps") for meter in meters for env in range(meter.num_envs)]
+            return bool(counts) and min(counts) > 0
+
+        wait_until(collects, f"cell {number} collects")
+        folder = self.partial(number)
+        assert folder is not None
+        return folder
+
+    def worker(self, number: int, rank: int, env: int, num_ranks: int = 1) -> psutil.Process:
+        """The environment worker of a rank that steps environment `env`."""
+        return psutil.Process(self.meters(number, num_ranks)[rank].count(1 + env, "pid"))
+
+    def wait_published(self, number: int) -> dict[str, Any]:
+        """Waits for the run folder of a cell; returns its record."""
+        wait_until(lambda: self.runs(number), f"cell {number} has a run folder: {self.stdout}{self.stderr}")
+        return self.runs(number)[-1]
+
+    def runs(self, number: int) -> list[dict[str, Any]]:
+        """The records of a cell's runs, in the order of their names, each with its `path`."""
+        paths = sorted(self.out.glob(f"*/{number:03d}-*"))
+        return [{**json.loads((path / "run.json").read_text()), "path": path} for path in paths]
+
+    def kill(self, victim: psutil.Process, number: int, named: int = signal.SIGKILL) -> float:
+        """Kills one process; returns the seconds until all processes of that run are gone, PATIENCE_S if never."""
+        of_run = [one for one in self.processes() if one.pid != self.process.pid and one != victim]
+        assert self.partial(number) is not None
+        began = time.monotonic()
+        victim.send_signal(named)
+        _, alive = psutil.wait_procs([*of_run, victim], timeout=PATIENCE_S)
+        assert not alive, f"still there: {alive}"
+        return time.monotonic() - began
+
+    def shared_memory(self) -> set[str]:
+        """Names in /dev/shm that its processes have mapped now."""
+        names: set[str] = set()
+        for one in self.processes():
+            with suppress(OSError):
+                names.update(process.shared_memory_names(one.pid))
+        return names
+
+
+def _environment(one: psutil.Process) -> dict[str, str]:
+    with suppress(psutil.Error):
+        return one.environ()
+    return {}
+
+
+def _command(one: psutil.Process) -> list[str]:
+    with suppress(psutil.Error):
+        return one.cmdline()
+    return []

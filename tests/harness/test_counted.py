@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import math
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import gymnasium
+import numpy as np
+import pytest
+
+from harness.contract import Place, Scenario, Seat
+from harness.counted import EPISODE, EPISODE_FIELDS, CountedEnv, episodes_path, make_counted_env
+from harness.devices import CpuDevice
+from harness.meter import MeterFile, meter_path
+
+SLEEP_S = 0.002
+
+
+class ScriptedEnv(gymnasium.Env[dict[str, Any], int]):
+    """Steps that take a known time and give what a script says; episodes of three steps."""
+
+    def __init__(self, script: list[dict[str, Any]], seeds: list[int | None]) -> None:
+        self.script, self.seeds = script, seeds
+        self.closed = False
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        del options
+        self.seeds.append(seed)
+        time.sleep(SLEEP_S)
+        return {"x": np.zeros(1)}, {}
+
+    def step(self, action: int) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        time.sleep(SLEEP_S)
+        given = self.script.pop(0)
+        end = given.get("end")
+        return (
+            {"x": np.full(1, action)},
+            given.get("reward", 1.0),
+            end == "dead",
+            end == "late",
+            dict(given.get("info", {})),
+        )
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class Scripted:
+    """As much of a scenario as an environment needs."""
+
+    script: list[dict[str, Any]]
+    seeds: list[int | None] = field(default_factory=list)
+
+    def make_env(self, seat: Seat) -> ScriptedEnv:
+        del seat
+        return ScriptedEnv(self.script, self.seeds)
+
+
+def make(folder: Path, scripted: Scripted, rank: int = 0, index: int = 0) -> tuple[CountedEnv, MeterFile]:
+    """A counted environment of a rank of two, and its meter."""
+    path = meter_path(folder, rank)
+    file = MeterFile(path, writable=False) if path.exists() else MeterFile.create(path, num_envs=2)
+    place = Place(rank=rank, num_ranks=2, local_rank=rank)
+    seat = Seat(place=place, index=index, num_envs=2, seed=5, device=CpuDevice(1))
+    return make_counted_env(cast("Scenario", scripted), seat, folder, path), file
+
+
+def episodes_of(folder: Path, rank: int) -> list[dict[str, float]]:
+    """What the episode file holds."""
+    data = episodes_path(folder, rank).read_bytes()
+    return [dict(zip(EPISODE_FIELDS, values, strict=True)) for values in EPISODE.iter_unpack(data)]
+
+
+def test_steps_frames_and_times_are_counted(tmp_path: Path) -> None:
+    """An env step counts one, its frames are those that the simulator says, and times are those that passed."""
+    env, file = make(tmp_path, Scripted([{"info": {"num_frames": 4}}, {}, {"info": {"num_frames": 3}}]), index=1)
+    begin = time.perf_counter()
+    env.reset()
+    for action in (0, 1, 2):
+        observation, reward, terminated, truncated, _ = env.step(action)
+        assert (observation["x"].tolist(), reward, terminated, truncated) == ([action], 1.0, False, False)
+    took = time.perf_counter() - begin
+    assert (file.count(2, "env_steps"), file.count(2, "frames"), file.total("env_steps")) == (3, 8, 3)
+    assert (file.count(1, "env_steps"), file.count(2, "pid")) == (0, os.getpid())
+    assert [kind for *_, kind in file.spans(2)] == ["reset", "simulate", "simulate", "simulate"]
+    assert file.seconds(2, "step_s") == pytest.approx(file.seconds(2, "simulate"))
+    assert file.seconds(2, "reset_s") == pytest.approx(file.seconds(2, "reset"))
+    assert 3 * SLEEP_S <= file.seconds(2, "step_s") < took
+    assert file.seconds(2, "step_s") ** 2 / 3 <= file.seconds(2, "step_s_squared") < took**2
+
+
+def test_episodes_are_recorded_when_they_end(tmp_path: Path) -> None:
+    """Return, length, frames, success and SPL of each episode are kept, terminated or truncated; raw rewards count."""
+    script: list[dict[str, Any]] = [
+        {"reward": 1.0, "info": {"raw_reward": 40.0, "num_frames": 4}},
+        {"reward": -0.5, "end": "dead", "info": {"success": 1, "spl": 0.25, "num_frames": 2}},
+        {"reward": 2.0, "end": "late"},
+        {"reward": 3.0},
+    ]
+    env, file = make(tmp_path, Scripted(script), rank=1, index=1)
+    env.reset()
+    env.step(0)
+    *_, info = env.step(0)
+    assert info["episode"] == (39.5, 2.0, 1.0, 0.25)
+    env.reset()
+    *_, info = env.step(0)
+    assert info["episode"][:2] == (2.0, 1.0)
+    env.reset()
+    env.step(0)
+    env.close()
+    first, second = episodes_of(tmp_path, rank=1)
+    assert first.pop("end_s") < second.pop("end_s") < time.perf_counter()
+    assert first == {"environment": 3, "return": 39.5, "length": 2, "frames": 6, "success": 1.0, "spl": 0.25}
+    assert (second["return"], second["length"], second["frames"]) == (2.0, 1, 1)
+    assert math.isnan(second["success"])
+    assert math.isnan(second["spl"])
+    assert file.count(2, "episodes") == 2
+
+
+def test_environments_share_the_episode_file_of_their_rank(tmp_path: Path) -> None:
+    """Records of all environments of a rank are appended whole to one file."""
+    envs = [make(tmp_path, Scripted([{"end": "dead"}] * 3), index=index)[0] for index in (0, 1)]
+    for _ in range(3):
+        for env in envs:
+            env.reset()
+            env.step(0)
+    assert [int(episode["environment"]) for episode in episodes_of(tmp_path, rank=0)] == [0, 1] * 3
+
+
+def test_the_first_reset_has_the_seats_seed(tmp_path: Path) -> None:
+    """The first episode is seeded with the seat's seed unless told otherwise; later ones go on from there."""
+    scripted = Scripted([])
+    env, _ = make(tmp_path, scripted)
+    env.reset()
+    env.reset()
+    env.reset(seed=9)
+    assert scripted.seeds == [5, None, 9]
+
+
+def test_rewards_must_be_finite(tmp_path: Path) -> None:
+    """A reward that would poison learning is an error that names the environment."""
+    env, _ = make(tmp_path, Scripted([{"reward": math.nan}]), rank=1)
+    env.reset()
+    with pytest.raises(ValueError, match=r"environment 2 gave the reward nan: it must be finite"):
+        env.step(0)
+
+
+def test_close_closes_the_environment_and_its_file(tmp_path: Path) -> None:
+    """Nothing stays open behind a closed environment."""
+    scripted = Scripted([])
+    env, _ = make(tmp_path, scripted)
+    inner = cast("ScriptedEnv", env._env)
+    num_open = len(list(Path("/proc/self/fd").iterdir()))
+    env.close()
+    assert inner.closed
+    assert len(list(Path("/proc/self/fd").iterdir())) == num_open - 1

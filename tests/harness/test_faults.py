@@ -1,0 +1,168 @@
+"""Death of each kind of process, one in each cell of one sweep."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.harness.runs import END_LIMIT_S, FAULTY_SWEEP, RunningSweep, wait_until
+
+NUM_RANKS = 2
+
+
+def _worker(sweep: RunningSweep, number: int) -> psutil.Process:
+    return sweep.worker(number, rank=1, env=0, num_ranks=NUM_RANKS)
+
+
+def _rank(sweep: RunningSweep, number: int) -> psutil.Process:
+    del number
+    return sweep.of_module("harness.rank")[1]
+
+
+def _keeper(sweep: RunningSweep, number: int) -> psutil.Process:
+    del number
+    return sweep.of_module("harness.keeper")[0]
+
+
+def _fork_server(sweep: RunningSweep, number: int) -> psutil.Process:
+    del number
+    return sweep.fork_server(1)
+
+
+def _worker_of_waiting_rank(sweep: RunningSweep, number: int) -> psutil.Process:
+    """Stops rank 1, so that rank 0 waits for it in an all-reduce and not for its workers."""
+    sweep.of_module("harness.rank")[1].send_signal(signal.SIGSTOP)
+    meter = sweep.meters(number, NUM_RANKS)[0]
+    wait_until(lambda: meter.phase() in {"wait:straggler", "communicate"}, "rank 0 waits for rank 1")
+    return sweep.worker(number, rank=0, env=1, num_ranks=NUM_RANKS)
+
+
+VICTIMS: dict[str, tuple[Callable[[RunningSweep, int], psutil.Process], str]] = {
+    "worker": (_worker, "rank 1: WorkerDied: environment worker rank1-env0 was killed by SIGKILL"),
+    "rank": (_rank, "rank 1 was killed by SIGKILL"),
+    "keeper": (_keeper, "the keeper of the run was killed by SIGKILL"),
+    "fork-server": (_fork_server, "rank 1: WorkerDied: environment worker rank1-env"),
+    "worker-of-waiting-rank": (
+        _worker_of_waiting_rank,
+        "rank 0: WorkerDied: environment worker rank0-env1 was killed by SIGKILL",
+    ),
+}
+STARTING = "rank-that-starts"
+RAISES = "raises-before-the-group"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Faults:
+    """What one sweep left, and how long its runs outlived a death, in seconds, by victim."""
+
+    records: dict[str, dict[str, Any]]
+    outlived_s: dict[str, float]
+    num_fds: list[int]
+    """Open files of the runner while each cell that collected was running."""
+    memory_bytes: list[int]
+    """Private memory of the runner, likewise."""
+    exit_code: int
+    last: dict[str, Any]
+    left: list[psutil.Process]
+    partial: list[Path]
+    stderr: str
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faults]:
+    """A sweep of two ranks, in whose cells one process after the other is killed; the last cell is left alone."""
+    folder = tmp_path_factory.mktemp("faults")
+    patient = [f"faulty/patient:tag={name}" for name in (*VICTIMS, STARTING)]
+    scenarios = ",".join([*patient, "faulty/raise-on-rank-1", "faulty/patient:tag=last"])
+    records, outlived_s, num_fds, memory = {}, {}, [], []
+    with RunningSweep(folder, *FAULTY_SWEEP, "--gpus", str(NUM_RANKS), "--scenario", scenarios) as sweep:
+        runner = psutil.Process(sweep.process.pid)
+        for number, (name, (victim, _)) in enumerate(VICTIMS.items(), start=1):
+            sweep.wait_collecting(number, NUM_RANKS)
+            num_fds.append(runner.num_fds())
+            memory.append(runner.memory_full_info().uss)
+            outlived_s[name] = sweep.kill(victim(sweep, number), number)
+            records[name] = sweep.wait_published(number)
+        number = len(VICTIMS) + 1
+        wait_until(lambda: sweep.partial(number) and len(_forking(sweep)) == NUM_RANKS, "the ranks fork their workers")
+        outlived_s[STARTING] = sweep.kill(sweep.of_module("harness.rank")[1], number)
+        records[STARTING] = sweep.wait_published(number)
+        records[RAISES] = sweep.wait_published(number + 1)
+        sweep.wait_collecting(number + 2, NUM_RANKS)
+        num_fds.append(runner.num_fds())
+        memory.append(runner.memory_full_info().uss)
+        sweep.release("last")
+        exit_code = sweep.end()
+        yield Faults(
+            records=records,
+            outlived_s=outlived_s,
+            num_fds=num_fds,
+            memory_bytes=memory,
+            exit_code=exit_code,
+            last=sweep.runs(number + 2)[0],
+            left=sweep.processes(),
+            partial=list(sweep.out.glob("*/.partial-*")),
+            stderr=sweep.stderr,
+        )
+
+
+def _forking(sweep: RunningSweep) -> list[psutil.Process]:
+    """Processes that start up as fork servers."""
+    return [one for one in sweep.processes() if any("forkserver" in word for word in one.cmdline())]
+
+
+@pytest.mark.parametrize("name", VICTIMS)
+def test_a_killed_process_ends_its_run_as_failed_with_its_name_and_signal(faults: Faults, name: str) -> None:
+    """The reason of the run names who was killed, and by what."""
+    record = faults.records[name]
+    assert record["status"] == "failed"
+    assert record["reason"].startswith(VICTIMS[name][1])
+    assert "SIGKILL" in record["reason"]
+
+
+@pytest.mark.parametrize("name", [*VICTIMS, STARTING])
+def test_no_process_of_a_run_outlives_a_death_by_more_than_5_s(faults: Faults, name: str) -> None:
+    """Wherever a process dies, all others of its run are gone within 5 s."""
+    assert faults.outlived_s[name] < END_LIMIT_S
+
+
+@pytest.mark.parametrize("name", VICTIMS)
+def test_a_failed_run_keeps_what_it_had_counted(faults: Faults, name: str) -> None:
+    """Env steps of every environment are in the record of a run that was killed."""
+    assert faults.records[name]["counters"]["env_steps"] >= 2 * NUM_RANKS
+    assert faults.records[name]["counters"]["frames"] >= 2 * NUM_RANKS
+
+
+def test_a_rank_that_dies_while_it_forks_its_workers_fails_the_run(faults: Faults) -> None:
+    """A death during start-up, before any environment is there, is reported like any other."""
+    assert faults.records[STARTING]["status"] == "failed"
+    assert faults.records[STARTING]["reason"].startswith("rank 1 was killed by SIGKILL")
+
+
+def test_a_rank_that_raises_before_the_group_is_formed_fails_the_run(faults: Faults) -> None:
+    """The other rank, which waits for it at the rendezvous, does not keep the run alive; the traceback is kept."""
+    record = faults.records[RAISES]
+    assert record["status"] == "failed"
+    assert record["reason"] == "rank 1: RuntimeError: rank 1 has no actions"
+    assert "in num_actions" in (record["path"] / "traceback.txt").read_text()
+
+
+def test_the_sweep_goes_on_after_every_death_and_exits_with_1(faults: Faults) -> None:
+    """The last cell finishes, nothing is left, and nothing is printed as a traceback."""
+    assert faults.last["status"] == "finished"
+    assert faults.exit_code == 1
+    assert faults.left == []
+    assert faults.partial == []
+    assert "Traceback" not in faults.stderr
+
+
+def test_the_runner_does_not_grow_from_cell_to_cell(faults: Faults) -> None:
+    """After the first cells, open files stay the same, and memory within 20 MB, however the cells end."""
+    assert len(set(faults.num_fds[1:])) == 1, faults.num_fds
+    assert max(faults.memory_bytes[1:]) - faults.memory_bytes[1] < 20e6, faults.memory_bytes

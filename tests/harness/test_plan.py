@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness.budget import Limits
+from harness.plan import LARGEST_SEED, Cell, Request, parse_gpus, parse_seeds, plan, split_list
+
+REQUEST = Request(
+    systems="sync,ddppo",
+    gpus="1",
+    scenarios="emulated/open-fridge",
+    workloads="homogeneous",
+    seeds="0",
+    device="emulated",
+    oversubscribe=False,
+    protocol="ddppo",
+    limits=Limits(iterations=10),
+    stall_s=60,
+    time_limit_s=600,
+)
+
+
+def only(**changes: Any) -> Cell:
+    """The one cell of a request."""
+    (cell,) = plan(replace(REQUEST, **{"systems": "ddppo", **changes}))
+    return cell
+
+
+def test_cells_are_interleaved_over_systems() -> None:
+    """Neighbouring cells differ in the system alone, so that a slow spell of the machine hits all systems."""
+    cells = plan(replace(REQUEST, gpus="1,8", seeds="0,1", workloads="homogeneous,heterogeneous"))
+    assert len(cells) == 16
+    for first, second in zip(cells[::2], cells[1::2], strict=True):
+        assert (first.system, second.system) == ("sync", "ddppo")
+        assert replace(first, system="ddppo") == second
+    assert [(cell.seed, cell.workload, cell.gpus) for cell in cells[::2]] == [
+        (seed, workload, gpus) for seed in (0, 1) for workload in ("homogeneous", "heterogeneous") for gpus in (1, 8)
+    ]
+
+
+def test_duplicates_are_removed() -> None:
+    """Cells that would do the same are planned once, however they were typed; the first spelling stays."""
+    cells = plan(
+        replace(
+            REQUEST,
+            systems="sync,ddppo:preempt.p=0.60,sync,ddppo,ddppo:preempt=threshold",
+            scenarios="emulated,emulated/open-fridge,emulated/open-fridge:time_scale=1.0",
+            gpus="2,1,1..2",
+            seeds="0,0",
+        )
+    )
+    assert [(cell.system, cell.system_settings, cell.scenario, cell.gpus) for cell in cells] == [
+        ("sync", {}, "emulated", 1),
+        ("ddppo", {"preempt.p": "0.60"}, "emulated", 1),
+        ("sync", {}, "emulated", 2),
+        ("ddppo", {"preempt.p": "0.60"}, "emulated", 2),
+    ]
+
+
+def test_hash_is_the_same_in_every_process() -> None:
+    """The content hash does not depend on the process, nor on Python's own hash seed."""
+    cell = only(systems="ddppo:preempt.p=0.8")
+    program = "import sys; from harness.plan import Cell; print(Cell.from_json(sys.stdin.read()).hash())"
+    hashes = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            input=cell.to_json(),
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for seed in ("1", "2")
+    }
+    assert hashes == {cell.hash()}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"systems": "sync"},
+        {"systems": "ddppo:preempt.p=0.8"},
+        {"systems": "ddppo:preempt=never"},
+        {"systems": "ddppo:learn.epochs=1"},
+        {"systems": "ddppo:rollout.num_steps=64"},
+        {"scenarios": "pointnav"},
+        {"scenarios": "emulated/open-fridge:num_envs=8"},
+        {"scenarios": "emulated/open-fridge:time_scale=0.5"},
+        {"scenarios": "emulated/open-fridge:learn.learning_rate=1e-4"},
+        {"workloads": "heterogeneous"},
+        {"gpus": "2"},
+        {"seeds": "1"},
+        {"device": "cpu"},
+        {"protocol": "steady"},
+        {"limits": Limits(iterations=11)},
+        {"limits": Limits(seconds=10)},
+        {"limits": Limits(iterations=10, until="success>=0.9")},
+    ],
+)
+def test_hash_differs_for_anything_that_changes_the_work(changes: dict[str, Any]) -> None:
+    """Two cells that would do different work have different hashes."""
+    assert only(**changes).hash() != only().hash()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"systems": "ddppo:preempt.p=0.6"},
+        {"systems": "ddppo:preempt.p=6e-1"},
+        {"systems": "ddppo:preempt=threshold"},
+        {"scenarios": "emulated"},
+        {"scenarios": "emulated/open-fridge:num_envs=16"},
+        {"time_limit_s": 7.0},
+        {"stall_s": 7.0},
+    ],
+)
+def test_hash_is_equal_for_equal_work(changes: dict[str, Any]) -> None:
+    """Settings that are typed differently but mean the same, and limits that only guard, do not change the hash."""
+    assert only(**changes).hash() == only().hash()
+
+
+def test_cells_come_back_from_json() -> None:
+    """What a rank reads from `cell.json` is what was planned."""
+    cell = only(systems="ddppo:preempt.p=0.8", limits=Limits(until="spl>=0.5", seconds=2.5))
+    assert Cell.from_json(cell.to_json()) == cell
+
+
+def test_settings_are_typed_values() -> None:
+    """A record's settings are numbers where the fields are, as JSON knows them; a scenario's say so by their prefix."""
+    cell = only(
+        systems="ddppo:preempt.p=0.80:preempt=threshold:learn.epochs=3:learn.normalize_advantages=yes",
+        scenarios="emulated/open-fridge:num_envs=8:time_scale=0.5:learn.epochs=5",
+    )
+    assert json.loads(json.dumps(cell.settings())) == {
+        "preempt.p": 0.8,
+        "preempt": "threshold",
+        "learn.epochs": 3,
+        "learn.normalize_advantages": True,
+        "scenario.num_envs": 8,
+        "scenario.time_scale": 0.5,
+        "scenario.learn.epochs": 5,
+    }
+
+
+def test_a_systems_learning_settings_come_before_the_scenarios() -> None:
+    """A scenario says how all systems learn; what a system sets is what is learned with."""
+    cell = only(systems="ddppo:learn.epochs=3", scenarios="emulated/open-fridge:learn.epochs=5:learn.clip=0.3")
+    _, scenario = cell.load()
+    assert (scenario.learn.epochs, scenario.learn.clip) == (3, 0.3)
+
+
+def test_label_can_be_typed_again() -> None:
+    """People read of a cell what they typed for it."""
+    cell = only(systems="ddppo:preempt.p=0.80", scenarios="emulated:num_envs=8", gpus="4", seeds="3")
+    assert cell.label == "ddppo:preempt.p=0.80 emulated:num_envs=8 homogeneous x4 seed 3"
+
+
+def test_configuration_is_whole_and_plain() -> None:
+    """The configuration of a cell is JSON and holds every setting, the profile's times among them."""
+    configuration = json.loads(json.dumps(only().configuration()))
+    assert configuration["system"]["preempt"] == {"kind": "Threshold", "p": 0.6, "least": 0.25}
+    assert configuration["scenario"]["learn"]["num_minibatches"] == 2
+    assert configuration["scenario"]["profile"]["step"]["median_ms"] == 4.4
+    assert configuration["limits"]["iterations"] == 10
+
+
+def test_counts() -> None:
+    """GPU counts come in ascending order, seeds as they were typed, both once each."""
+    assert parse_gpus("8,1, 2..4,2") == [1, 2, 3, 4, 8]
+    assert parse_seeds("3,0..2,3") == [3, 0, 1, 2]
+    assert parse_seeds(str(LARGEST_SEED)) == [LARGEST_SEED]
+    assert len(parse_seeds("0..9999")) == 10_000
+    with pytest.raises(ValueError, match=r"--seeds .*: must be at most 10,000 numbers"):
+        parse_seeds("0..4999,5000..10000")
+
+
+def test_lists() -> None:
+    """Spaces and empty parts of a list do not count."""
+    assert split_list(" a, b,,c:d=e ,", "--systems") == ["a", "b", "c:d=e"]
+
+
+def test_an_impossible_mix_is_refused_with_its_reason() -> None:
+    """A preempted rank that would have nothing to learn is found while planning."""
+    with pytest.raises(ValueError, match=r"preempt\.least=0\.001 of 128 steps is less than one step"):
+        only(systems="ddppo:preempt.least=0.001")

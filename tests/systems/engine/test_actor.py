@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from harness.budget import Limits
+from harness.contract import Context, Place
+from harness.devices import CpuDevice
+from harness.meter import RankMeter
+from systems.engine.rank_loop import RankLoop
+from systems.learn.policy import Policy, build_policy
+from systems.sync.spec import SPEC as SYNC
+from tests.systems.engine.counting import LENGTHS, NUM_STEPS, SPACE, CountingScenario
+from tests.systems.engine.ranks import run_ranks
+
+NUM_ENVS = len(LENGTHS)
+CUT_STEPS = 5
+STEPS_OF = {"first": NUM_STEPS, "second": NUM_STEPS, "cut": CUT_STEPS}
+
+
+class StopAtFive:
+    """A monitor whose other ranks have always finished."""
+
+    def should_stop(self, num_steps: int) -> bool:
+        return num_steps >= CUT_STEPS
+
+    def finished(self) -> None:
+        pass
+
+
+def collect(folder: Path) -> None:
+    """On each rank: three iterations, the last one cut; leaves the table and the weights of each."""
+    place = Place.from_environment()
+    scenario = CountingScenario()
+    meter = RankMeter(folder, place.rank, scenario.num_envs)
+    context = Context(
+        place=place,
+        scenario=scenario,
+        device=CpuDevice(place.num_ranks),
+        seed=0,
+        budget=Limits(iterations=3),
+        meter=meter,
+        folder=str(folder),
+        stall_s=60,
+    )
+    loop = RankLoop(SYNC, context)
+    for name in STEPS_OF:
+        if name == "cut":
+            loop._monitor = StopAtFive()
+        loop.collect()
+        columns = {column.name.replace("/", "."): loop._table[column.name] for column in loop._table.columns}
+        np.savez(folder / f"{name}-{place.rank}.npz", **columns)  # type: ignore[arg-type]  # numpy's stub
+        torch.save(loop._policy.state_dict(), folder / f"{name}-{place.rank}.pt")
+        loop.learn()
+        loop.end_iteration()
+    loop.close()
+    meter.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """What a rank had in its table after it had collected, and the policy that acted."""
+
+    columns: dict[str, NDArray[Any]]
+    policy: Policy
+    num_steps: int
+
+    @classmethod
+    def load(cls, folder: Path, name: str, rank: int = 0) -> Rollout:
+        """Reads what `collect` left."""
+        with np.load(folder / f"{name}-{rank}.npz") as columns:
+            policy = build_policy("small", SPACE, 4, seed=1)
+            policy.load_state_dict(torch.load(folder / f"{name}-{rank}.pt"))
+            return cls({key.replace(".", "/"): array for key, array in columns.items()}, policy, STEPS_OF[name])
+
+    def at(self, name: str, step: int) -> Tensor:
+        """The rows of one step, [N, ...]."""
+        return torch.from_numpy(self.columns[name][step * NUM_ENVS : (step + 1) * NUM_ENVS])
+
+    def states(self) -> list[Tensor]:
+        """Recurrent states before step 0, 1, ... and after the last, worked out again from the stored start."""
+        states = [torch.from_numpy(self.columns["start_state"])]
+        for step in range(self.num_steps):
+            obs, previous = {"where": self.at("obs/where", step)}, self.at("prev_action", step)
+            _, _, values, state = self.policy.act(obs, previous, states[-1], torch.Generator())
+            torch.testing.assert_close(values, self.at("value", step))
+            states.append(state)
+        return states
+
+    def ends(self, name: str) -> list[list[int]]:
+        """For each environment the steps at which it was `terminated` or `truncated`."""
+        return [
+            [step for step in range(self.num_steps) if self.columns[name][step * NUM_ENVS + env]]
+            for env in range(NUM_ENVS)
+        ]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two ranks have collected."""
+    folder = tmp_path_factory.mktemp("collected")
+    run_ranks(collect, 2, folder)
+    return folder
+
+
+def test_episodes_end_where_they_should(folder: Path) -> None:
+    """Time limits are truncations, final states terminations; the next step shows a new episode's first observation."""
+    rollout = Rollout.load(folder, "first")
+    assert rollout.ends("truncated") == [[3, 7, 11], [4, 9], [], []]
+    assert rollout.ends("terminated") == [[], [], [], [5, 11]]
+    for env, ends in enumerate([[3, 7, 11], [4, 9], [], [5, 11]]):
+        starts = {0} | {end + 1 for end in ends}
+        for step in range(NUM_STEPS + 1):
+            began = max(start for start in starts if start <= step)
+            previous = -1 if step in starts else int(rollout.at("action", step - 1)[env])
+            assert rollout.at("obs/where", step)[env].tolist() == [step - began, previous, 1]
+            assert rollout.at("prev_action", step)[env] == previous
+            assert bool(rollout.at("episode_start", step)[env]) == (step in starts)
+    assert rollout.columns["final/where"][0].tolist() == [4, float(rollout.at("action", 11)[0]), 1]
+    assert torch.equal(rollout.at("reward", 6), rollout.at("action", 6).float())
+
+
+@pytest.mark.parametrize("name", ["first", "second", "cut"])
+def test_values_follow_from_the_stored_state(folder: Path, name: str) -> None:
+    """From the state stored at the rollout's start, the policy gives the values that were stored with every step."""
+    rollout = Rollout.load(folder, name)
+    assert len(rollout.states()) == rollout.num_steps + 1
+    if name != "first":
+        assert rollout.columns["start_state"].any(axis=1).all(), "episodes go on from one rollout to the next"
+
+
+def test_truncation_bootstraps_from_the_final_observation(folder: Path) -> None:
+    """In the middle and at the last step: the final observation's value, with the recurrent state after the step."""
+    rollout = Rollout.load(folder, "first")
+    states = rollout.states()
+    for env, step in ((0, 3), (0, 7), (0, 11), (1, 4), (1, 9)):
+        action = rollout.at("action", step)[env]
+        final = torch.tensor([[LENGTHS[env], float(action), 1.0]])
+        value = rollout.policy.value({"where": final}, action[None], states[step + 1][env : env + 1])
+        torch.testing.assert_close(rollout.at("bootstrap", step)[env : env + 1], value)
+        stale = rollout.policy.value({"where": final}, action[None], states[step][env : env + 1])
+        assert not torch.allclose(value, stale), "the state before the step would give another value"
+
+
+@pytest.mark.parametrize(("name", "running"), [("first", [1, 2]), ("cut", [0, 1, 2, 3])])
+def test_running_episodes_bootstrap_from_the_next_observation(folder: Path, name: str, running: list[int]) -> None:
+    """At the end of a rollout, a cut one too: the value of the observation at which the environment stands."""
+    rollout = Rollout.load(folder, name)
+    end = rollout.num_steps
+    going_on = [env for env in running if end - 1 not in rollout.ends("truncated")[env]]
+    assert len(going_on) >= 2
+    values = rollout.policy.value(
+        {"where": rollout.at("obs/where", end)[going_on]},
+        rollout.at("prev_action", end)[going_on],
+        rollout.states()[-1][going_on],
+    )
+    torch.testing.assert_close(rollout.at("bootstrap", end - 1)[going_on], values)
+
+
+def test_versions_count_optimiser_steps(folder: Path) -> None:
+    """Every step carries the version that chose it: 2 epochs of 2 mini-batches later the version is 4 higher."""
+    versions = [Rollout.load(folder, name).columns["version"][: CUT_STEPS * NUM_ENVS] for name in STEPS_OF]
+    assert [set(column.tolist()) for column in versions] == [{0}, {4}, {8}]
+
+
+def test_ranks_agree_on_weights_and_not_on_actions(folder: Path) -> None:
+    """All ranks have the same weights, to the bit, but sample actions with streams of their own."""
+    for name in STEPS_OF:
+        ours, theirs = Rollout.load(folder, name, rank=0), Rollout.load(folder, name, rank=1)
+        for weight, other in zip(ours.policy.parameters(), theirs.policy.parameters(), strict=True):
+            assert torch.equal(weight, other)
+        differ = ours.columns["action"][: CUT_STEPS * NUM_ENVS] != theirs.columns["action"][: CUT_STEPS * NUM_ENVS]
+        assert 0.4 < differ.mean() <= 1, "of 4 actions, nearly uniform, 3/4 should differ"
+    first = Rollout.load(folder, "first")
+    assert len(set(map(tuple, first.columns["action"].reshape(-1, NUM_ENVS).T.tolist()))) == NUM_ENVS

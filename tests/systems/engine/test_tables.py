@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import multiprocessing
+import os
+from pathlib import Path
+
+import numpy as np
+
+from systems.engine.tables import ALIGNMENT, Column, Table, rollout_columns
+from tests.systems.engine.counting import SPACE
+from tests.systems.engine.ranks import run_ranks
+
+COLUMNS = (
+    Column("flag", (3,), "|b1"),
+    Column("pixels", (2, 5, 7), "|u1"),
+    Column("count", (4,), "<i8"),
+    Column("value", (2, 3), "<f4"),
+)
+
+
+def test_columns_do_not_overlap() -> None:
+    """Each column begins on a cache line of its own, with its shape and dtype, at zero; writing one leaves the rest."""
+    table = Table(COLUMNS)
+    for column in COLUMNS:
+        array = table[column.name]
+        assert (array.shape, array.dtype) == (column.shape, np.dtype(column.dtype))
+        assert array.ctypes.data % ALIGNMENT == 0
+        assert not array.any()
+    for number, column in enumerate(COLUMNS, start=1):
+        table[column.name][...] = number
+    for number, column in enumerate(COLUMNS, start=1):
+        assert (table[column.name] == np.array(number, column.dtype)).all()
+    table.close()
+
+
+def fill(table: Table, number: int) -> None:
+    """In a child: adds to what it finds."""
+    table["count"][:] += number
+    table["pixels"][1, 4, 6] = 255
+
+
+def share(folder: Path) -> None:
+    """Writes, lets two processes write one after the other, and leaves what it then sees."""
+    context = multiprocessing.get_context("forkserver")
+    table = Table(COLUMNS)
+    table["count"][:] = [1, 2, 3, 4]
+    for number in (10, 100):
+        child = context.Process(target=fill, args=(table, number))
+        child.start()
+        child.join()
+        assert child.exitcode == 0
+    np.savez(folder / "seen.npz", count=table["count"], pixels=table["pixels"])
+    before = set(os.listdir("/proc/self/fd"))
+    table.close()
+    assert len(set(os.listdir("/proc/self/fd"))) == len(before) - 1
+    assert table["count"][0] == 111, "arrays that are in use outlive the descriptor"
+
+
+def test_shared_with_a_child(tmp_path: Path) -> None:
+    """A table that is passed to a child process is the same memory there, without a name in /dev/shm."""
+    before = set(os.listdir("/dev/shm"))  # noqa: S108  it is where POSIX shared memory lies
+    run_ranks(share, 1, tmp_path)
+    seen = np.load(tmp_path / "seen.npz")
+    assert seen["count"].tolist() == [111, 112, 113, 114]
+    assert seen["pixels"][1, 4, 6] == 255
+    assert seen["pixels"].sum() == 255
+    assert not {name for name in set(os.listdir("/dev/shm")) - before if "rlbench" in name}  # noqa: S108
+
+
+def test_columns_of_a_rank() -> None:
+    """A rank's table has a row for each slot, and one for each environment where an environment has one of a thing."""
+    columns = {column.name: column for column in rollout_columns(SPACE, num_envs=2, num_slots=8, state_size=5)}
+    assert columns["obs/where"] == Column("obs/where", (8, 3), "<f4")
+    assert columns["final/where"] == Column("final/where", (2, 3), "<f4")
+    assert columns["start_state"] == Column("start_state", (2, 5), "<f4")
+    per_step = {"prev_action", "episode_start", "action", "log_prob", "value", "version", "reward", "bootstrap"}
+    assert {columns[name].shape[0] for name in per_step | {"terminated", "truncated", "episode"}} == {8}

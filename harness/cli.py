@@ -6,6 +6,7 @@ Heavy modules (torch, pandas, simulators) are imported where they are needed, so
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -74,7 +75,7 @@ def run(
     ] = None,
     iterations: Annotated[
         int | None,
-        typer.Option(help="End a run after so many iterations. Any limit replaces the protocol's; the first one counts."),
+        typer.Option(help="End a run after so many iterations. Limits replace the protocol's; the first counts."),
     ] = None,
     seconds: Annotated[
         float | None, typer.Option(help="End a run after so many seconds of training, on the wall clock.")
@@ -193,6 +194,7 @@ def scenes(
 def main() -> None:
     """The console script: one line and exit code 2 for what the user can mend, never a traceback."""
     arguments = sys.argv[1:]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # means what Ctrl-C means
     try:
         code = app(arguments, prog_name="rlbench", standalone_mode=False)
         sys.stdout.flush()

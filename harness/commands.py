@@ -76,10 +76,9 @@ def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: C
     from harness import machine
     from harness.runner import Interrupted, Interrupts, Runner
 
-    lock = sweep.lock()
-    if removed := sweep.remove_partial():
-        console.print(Text(f"removed {removed} unfinished run folder(s) that a killed rlbench had left"))
-    with Display(console, len(cells)) as display, Interrupts() as interrupts:
+    with sweep.lock(), Display(console, len(cells)) as display, Interrupts() as interrupts:
+        if removed := sweep.remove_partial():
+            display.say(f"removed {removed} unfinished run folder(s) that a killed rlbench had left")
         runner = Runner(
             sweep=sweep, display=display, command=command, about_machine=machine.describe(), interrupts=interrupts
         )
@@ -94,7 +93,6 @@ def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: C
                 )
                 return 130
             display.end(record.status, _detail(record))
-    del lock
     runs = store.scale(store.read_runs(sweep.folder))
     console.print()
     print_table(_latest([run.record for run in runs]), console)

@@ -13,6 +13,7 @@ import re
 import secrets
 import shutil
 import time
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -22,7 +23,7 @@ from harness.plan import Cell
 from results import store
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 PLAN_FILE = "sweep.json"
 LOCK_FILE = ".lock"
@@ -60,7 +61,7 @@ class Sweep:
     @classmethod
     def newest(cls, out: Path) -> Sweep:
         """The sweep in `out` that was begun last. Raises ValueError when there is none."""
-        plans = sorted(out.glob(f"*/{PLAN_FILE}"))
+        plans = sorted(out.glob(f"*/{PLAN_FILE}"), key=_age)
         if not plans:
             raise ValueError(f"--resume: {out} holds no sweep; leave --resume out, or name its folder with --out")
         path = plans[-1]
@@ -71,15 +72,17 @@ class Sweep:
             raise ValueError(f"{path}: is damaged ({error}); run the sweep again without --resume") from None
         return cls(folder=path.parent, cells=cells, command=tuple(plan["command"]))
 
-    def lock(self) -> object:
-        """Takes the sweep for this process; keep what is returned. Raises ValueError when another one runs it."""
-        file = (self.folder / LOCK_FILE).open("w")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-            raise ValueError(f"{self.folder}: another rlbench is running this sweep; wait for it, or stop it") from None
-        return file
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keeps the sweep for this process. Raises ValueError when another one runs it."""
+        with (self.folder / LOCK_FILE).open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ValueError(
+                    f"{self.folder}: another rlbench is running this sweep; wait for it, or stop it"
+                ) from None
+            yield
 
     def remove_partial(self) -> int:
         """Removes what killed runs left; returns how many. Call it with the lock held.
@@ -103,6 +106,11 @@ class Sweep:
         name = f"{number:03d}-{slug}"[:120]
         tries = len(list(self.folder.glob(f"{name}*")))
         return f"{name}-try{tries + 1}" if tries else name
+
+
+def _age(plan: Path) -> tuple[str, int]:
+    """Orders plans by the second in their folder's name, which a copy keeps, then by when they were written."""
+    return plan.parent.name.rpartition("-")[0], plan.stat().st_mtime_ns
 
 
 def _wait_until_free(folder: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from results.schema import Interval, RunRecord
 
 NONE = "n/a"
@@ -29,14 +31,21 @@ def interval(ends: Interval | None) -> str:
 def system(run: RunRecord) -> str:
     """The system with what was overridden, as `--systems` takes it: `ddppo:preempt.p=0.8`."""
     own = {name: value for name, value in run.cell.settings.items() if not name.startswith(SCENARIO_PREFIX)}
-    return ":".join([run.cell.system, *(f"{name}={value}" for name, value in own.items())])
+    return ":".join([run.cell.system, *(f"{name}={_typed(value)}" for name, value in own.items())])
 
 
 def scenario(run: RunRecord) -> str:
     """The scenario with what was overridden, as `--scenario` takes it: `vizdoom:num_envs=4`."""
     settings = run.cell.settings.items()
     own = {name.removeprefix(SCENARIO_PREFIX): value for name, value in settings if name.startswith(SCENARIO_PREFIX)}
-    return ":".join([run.cell.scenario, *(f"{name}={value}" for name, value in own.items())])
+    return ":".join([run.cell.scenario, *(f"{name}={_typed(value)}" for name, value in own.items())])
+
+
+def _typed(value: Any) -> str:
+    """A setting as the command line takes it."""
+    if value is None:
+        return "none"
+    return "+".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def gpus(run: RunRecord) -> str:

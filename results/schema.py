@@ -41,7 +41,7 @@ class Cell(_Part):
 
     system: str
     settings: dict[str, Any] = Field(default_factory=dict)
-    """What the user overrode, by dotted name, as typed: `{"preempt.p": 0.8, "time_scale": 0.5}`."""
+    """What the user overrode, by dotted name, with typed values: `{"preempt.p": 0.8, "scenario.time_scale": 0.5}`."""
     scenario: str
     workload: str
     gpus: int = Field(ge=1)

@@ -1,8 +1,9 @@
 """An emulated environment: a small task that is really learned, in steps that take the time that a profile states.
 
 The task, 'recall': each observation shows one of four cues; the right action is the cue of the step before. So a policy
-without memory earns 1/4 of what one with memory earns. Reward 1 / mean episode length for each right action: a perfect
-episode of mean length returns 1. Success: at least 90 % of the episode's actions were right.
+without memory earns 1/4 of what one with memory earns. Reward: 1 for each right action, which is what a learner can
+learn from. The return that is reported is scaled by the mean episode length: a perfect episode of mean length returns
+1. Success: at least 90 % of the episode's actions were right.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class RecallEnv(gymnasium.Env[dict[str, Any], int]):
         self._device = seat.device
         self._scale = time_scale
         self._reset_s = profile.episode.reset_ms / 1e3 * time_scale
-        self._reward = 1 / profile.episode.mean_steps
+        self._raw_reward = 1 / profile.episode.mean_steps
         self._rng = np.random.default_rng([seat.seed, 0x72])
         self._cues = np.eye(NUM_CUES, dtype=np.float32)
         self._cue = self._previous = 0
@@ -68,11 +69,11 @@ class RecallEnv(gymnasium.Env[dict[str, Any], int]):
         self._num_steps += 1
         self._num_right += right
         observation = self._observe()
-        info: dict[str, Any] = {}
+        info: dict[str, Any] = {"raw_reward": self._raw_reward * right}
         if ends:
             info["success"] = float(self._num_right >= SUCCESS_SHARE * self._num_steps)
             self._times.begin_episode()
         sleep_until(begin + simulation_s * self._scale)
         with self._device.busy("render", 1):
             pass
-        return observation, self._reward * right, ends, False, info
+        return observation, float(right), ends, False, info

@@ -206,6 +206,7 @@ class WorkerPool:
                 worker.kill()
         for worker in self._processes:
             worker.join()
+            worker.close()
         os.close(self._replies)
 
 

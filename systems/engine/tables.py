@@ -15,6 +15,7 @@ from multiprocessing import reduction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import psutil
 
 if TYPE_CHECKING:
     import gymnasium
@@ -44,9 +45,7 @@ class Table:
     def __init__(self, columns: tuple[Column, ...], fd: int | None = None) -> None:
         self.columns = columns
         size = sum(column.num_bytes for column in columns)
-        self._fd = os.memfd_create("rlbench") if fd is None else fd
-        if fd is None:
-            os.posix_fallocate(self._fd, 0, size)
+        self._fd = _allocate(size) if fd is None else fd
         memory = mmap.mmap(self._fd, size)
         self._arrays: dict[str, npt.NDArray[Any]] = {}
         offset = 0
@@ -66,6 +65,19 @@ class Table:
     def close(self) -> None:
         """Gives the descriptor back; the memory goes when no array refers to it."""
         os.close(self._fd)
+
+
+def _allocate(num_bytes: int) -> int:
+    """Makes anonymous shared memory. Raises ValueError when there is none, before the kernel ends processes for it."""
+    available = psutil.virtual_memory().available
+    if num_bytes > available:
+        raise ValueError(
+            f"the rollout of a rank needs {num_bytes / 2**30:,.1f} GiB of shared memory, {available / 2**30:,.1f} GiB "
+            "are available; use fewer environments or steps, or smaller observations"
+        )
+    fd = os.memfd_create("rlbench")
+    os.posix_fallocate(fd, 0, num_bytes)
+    return fd
 
 
 def _attach(columns: tuple[Column, ...], fd: Any) -> Table:

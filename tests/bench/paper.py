@@ -45,12 +45,17 @@ class Iteration:
         return sum(self.taken) * self.num_envs
 
 
+def env_seeds(seed: int, rank: int, num_envs: int) -> list[int]:
+    """As `harness.contract.Context.env_seed` gives them; a test holds this."""
+    seeds: list[int] = np.random.SeedSequence([seed, rank]).generate_state(num_envs + 2).tolist()
+    return seeds[2:]
+
+
 class Draws:
     """The next T steps of a rank's environments; what a cut rollout leaves over is used by the next one."""
 
     def __init__(self, scenario: EmulatedScenario, rank: int, seed: int) -> None:
-        # As `systems.engine.rank_loop` derives them.
-        seeds = np.random.SeedSequence([seed, rank]).generate_state(scenario.num_envs + 2).tolist()[2:]
+        seeds = env_seeds(seed, rank, scenario.num_envs)
         self._envs = [StepTimes(scenario.profile, scenario.workload, seed) for seed in seeds]
         empty = np.empty((0, scenario.num_envs))
         self.simulation_s, self.ends = empty, empty.astype(np.bool_)  # [T, N]
@@ -157,7 +162,8 @@ def main() -> None:
 
         single = [rate(1, 1.0, seed) for seed in seeds]
         print(
-            f"{workload}: 1 rank {fmean(single):.0f} steps/s ({min(single):.0f} to {max(single):.0f}; {len(seeds)} seeds)"
+            f"{workload}: 1 rank {fmean(single):.0f} steps/s "
+            f"({min(single):.0f} to {max(single):.0f} of {len(seeds)} seeds)"
         )
         whole, cut = ([rate(8, p, seed) for seed in seeds] for p in (1.0, 0.6))
         ratios = [ours / theirs for ours, theirs in zip(cut, whole, strict=True)]

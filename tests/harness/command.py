@@ -7,6 +7,7 @@ import io
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
@@ -52,15 +53,15 @@ def call(*arguments: str) -> Ended:
     return Ended(code=code or 0, out=out.getvalue(), err=err.getvalue())
 
 
-def launch(*arguments: str | Path, folder: Path, limit_s: float = 300, **environment: str) -> Ended:
+def launch(*arguments: str, folder: Path, environment: Mapping[str, str] | None = None) -> Ended:
     """The console script as a process of its own, in `folder`."""
     done = subprocess.run(
         [RLBENCH, *arguments],
         cwd=folder,
-        env={**os.environ, **environment},
+        env={**os.environ, **(environment or {})},
         capture_output=True,
         text=True,
-        timeout=limit_s,
+        timeout=300,
         check=False,
     )
     return Ended(code=done.returncode, out=done.stdout, err=done.stderr)

@@ -122,6 +122,7 @@ class FaultyFamily:
         "sleep-in-step",
         "spin-in-step",
         "raise-on-rank-1",
+        "wait-in-plan",
     )
 
     def unavailable(self) -> str | None:
@@ -132,6 +133,9 @@ class FaultyFamily:
         """Makes the scenario of a variant."""
         if variant not in self.variants:
             raise ValueError(f"faulty/{variant}: unknown; known: {', '.join(self.variants)}")
+        if variant == "wait-in-plan":
+            Path(os.environ["FAULTY_RELEASE"], "planning").touch()
+            time.sleep(1e6)
         return FaultyScenario(name=f"faulty/{variant}", workload=workload)
 
 

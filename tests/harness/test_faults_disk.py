@@ -63,6 +63,7 @@ def _limited_files(folder: Path) -> Iterator[tuple[RunningSweep, Callable[[int],
 
         yield sweep, limit
 
+
 DISKS = {"file-size-limit": (_limited_files, errno.EFBIG)} | (
     {"full-disk": (_small_disk, errno.ENOSPC)} if MAY_MOUNT else {}
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -90,10 +89,10 @@ def _completed(folder: Path) -> Stage:
 
 
 @pytest.fixture(scope="module")
-def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Stage]]:
+def stages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Stage]:
     """One sweep of three cells, killed, resumed, interrupted, resumed, terminated, resumed and completed."""
     folder = tmp_path_factory.mktemp("interrupted")
-    yield {stage.__name__: stage(folder) for stage in (_killed, _interrupted, _terminated, _completed)}
+    return {stage.__name__: stage(folder) for stage in (_killed, _interrupted, _terminated, _completed)}
 
 
 def test_a_killed_harness_leaves_no_process(stages: dict[str, Stage]) -> None:
@@ -138,3 +137,14 @@ def test_a_run_outlives_its_terminal_and_a_stopped_harness(stages: dict[str, Sta
     run = stages["_completed"].runs[2][0]
     assert run["status"] == "finished"
     assert run["figures"]["episode_return"] == 1.0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_before_the_first_cell_leaves_nothing_either(tmp_path: Path, number: signal.Signals) -> None:
+    """While the sweep is still being planned there is nothing to go on with: exit code 130, no traceback, no folder."""
+    with RunningSweep(tmp_path, "--systems", "sync", "--device", "cpu", "--scenario", "faulty/wait-in-plan") as sweep:
+        wait_until((tmp_path / "planning").exists, "the sweep is being planned")
+        sweep.process.send_signal(number)
+        assert sweep.end() == 130
+        assert sweep.stderr == ""
+        assert not sweep.out.exists()

@@ -12,7 +12,7 @@ import pytest
 
 from tests.harness.runs import FAULTY_SWEEP, RunningSweep
 
-TIME_LIMIT_S = 15
+TIME_LIMIT_S = 12
 NUM_RANKS = 2
 
 

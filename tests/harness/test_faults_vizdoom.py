@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -12,6 +11,7 @@ from tests.harness.runs import END_LIMIT_S, RunningSweep, wait_until
 
 OPTIONS = ("--systems", "sync", "--device", "cpu", "--scenario", "vizdoom/basic:num_envs=2:rollout_steps=8")
 KINDS_OF_MEMORY = ("ViZDoomMQCtr", "ViZDoomMQDoom", "ViZDoomSM")
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  it is where POSIX shared memory lies
 NUM_ENVS = 2
 
 
@@ -26,7 +26,7 @@ class Doom:
     @property
     def files(self) -> list[Path]:
         """Those that are left."""
-        return [path for name in self.ids for path in Path("/dev/shm").glob(f"*{name}")]
+        return [path for name in self.ids for path in SHARED_MEMORY.glob(f"*{name}")]
 
 
 class Killed:
@@ -44,7 +44,7 @@ class Killed:
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Killed]]:
+def killed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Killed]:
     """A worker is killed in the first cell, the harness in the second, and again as the second begins anew."""
     folder, deaths = tmp_path_factory.mktemp("vizdoom"), {}
     with RunningSweep(folder, *OPTIONS, "--seeds", "0,1", "--iterations", "1000000") as sweep:
@@ -55,7 +55,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Kille
     with RunningSweep(folder, "--resume") as sweep:
         wait_until(lambda: Doom(sweep).engines, "an engine starts")
         deaths["harness-at-start"] = Killed(sweep, 1, psutil.Process(sweep.process.pid))
-    yield deaths
+    return deaths
 
 
 @pytest.mark.parametrize("name", ["worker", "harness"])

@@ -208,7 +208,7 @@ def test_run_folders_hold_what_is_documented_and_nothing_else(done: Done) -> Non
         assert {"run.json", "series.parquet", "spans.parquet", "telemetry.parquet", "stdout.txt", "stderr.txt"} <= names
         assert [name for name in names if f"`{name}`" not in text] == []
         for name in (name for name in names if name.endswith(".parquet")):
-            columns = [column.partition("/")[0] for column in pd.read_parquet(done.folder(number) / name)]
+            columns = [str(column).partition("/")[0] for column in pd.read_parquet(done.folder(number) / name)]
             assert [column for column in columns if f"`{column}" not in text] == []
     sweep = done.out / str(done.runs[0]["sweep"])
     assert sorted(path.name for path in sweep.iterdir()) == [

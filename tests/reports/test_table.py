@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from reports import format as fmt
 from reports.table import make_console, print_table
 from results.schema import Lag, Reading, RunRecord, Window
 from tests.results.records import make_record
@@ -151,3 +152,10 @@ def test_piped_output_is_plain_and_wide(monkeypatch: pytest.MonkeyPatch) -> None
     assert "\x1b" not in file.getvalue()
     monkeypatch.setenv("COLUMNS", "90")
     assert make_console(io.StringIO()).width == 90
+
+
+def test_settings_are_written_as_they_are_typed() -> None:
+    """Several values are joined by a plus and none is a word: a table's cell can be given to the command line again."""
+    record = make_record(cell={"settings": {"limit": None, "scenario.maps": ["basic", "take_cover"]}})
+    assert fmt.system(record) == "ddppo:limit=none"
+    assert fmt.scenario(record) == "emulated/open-fridge:maps=basic+take_cover"

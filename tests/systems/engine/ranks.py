@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.budget import Limits
+from harness.counted import episodes_path
 from harness.launch.local import free_port, rank_variables
 from harness.meter import MeterFile, meter_path
 from harness.plan import Cell
@@ -28,7 +29,7 @@ TIMES = ("begin_s", "end_s", "gpu_busy_s", "span/")
 
 
 def run_ranks(function: Callable[[Path], None], num_ranks: int, folder: Path) -> None:
-    """Calls a function of a module with `folder` on every rank; raises AssertionError with what a failed one printed."""
+    """Calls a function of a module with `folder` on every rank; raises AssertionError with what they printed."""
     command = [sys.executable, "-m", __name__, function.__module__, function.__name__, str(folder)]
     _run(command, num_ranks)
 
@@ -74,6 +75,10 @@ class Run:
         """The counters of a rank."""
         return MeterFile(meter_path(self.folder, rank), writable=False)
 
+    def episodes(self, rank: int) -> bytes:
+        """The episodes of a rank: records of `harness.counted.EPISODE`."""
+        return episodes_path(self.folder, rank).read_bytes()
+
     def weights(self) -> dict[str, Any]:
         """The policy at the end."""
         import torch
@@ -83,7 +88,7 @@ class Run:
 
 
 def run_cell(folder: Path, name: str, scenario: str, scenario_settings: dict[str, str], **fields: Any) -> Run:
-    """Runs the ranks of a cell in a new folder, without the harness around them; 3 iterations, unless told otherwise."""
+    """Runs the ranks of a cell in a new folder, without the harness around them; 3 iterations unless told else."""
     defaults: dict[str, Any] = {
         "system": "sync",
         "workload": "homogeneous",

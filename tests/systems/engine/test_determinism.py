@@ -1,14 +1,22 @@
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from harness.budget import Limits
+from harness.contract import Context, Place
+from harness.devices import CpuDevice
+from harness.meter import RankMeter
+from harness.registry import load_scenario
+from tests.bench.paper import env_seeds
 from tests.systems.engine.ranks import Run, run_cell, same_weights
 
 POINTNAV = ("pointnav", {"num_envs": "2", "rollout_steps": "16"})
 EMULATED = ("emulated/open-fridge", {"num_envs": "2", "rollout_steps": "8", "time_scale": "0.01"})
-WHOLE = {"system": "ddppo", "system_settings": {"preempt.p": "1"}}
+WHOLE: dict[str, Any] = {"system": "ddppo", "system_settings": {"preempt.p": "1"}}
 
 
 @pytest.fixture(scope="module")
@@ -54,3 +62,28 @@ def test_one_seed_one_emulated_run(tmp_path: Path) -> None:
     """Two runs of one seed on one emulated GPU are equal to the bit, although their times are not."""
     run, again = (run_cell(tmp_path, name, *EMULATED, device="emulated") for name in ("run", "again"))
     assert_equal(run, again)
+
+
+def test_environments_have_seeds_of_their_own(tmp_path: Path) -> None:
+    """All environments of a run have different seeds, which follow from the run's; another run has others."""
+    seeds = {}
+    for seed in (0, 1):
+        for rank in range(8):
+            folder = tmp_path / f"{seed}-{rank}"
+            folder.mkdir()
+            meter = RankMeter(folder, rank, num_envs=16)
+            context = Context(
+                place=Place(rank=rank, num_ranks=8, local_rank=rank),
+                scenario=load_scenario(POINTNAV[0], "homogeneous", {"num_envs": "16"}),
+                device=CpuDevice(8),
+                seed=seed,
+                budget=Limits(iterations=1),
+                meter=meter,
+                folder=str(folder),
+                stall_s=60,
+            )
+            seeds[seed, rank] = [context.env_seed(index) for index in range(16)]
+            assert seeds[seed, rank] == [context.env_seed(index) for index in range(16)]
+            assert seeds[seed, rank] == env_seeds(seed, rank, 16), "the model on paper draws with the same ones"
+            meter.close()
+    assert len(set(itertools.chain.from_iterable(seeds.values()))) == 2 * 8 * 16

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ def needed(num_ranks: int, p: float) -> int:
     [(2, 0.6, 2), (3, 0.6, 2), (4, 0.6, 3), (5, 0.6, 4), (8, 0.6, 5), (256, 0.6, 154), (4, 0.5, 3), (10, 0.7, 8)],
 )
 def test_strictly_more_than_p(num_ranks: int, p: float, expected: int) -> None:
-    """Strictly more than p x ranks must have finished (DD-PPO Fig. 9), also where p x ranks is whole: 3 of 4 at 50 %."""
+    """Strictly more than p x ranks must have finished (DD-PPO Fig. 9), also where that is whole: 3 of 4 at 50 %."""
     assert needed(num_ranks, p) == expected
 
 
@@ -54,7 +55,11 @@ def test_never() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"p": 0.0}, "preempt.p=0.0: must be above 0"), ({"p": 1.1}, "at most 1"), ({"least": -0.1}, "preempt.least=-0.1")],
+    [
+        ({"p": 0.0}, "preempt.p=0.0: must be above 0"),
+        ({"p": 1.1}, "at most 1"),
+        ({"least": -0.1}, "preempt.least=-0.1"),
+    ],
 )
 def test_bad_settings(settings: dict[str, float], message: str) -> None:
     """A share that is none is refused with its rule."""
@@ -91,27 +96,27 @@ def watch(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> list[list[list[list[bool]]]]:
-    """What `watch` found on each rank."""
+def watched(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """What `watch` found on each rank: answers, numbers of keys, keys that were left."""
     folder = tmp_path_factory.mktemp("watched")
     run_ranks(watch, 3, folder)
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(3)]
 
 
-def test_straggler_sees_who_finished(watched: list[list[list[list[bool]]]]) -> None:
+def test_straggler_sees_who_finished(watched: list[Any]) -> None:
     """The last of 3 ranks is told to stop when the other two have finished, not before, and only from T/4 steps on."""
     answers = watched[2][0]
     assert answers == [[False, False, True, True]] * NUM_ITERATIONS
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_early_rank_sees_no_old_count(watched: list[list[list[list[bool]]]], rank: int) -> None:
+def test_early_rank_sees_no_old_count(watched: list[Any], rank: int) -> None:
     """A rank that is already in the next iteration is not told to stop by what was counted in this one."""
     answers = watched[rank][0]
     assert answers == [[False] * 4] * NUM_ITERATIONS
 
 
-def test_store_does_not_grow(watched: list[list[list[list[bool]]]]) -> None:
+def test_store_does_not_grow(watched: list[Any]) -> None:
     """Rank 0 deletes the counts of past iterations: the store has as many keys after 40 iterations as after 5."""
     _, num_keys, left = watched[0]
     assert len(set(num_keys[5:])) == 1
@@ -138,7 +143,7 @@ def test_stragglers_are_cut(cut_run: Path) -> None:
     import pandas as pd
 
     series = pd.read_parquet(cut_run / "series.parquet")
-    learned = series.pivot(index="iteration", columns="rank", values="learned").to_numpy()  # [iterations, ranks]
+    learned = series.pivot_table(index="iteration", columns="rank", values="learned").to_numpy()  # [iterations, ranks]
     assert learned.shape == (6, 3)
     assert ((learned == 32).sum(1) >= 2).all()
     assert (learned.min(1) < 32).sum() >= 3, learned
@@ -153,7 +158,7 @@ def test_statistics_are_means_over_ranks(cut_run: Path) -> None:
     series = pd.read_parquet(cut_run / "series.parquet")
     for _, rows in series.groupby("iteration"):
         for name in ("collected", "loss", "entropy", "grad_norm", "value_loss"):
-            assert rows[name].nunique() == 1
+            assert len(set(rows[name])) == 1
         assert rows["collected"].iloc[0] == pytest.approx(rows["learned"].mean())
 
 

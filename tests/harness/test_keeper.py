@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness import process, sweep
+from harness.keeper import end_descendants
+from harness.sweep import Sweep
+from results.store import PARTIAL_PREFIX
+
+BEFORE_THE_RUN_S = 1000.0
+
+
+def own_children() -> frozenset[int]:
+    """Children that this process has for other reasons."""
+    return frozenset(child.pid for child in psutil.Process().children())
+
+
+def test_descendants_end_with_what_they_had_started(tmp_path: Path) -> None:
+    """A child, stopped or not, and its own child in a session of its own are gone; a spared child is not touched."""
+    (tmp_path / "cell.json").touch()
+    process.adopt_orphans()
+    code = "import subprocess as s; p = s.Popen(['sleep', '1000'], start_new_session=True); print(p.pid, flush=True); p.wait()"
+    with (
+        subprocess.Popen(["sleep", "1000"]) as spared,
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as child,
+    ):
+        assert child.stdout is not None
+        grandchild = psutil.Process(int(child.stdout.readline()))
+        child.send_signal(signal.SIGSTOP)
+        end_descendants(tmp_path, spare=own_children() - {child.pid})
+        assert not psutil.pid_exists(child.pid)
+        assert not grandchild.is_running()
+        assert spared.poll() is None
+        spared.kill()
+
+
+def test_shared_memory_is_removed_only_if_the_run_made_it(tmp_path: Path) -> None:
+    """Of what a worker had mapped, files from before the run stay: a data set in /dev/shm is not a run's to delete."""
+    (tmp_path / "cell.json").touch()
+    data_set, made = tmp_path / "data-set", tmp_path / "made"
+    data_set.touch()
+    os.utime(data_set, (0, data_set.stat().st_mtime - BEFORE_THE_RUN_S))
+    made.touch()
+    (tmp_path / "shm-rank0-env0.txt").write_text(f"{data_set}\n{made}\n{tmp_path / 'gone'}\n")
+    end_descendants(tmp_path, spare=own_children())
+    assert data_set.exists()
+    assert not made.exists()
+
+
+def test_a_left_over_run_is_removed_only_once_its_keeper_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever resumes the sweep waits for the lock that a keeper holds on its run's folder, and then says so."""
+    monkeypatch.setattr(sweep, "KEEPER_LIMIT_S", 0.2)
+    left = tmp_path / f"{PARTIAL_PREFIX}001"
+    left.mkdir()
+    resumed = Sweep(folder=tmp_path, cells=(), command=())
+    lock = os.open(left, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with pytest.raises(ValueError, match=f"{PARTIAL_PREFIX}001: a process of a killed rlbench still works in it"):
+        resumed.remove_partial()
+    assert left.exists()
+    os.close(lock)
+    assert resumed.remove_partial() == 1
+    assert not left.exists()
+
+
+@pytest.mark.parametrize(
+    ("returncode", "words"),
+    [(3, "exited with 3"), (-9, "was killed by SIGKILL"), (-40, "was killed by signal 40")],
+)
+def test_an_end_is_said_in_words(returncode: int, words: str) -> None:
+    """Signals by name, those without one by number."""
+    assert process.how_it_ended(returncode) == words

@@ -113,7 +113,7 @@ class Runner:
         others = frozenset(child.pid for child in psutil.Process().children())
         with (partial / "keeper.err").open("wb") as err:
             keeper = subprocess.Popen(  # noqa: S603  our own interpreter and module
-                [sys.executable, "-m", "harness.keeper", str(partial)],
+                [sys.executable, "-P", "-m", "harness.keeper", str(partial)],
                 stdin=subprocess.PIPE,
                 stdout=err,
                 stderr=err,

@@ -49,7 +49,7 @@ def launch(folder: Path, num_ranks: int) -> list[subprocess.Popen[bytes]]:
         with (folder / f"rank{rank}.out").open("wb") as out, (folder / f"rank{rank}.err").open("wb") as err:
             ranks.append(
                 subprocess.Popen(  # noqa: S603  our own interpreter and module
-                    [sys.executable, "-m", "harness.rank", str(folder)],
+                    [sys.executable, "-P", "-m", "harness.rank", str(folder)],
                     env={**os.environ, **rank_variables(rank, num_ranks, port)},
                     stdin=subprocess.DEVNULL,
                     stdout=out,

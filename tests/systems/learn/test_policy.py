@@ -128,3 +128,26 @@ def test_refuses(kind: str, of: gymnasium.spaces.Dict, message: str) -> None:
     with pytest.raises(ValueError, match=message) as refusal:
         build_policy(kind, of, 4, seed=0)
     assert "\n" not in str(refusal.value)
+
+
+def test_padded_and_packed_sequences_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU the core takes sequences padded or packed, whichever is faster; values and gradients are the same."""
+    policy = sharpen(build_policy("small", space(), 4, seed=1).double())
+    batch = play(policy, space(), num_steps=12, num_envs=3)
+    packed = pack(batch.sequences)
+    assert len(set(packed.batch_sizes.tolist())) > 2, "sequences of several lengths"
+    results = []
+    for most in (0, 1000):
+        monkeypatch.setattr("systems.learn.policy.MOST_PADDED", most)
+        policy.zero_grad()
+        outputs = policy.evaluate(
+            {key: entries[packed.index] for key, entries in batch.obs.items()},
+            batch.prev_actions[packed.index],
+            packed.batch_sizes,
+            packed.states,
+            batch.actions[packed.index],
+        )
+        torch.autograd.backward(torch.stack(outputs).sum())
+        results.append([*outputs, *(parameter.grad for parameter in policy.parameters())])
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)

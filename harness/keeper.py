@@ -4,8 +4,9 @@ Who writes: the keeper alone writes `outcome.json`, once, when the run is over. 
 keeper's end. What blocks: one `poll` on the ranks' ends (pidfds) and on stdin, whose end of file says that the runner
 is gone or wants the run ended. What frees it: either, or the time limit. However the run ends, the keeper then kills
 everything below itself: ranks, environment workers, and programs that a simulator started, which become the keeper's
-children when their parent is killed; and it removes shared memory whose names the workers left in `shm-*.txt`. If the
-keeper itself is killed, the kernel kills the ranks, and the runner sweeps what is left.
+children when their parent is killed; and it removes temporary files, and shared memory that its processes had mapped
+or whose names they left in `shm-*.txt`. If the keeper itself is killed, the kernel kills the ranks, and the runner
+sweeps what is left.
 """
 
 from __future__ import annotations
@@ -24,15 +25,13 @@ from pathlib import Path
 
 import psutil
 
-from harness import process
+from harness import leftovers, process
 from harness.launch import local
 from harness.meter import MeterFile, meter_path
 from harness.plan import Cell
 
 END_LIMIT_S = 10.0
 """Ranks whose run is over have so long to exit once the first has."""
-KILL_LIMIT_S = 20.0
-"""A process that has not died so long after SIGKILL hangs in the kernel."""
 STACKS_S = 0.5
 
 
@@ -63,7 +62,7 @@ class Keeper:
             self._ranks = local.launch(self._folder, self._cell.gpus)
             return self._watch(deadline)
         finally:
-            end_descendants(self._folder)
+            leftovers.end_run(self._folder)
 
     def _watch(self, deadline: float) -> Outcome:
         fds = {os.pidfd_open(rank.pid): number for number, rank in enumerate(self._ranks)}
@@ -125,53 +124,6 @@ class Keeper:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGUSR1)
         time.sleep(STACKS_S)  # the handlers run within microseconds, unless a process is stopped
-
-
-def end_descendants(folder: Path, spare: frozenset[int] = frozenset()) -> None:
-    """Kills all processes of a run below this one, and removes the named shared memory that they can no longer remove.
-
-    Children whose process numbers are in `spare` are left alone, with all that is below them.
-    """
-    names = {name for child in _children(spare) for below in _family(child) for name in _shared_memory(below)}
-    _kill_descendants(spare)
-    for listing in folder.glob("shm-*.txt"):
-        names.update(listing.read_text().splitlines())
-    began = (folder / "cell.json").stat().st_mtime
-    for path in map(Path, names):
-        with suppress(FileNotFoundError):
-            if path.stat().st_mtime >= began:  # what is older was mapped by the run, not made: somebody's data set
-                path.unlink()
-
-
-def _kill_descendants(spare: frozenset[int]) -> None:
-    """Kills until nothing is left: what is killed makes its own children ours."""
-    deadline = time.monotonic() + KILL_LIMIT_S
-    while children := _children(spare):
-        if time.monotonic() > deadline:
-            pids = ", ".join(str(child.pid) for child in children)
-            print(f"processes {pids} cannot be killed; the machine has a fault", file=sys.stderr)  # noqa: T201  for keeper.err
-            return
-        below = [process for child in children for process in _family(child)]
-        for process_ in below:
-            with suppress(psutil.NoSuchProcess):
-                process_.kill()
-        psutil.wait_procs(below, timeout=1)
-
-
-def _children(spare: frozenset[int]) -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if child.pid not in spare]
-
-
-def _family(child: psutil.Process) -> list[psutil.Process]:
-    with suppress(psutil.NoSuchProcess):
-        return [child, *child.children(recursive=True)]
-    return []
-
-
-def _shared_memory(below: psutil.Process) -> list[str]:
-    with suppress(OSError):
-        return process.shared_memory_names(below.pid)
-    return []
 
 
 def main(folder: Path) -> None:

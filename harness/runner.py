@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import psutil
 
-from harness import machine, process
+from harness import leftovers, machine, process
 from harness.devices import gpu_indices
-from harness.keeper import Outcome, end_descendants
+from harness.keeper import Outcome
 from harness.progress import Display, LiveMeters
 from harness.record import gather_streams, measure
 from harness.telemetry import Telemetry
@@ -118,7 +118,7 @@ class Runner:
                 stdout=err,
                 stderr=err,
                 start_new_session=True,  # a Ctrl-C in the terminal reaches the runner alone
-                env={**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+                env={**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "TMPDIR": str(leftovers.make_scratch(partial))},
             )
             telemetry = Telemetry(keeper.pid, TELEMETRY_PERIOD_S, gpu_indices(cell.device, cell.gpus))
             meters = LiveMeters(partial, cell.gpus)
@@ -136,7 +136,7 @@ class Runner:
                 except subprocess.TimeoutExpired:
                     keeper.kill()
                 telemetry.stop()
-                end_descendants(partial, spare=others)
+                leftovers.end_run(partial, spare=others)
         if interrupted:
             raise Interrupted
         path = partial / "outcome.json"

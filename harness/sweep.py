@@ -19,6 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.leftovers import remove_scratch
 from harness.plan import Cell
 from results import store
 
@@ -92,6 +93,7 @@ class Sweep:
         left = list(self.folder.glob(f"{store.PARTIAL_PREFIX}*"))
         for folder in left:
             _wait_until_free(folder)
+            remove_scratch(folder)
             shutil.rmtree(folder)
         return len(left)
 

@@ -109,7 +109,7 @@ def steps_until_cut(finishes: NDArray[np.float64], p: float, least: float) -> li
             for step in range(num_steps)
             if is_preempted(finished[step], num_ranks, p, step, int(np.ceil(least * num_steps)))
         )
-        taken.append(next(stops, num_steps) if p < 1 else num_steps)
+        taken.append(next(stops, num_steps))
     return taken
 
 

@@ -61,10 +61,17 @@ class RunningSweep:
         """
         self.folder, self.out = folder, seen_at / (folder / "runs").relative_to("/")
         self.mark = secrets.token_hex(8)
-        site = folder / "site"
+        site, self.scratch = folder / "site", folder / "t"
+        self.scratch.mkdir(exist_ok=True)
         if not site.exists():
             install_faulty(site)
-        variables = {MARK: self.mark, "PYTHONPATH": str(site), "FAULTY_RELEASE": str(folder), "COLUMNS": "300"}
+        variables = {
+            MARK: self.mark,
+            "PYTHONPATH": str(site),
+            "TMPDIR": str(self.scratch),
+            "FAULTY_RELEASE": str(folder),
+            "COLUMNS": "300",
+        }
         self._stdout, self._stderr = folder / f"{self.mark}.out", folder / f"{self.mark}.err"
         with self._stdout.open("wb") as stdout, self._stderr.open("wb") as stderr:
             self.process = subprocess.Popen(
@@ -81,11 +88,13 @@ class RunningSweep:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Kills what is left; a test that passed has left nothing."""
+        """Ends what is left; a test that passed has left nothing."""
+        self.process.kill()
+        self.process.wait()
+        psutil.wait_procs(self.processes(), timeout=END_LIMIT_S)  # the keeper removes what they share
         for left in self.processes():
             with suppress(psutil.NoSuchProcess):
                 left.kill()
-        self.process.wait()
 
     def release(self, tag: str) -> None:
         """Lets the episodes of `faulty/patient:tag=...` succeed from now on, so that the run ends."""
@@ -107,12 +116,22 @@ class RunningSweep:
 
     def processes(self) -> list[psutil.Process]:
         """All of its processes that live, in no order."""
-        return [one for one in psutil.process_iter() if _environment(one).get(MARK) == self.mark]
+        found = []
+        for pid in psutil.pids():
+            with suppress(psutil.NoSuchProcess):
+                one = psutil.Process(pid)  # anew: psutil keeps what a process was called before it called exec
+                if _environment(one).get(MARK) == self.mark:
+                    found.append(one)
+        return found
 
     def of_module(self, module: str) -> list[psutil.Process]:
         """Its processes that run a module of ours, such as `harness.keeper`; ranks in order."""
         found = [one for one in self.processes() if module in _command(one)]
         return sorted(found, key=lambda one: int(_environment(one).get("RANK", "0")))
+
+    def of_program(self, name: str) -> list[psutil.Process]:
+        """Its processes that run a program of that name."""
+        return [one for one in self.processes() if Path(next(iter(_command(one)), "")).name == name]
 
     def fork_server(self, rank: int) -> psutil.Process:
         """The fork server of a rank."""
@@ -128,6 +147,10 @@ class RunningSweep:
         folder = self.partial(number)
         paths = [meter_path(folder, rank) for rank in range(num_ranks)] if folder else []
         return [MeterFile(path, writable=False) for path in paths] if all(path.exists() for path in paths) else []
+
+    def files_left(self) -> list[Path]:
+        """Working folders of runs, and temporary files."""
+        return [*self.out.glob("*/.partial-*"), *self.scratch.iterdir()]
 
     def wait_collecting(self, number: int, num_ranks: int = 1) -> Path:
         """Waits until every environment of a cell has stepped; returns the run's working folder."""

@@ -70,7 +70,7 @@ class Faults:
     exit_code: int
     last: dict[str, Any]
     left: list[psutil.Process]
-    partial: list[Path]
+    files: list[Path]
     stderr: str
 
 
@@ -107,7 +107,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faults]:
             exit_code=exit_code,
             last=sweep.runs(number + 2)[0],
             left=sweep.processes(),
-            partial=list(sweep.out.glob("*/.partial-*")),
+            files=sweep.files_left(),
             stderr=sweep.stderr,
         )
 
@@ -158,7 +158,7 @@ def test_the_sweep_goes_on_after_every_death_and_exits_with_1(faults: Faults) ->
     assert faults.last["status"] == "finished"
     assert faults.exit_code == 1
     assert faults.left == []
-    assert faults.partial == []
+    assert faults.files == []
     assert "Traceback" not in faults.stderr
 
 

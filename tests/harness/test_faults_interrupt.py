@@ -25,7 +25,7 @@ class Stage:
     stdout: str = ""
     stderr: str = ""
     left: list[psutil.Process] = field(default_factory=list)
-    partial: list[Path] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
     outlived_s: float = 0.0
     runs: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
 
@@ -41,7 +41,7 @@ def _left(sweep: RunningSweep) -> Stage:
         stdout=sweep.stdout,
         stderr=sweep.stderr,
         left=sweep.processes(),
-        partial=list(sweep.out.glob("*/.partial-*")),
+        files=sweep.files_left(),
         outlived_s=time.monotonic() - began,
         runs={number: sweep.runs(number) for number in range(1, 1 + len(TAGS))},
     )
@@ -106,7 +106,7 @@ def test_a_killed_harness_leaves_no_process(stages: dict[str, Stage]) -> None:
 
 def test_resume_removes_what_a_killed_harness_left(stages: dict[str, Stage]) -> None:
     """The half-written folder of the killed run is there before, is named and gone after."""
-    assert [path.name[:12] for path in stages["_killed"].partial] == [".partial-002"]
+    assert [path.name[:12] for path in stages["_killed"].files] == [".partial-002"]
     assert "removed 1 unfinished run folder(s)" in stages["_interrupted"].stdout
 
 
@@ -116,7 +116,7 @@ def test_an_interrupted_sweep_leaves_nothing_and_says_how_to_go_on(stages: dict[
     stage = stages[name]
     assert stage.exit_code == 130
     assert stage.left == []
-    assert stage.partial == []
+    assert stage.files == []
     assert "rlbench: interrupted; `rlbench run --resume --out" in stage.stderr
     assert len(stage.stderr.splitlines()) == 1
 
@@ -129,7 +129,7 @@ def test_resume_completes_the_sweep_without_repeating_finished_cells(stages: dic
     assert [[run["status"] for run in runs] for runs in completed.runs.values()] == [["finished"]] * 3
     assert completed.runs[1] == stages["_killed"].runs[1]
     assert completed.left == []
-    assert completed.partial == []
+    assert completed.files == []
 
 
 def test_a_run_outlives_its_terminal_and_a_stopped_harness(stages: dict[str, Stage]) -> None:

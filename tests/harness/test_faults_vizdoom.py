@@ -20,7 +20,7 @@ class Doom:
 
     def __init__(self, sweep: RunningSweep) -> None:
         names = sweep.shared_memory()
-        self.engines = [one for one in sweep.processes() if Path(one.exe()).name == "vizdoom"]
+        self.engines = sweep.of_program("vizdoom")
         self.ids = {Path(name).name.removeprefix(kind) for name in names for kind in KINDS_OF_MEMORY if kind in name}
 
     @property
@@ -36,11 +36,13 @@ class Killed:
         self.before = Doom(sweep)
         self.num_files = len(self.before.files)
         self.outlived_s = sweep.kill(victim, number)
+        self.files = [path for path in sweep.files_left() if path.parent == sweep.scratch]
         self.record = sweep.wait_published(number) if victim.pid != sweep.process.pid else None
 
     def gone(self) -> bool:
         """Whether all of it went."""
-        return not self.before.files and not any(engine.is_running() for engine in self.before.engines)
+        engines = [engine for engine in self.before.engines if engine.is_running()]
+        return not (self.before.files or self.files or engines)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +71,7 @@ def test_killing_a_worker_or_the_harness_takes_doom_with_it(killed: dict[str, Ki
 
 
 def test_killing_the_harness_while_doom_starts_leaves_nothing(killed: dict[str, Killed]) -> None:
-    """Shared memory that an engine had made before its first episode goes as well."""
+    """Shared memory that an engine had made before its first episode goes as well, and what it was started from."""
     assert killed["harness-at-start"].before.engines
     assert killed["harness-at-start"].gone()
 

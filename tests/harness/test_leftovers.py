@@ -3,15 +3,17 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import psutil
 import pytest
 
 from harness import process, sweep
-from harness.keeper import end_descendants
+from harness.leftovers import end_run, make_scratch, remove_scratch
 from harness.sweep import Sweep
 from results.store import PARTIAL_PREFIX
 
@@ -25,9 +27,11 @@ def own_children() -> frozenset[int]:
 
 def test_descendants_end_with_what_they_had_started(tmp_path: Path) -> None:
     """A child, stopped or not, and its own child in a session of its own are gone; a spared child is not touched."""
-    (tmp_path / "cell.json").touch()
     process.adopt_orphans()
-    code = "import subprocess as s; p = s.Popen(['sleep', '1000'], start_new_session=True); print(p.pid, flush=True); p.wait()"
+    code = (
+        "import subprocess; child = subprocess.Popen(['sleep', '1000'], start_new_session=True); "
+        "print(child.pid, flush=True); child.wait()"
+    )
     with (
         subprocess.Popen(["sleep", "1000"]) as spared,
         subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as child,
@@ -35,7 +39,7 @@ def test_descendants_end_with_what_they_had_started(tmp_path: Path) -> None:
         assert child.stdout is not None
         grandchild = psutil.Process(int(child.stdout.readline()))
         child.send_signal(signal.SIGSTOP)
-        end_descendants(tmp_path, spare=own_children() - {child.pid})
+        end_run(tmp_path, spare=own_children() - {child.pid})
         assert not psutil.pid_exists(child.pid)
         assert not grandchild.is_running()
         assert spared.poll() is None
@@ -44,15 +48,31 @@ def test_descendants_end_with_what_they_had_started(tmp_path: Path) -> None:
 
 def test_shared_memory_is_removed_only_if_the_run_made_it(tmp_path: Path) -> None:
     """Of what a worker had mapped, files from before the run stay: a data set in /dev/shm is not a run's to delete."""
-    (tmp_path / "cell.json").touch()
+    scratch = make_scratch(tmp_path)
     data_set, made = tmp_path / "data-set", tmp_path / "made"
     data_set.touch()
     os.utime(data_set, (0, data_set.stat().st_mtime - BEFORE_THE_RUN_S))
     made.touch()
     (tmp_path / "shm-rank0-env0.txt").write_text(f"{data_set}\n{made}\n{tmp_path / 'gone'}\n")
-    end_descendants(tmp_path, spare=own_children())
+    end_run(tmp_path, spare=own_children())
     assert data_set.exists()
     assert not made.exists()
+    assert not scratch.exists()
+    end_run(tmp_path, spare=own_children())  # once more: the runner does what its keeper has done
+
+
+def test_sockets_fit_in_the_folder_for_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A TMPDIR with so long a path that multiprocessing could bind no socket in it is not used."""
+    long = tmp_path / ("long" * 20)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    scratch = make_scratch(tmp_path)
+    own = scratch / "pymp-12345678"
+    own.mkdir()
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(own / "listener-12345678"))
+    remove_scratch(tmp_path)
+    assert not scratch.exists()
 
 
 def test_a_left_over_run_is_removed_only_once_its_keeper_has_ended(

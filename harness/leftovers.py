@@ -1,0 +1,99 @@
+"""What the processes of a run leave behind when they are killed: other processes, shared memory, temporary files.
+
+Who calls this: the keeper at the end of its run, then the runner, for the case that the keeper was killed, and whoever
+resumes a sweep, for the case that both were. What was removed already is passed over.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from harness import process
+
+KILL_LIMIT_S = 20.0
+"""A process that has not died so long after SIGKILL hangs in the kernel."""
+SCRATCH_LINK = "tmp"
+BEGAN = "began"
+LONGEST_TMPDIR = 50
+"""Characters; a socket's path may have 107, of which multiprocessing takes up to 45 with its own folder and name."""
+SHORT_TMPDIR = "/tmp"  # noqa: S108  mkdtemp makes a folder there that only we may enter
+
+
+def make_scratch(folder: Path) -> Path:
+    """Makes the folder for temporary files of the run in `folder`; its processes have it as TMPDIR.
+
+    It has a short path of its own, since sockets will lie there; a link in the run's folder says where it is. The time
+    of its first file is when the run began, on this machine's clock.
+    """
+    usual = tempfile.gettempdir()
+    scratch = Path(tempfile.mkdtemp(prefix="rlb-", dir=usual if len(usual) <= LONGEST_TMPDIR else SHORT_TMPDIR))
+    (scratch / BEGAN).touch()
+    (folder / SCRATCH_LINK).symlink_to(scratch)
+    return scratch
+
+
+def end_run(folder: Path, spare: frozenset[int] = frozenset()) -> None:
+    """Kills all processes of the run in `folder` below this one, and removes what they can no longer remove.
+
+    Children whose process numbers are in `spare` are left alone, with all that is below them.
+    """
+    names = {name for child in _children(spare) for below in _family(child) for name in _shared_memory(below)}
+    _kill_descendants(spare)
+    for listing in folder.glob("shm-*.txt"):
+        names.update(listing.read_text().splitlines())
+    with suppress(FileNotFoundError):
+        _remove_shared_memory(names, since=(folder / SCRATCH_LINK / BEGAN).stat().st_mtime)
+    remove_scratch(folder)
+
+
+def remove_scratch(folder: Path) -> None:
+    """Removes the temporary files of the run in `folder`."""
+    with suppress(FileNotFoundError):
+        shutil.rmtree((folder / SCRATCH_LINK).readlink(), ignore_errors=True)
+        (folder / SCRATCH_LINK).unlink()
+
+
+def _kill_descendants(spare: frozenset[int]) -> None:
+    """Kills until nothing is left: what is killed makes its own children ours."""
+    deadline = time.monotonic() + KILL_LIMIT_S
+    while children := _children(spare):
+        if time.monotonic() > deadline:
+            pids = ", ".join(str(child.pid) for child in children)
+            print(f"processes {pids} cannot be killed; the machine has a fault", file=sys.stderr)  # noqa: T201  for keeper.err
+            return
+        below = [process_ for child in children for process_ in _family(child)]
+        for process_ in below:
+            with suppress(psutil.NoSuchProcess):
+                process_.kill()
+        psutil.wait_procs(below, timeout=1)
+
+
+def _children(spare: frozenset[int]) -> list[psutil.Process]:
+    return [child for child in psutil.Process().children() if child.pid not in spare]
+
+
+def _family(child: psutil.Process) -> list[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        return [child, *child.children(recursive=True)]
+    return []
+
+
+def _shared_memory(below: psutil.Process) -> list[str]:
+    with suppress(OSError):
+        return process.shared_memory_names(below.pid)
+    return []
+
+
+def _remove_shared_memory(names: set[str], since: float) -> None:
+    """Unlinks what is not older than the run: what is, the run had mapped and not made; it is somebody's data set."""
+    for path in map(Path, names):
+        with suppress(OSError):
+            if path.stat().st_mtime >= since:
+                path.unlink()

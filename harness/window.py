@@ -19,7 +19,7 @@ from results import schema
 from results.parts import Part
 
 LEAST_PARTS = 3
-LEAST_TO_JUDGE = 8
+LEAST_TO_JUDGE = 12
 """With fewer parts MSER and the drift check say little but noise: the first part is dropped, and that is all."""
 DRIFT_FRACTION = 0.05
 """A drift smaller than this, from the first to the last part of the window, is not worth a warning."""

@@ -50,8 +50,9 @@ def env() -> Iterator[VizdoomEnv]:
 
 
 def engines(pid: int) -> list[psutil.Process]:
-    """The engines that a process started."""
-    return [child for child in psutil.Process(pid).children() if child.name() == "vizdoom"]
+    """The engines of a process that run."""
+    children = psutil.Process(pid).children()
+    return [child for child in children if child.name() == "vizdoom" and child.status() != psutil.STATUS_ZOMBIE]
 
 
 def shared_memory(pid: int | str = "self") -> set[Path]:

@@ -25,8 +25,8 @@ from systems.sync.spec import SPEC
 if TYPE_CHECKING:
     from pytest_benchmark.fixture import BenchmarkFixture
 
-NUM_ITERATIONS = 40
-NUM_TURNS = 6
+NUM_ITERATIONS = 24
+NUM_TURNS = 4
 
 
 class UnmeteredRank(RankMeter):

@@ -138,8 +138,8 @@ class Scenario(Protocol):
     def make_env(self, seat: Seat) -> gymnasium.Env[dict[str, Any], int]:
         """Makes one environment, in the process that will step it.
 
-        `info` of `step` may hold `num_frames` (simulator frames of this env step, else 1) and, at the end of
-        an episode, `success` (0 or 1) and `spl` (0 to 1). Time-limit ends are truncations.
+        `info` of `step` may hold `num_frames` (simulator frames, else 1), `raw_reward` (for returns, else the reward)
+        and, at the end of an episode, `success` (0 or 1) and `spl` (0 to 1). Time-limit ends are truncations.
         """
 
 

@@ -59,7 +59,7 @@ class Heterogeneous(_Table):
 
 
 class Gpu(_Table):
-    """What the emulated GPU takes; see `harness.contract.GpuCosts`."""
+    """What the emulated GPU takes; see `harness.settings.GpuCosts`."""
 
     render_ms: Milliseconds
     infer_fixed_ms: Milliseconds

@@ -44,9 +44,33 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", ".")
 
 
+BENCHMARKS = {
+    "sample-factory": "benchmarks.against_sample_factory",
+    "sb3": "benchmarks.against_sb3",
+    "overhead": "tests.bench.bench_overhead",
+}
+"""Programs that run whole trainings, for minutes each; `nox -s bench -- NAME --help` says what they take."""
+
+
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Times the hot paths: one process at a time, nothing else should run on the machine."""
+    """Times the hot paths, then all of `BENCHMARKS`; after `--` either the name of one and its options, or pytest's.
+
+    Nothing else should run on the machine.
+    """
     install(session, "bench")
+    name, *options = session.posargs or [""]
+    if name in BENCHMARKS:
+        session.run("python", "-m", BENCHMARKS[name], *options)
+        return
     names = ("-o", "python_files=bench_*.py", "-o", "python_functions=test_* bench_*")
     session.run("pytest", "tests/bench", *names, "--benchmark-columns=median,iqr,ops,rounds", *session.posargs)
+    for module in BENCHMARKS.values() if not session.posargs else ():
+        session.run("python", "-m", module)
+
+
+@nox.session
+def learn(session: nox.Session) -> None:
+    """Trains every system to its thresholds and prints the tables; can be stopped and started again. Takes hours."""
+    install(session)
+    session.run("python", "-m", "benchmarks.learn", *session.posargs)

@@ -49,7 +49,8 @@ def run(
     systems: Annotated[
         str | None,
         typer.Option(
-            help="Systems, with settings: sync,ddppo:preempt.p=0.8. `rlbench list` names them. [needed unless --resume]"
+            help="Systems, with settings: sync,ddppo:preempt.p=0.8; all is every one that can run on the scenario. "
+            "`rlbench list` names them. [needed unless --resume]"
         ),
     ] = None,
     gpus: Annotated[
@@ -141,11 +142,12 @@ def run(
 @app.command("list")
 def list_(
     what: Annotated[str | None, typer.Argument(help="systems or scenarios. [default: both]")] = None,
+    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """List systems and scenarios, with what each needs."""
-    from harness.commands import print_lists
+    """List systems, by their choices, and scenarios, with what each needs."""
+    from harness.listing import print_lists
 
-    print_lists(what)
+    print_lists(what, as_json=json)
 
 
 @app.command()
@@ -193,6 +195,7 @@ def scenes(
 
 def main() -> None:
     """The console script: one line and exit code 2 for what the user can mend, never a traceback."""
+    _replace_closed_streams()
     arguments = sys.argv[1:]
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # means what Ctrl-C means
     try:
@@ -226,6 +229,19 @@ def _where_to_look(first: str) -> str:
     if first in commands:
         return f"`rlbench {first} --help` says more"
     return f"known commands: {', '.join(commands)}; `rlbench --help` says more"
+
+
+def _replace_closed_streams() -> None:
+    """Makes a standard stream that was closed (`>&-`) the null device: else the next file would take its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null == number:
+                os.set_inheritable(null, True)  # noqa: FBT003  it takes no keyword
+            else:
+                os.dup2(null, number)
+                os.close(null)
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115  it stays open
 
 
 def _drop_output() -> None:

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from harness import registry
-from harness.plan import Cell, plan
+from harness.plan import Cell, plan, plan_with_skipped
 from harness.progress import Display
 from harness.request import Asked, complete
 from harness.sweep import Sweep
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
     from results.schema import RunRecord
 
-MOST_VARIANTS = 12
 START_S = 8.0
 """A cell's processes need about so long to start and to end; for the expected time."""
 
@@ -36,9 +34,10 @@ def run_sweep(asked: Asked, out: Path, *, resume: bool, dry_run: bool, command: 
         sweep, cells = _resumed(asked, out, console)
     else:
         request, line = complete(asked)
-        cells = plan(request)
-        if line:
-            console.print(Text(line))
+        cells, skipped = plan_with_skipped(request)
+        for said in [line, *skipped]:
+            if said:
+                console.print(Text(said))
         store.check_writable(out)
         if out.exists():
             store.read_runs(out)  # runs of a newer schema are not to be mixed with ours
@@ -133,35 +132,6 @@ def _duration(seconds: float) -> str:
     minutes, left = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {left:02d} s"
-
-
-def print_lists(what: str | None) -> None:
-    """Prints systems, scenarios or both."""
-    if what not in {None, "systems", "scenarios"}:
-        raise ValueError(f"list {what}: unknown; known: systems, scenarios")
-    console = make_console()
-    if what != "scenarios":
-        table = Table("system", "what it is", box=None, pad_edge=False)
-        for name in registry.names(registry.SYSTEMS):
-            table.add_row(name, Text(registry.load_system(name, {}).about))
-        console.print(table)
-    if what is None:
-        console.print()
-    if what != "systems":
-        table = Table("scenario", "what it is", "here", box=None, pad_edge=False)
-        for name in registry.names(registry.SCENARIOS):
-            family = registry.load_family(name)
-            variants = _variants(family.variants, all_of_them=what is not None)
-            table.add_row(name, Text(f"{family.about}{variants}"), Text(family.unavailable() or "available"))
-        console.print(table)
-
-
-def _variants(names: Sequence[str], *, all_of_them: bool) -> str:
-    if not names:
-        return ""
-    shown = names if all_of_them or len(names) <= MOST_VARIANTS else names[:MOST_VARIANTS]
-    more = f", ... ({len(names)}; `rlbench list scenarios` shows all)" if len(shown) < len(names) else ""
-    return f"\nvariants: {', '.join(shown)}{more}"
 
 
 def print_results(folder: Path, form: str) -> None:

@@ -2,15 +2,13 @@
 
 The loop of one rank (`harness/rank.py` makes the context, the system does the rest):
     system.run(Context(place=Place.from_environment(), scenario=..., ...))  # once per rank, each in a process:
-
         start environment workers; env = context.make_env(i), whose `step` and `reset` count what happens
         until context.budget.is_spent(progress), decided alike on all ranks:
             collect a rollout                   # meter.span("infer"), meter.span("simulate")
             wait for the other ranks            # meter.span("wait:straggler")
             learn, average                      # meter.span("learn"), meter.span("communicate")
             meter.learned(...), meter.reused(...), meter.discarded(...), meter.end_iteration(...)
-        meter.in_flight(samples that were collected, and neither learned nor discarded)
-        end the environment workers; return
+        meter.in_flight(samples collected, neither learned nor discarded); end the environment workers; return
 
 A system must: keep collected = learned + discarded + in flight, to the sample; take its place from `Place` alone;
 leave no process and no shared memory when it returns or raises; raise when one of its processes dies.
@@ -186,12 +184,14 @@ class Context:
         """Makes environment `index` of this rank, in the process that will step it: this one, or a child of it."""
         from harness.counted import make_counted_env
 
-        seat = self.seat(index, self.env_seed(index))
-        return make_counted_env(self.scenario, seat, self.folder, self.meter.path)
+        return make_counted_env(self.scenario, self.seat(index, self.env_seed(index)), self.folder, self.meter.path)
 
 
 class System(Protocol):
-    """A way to train RL on many GPUs, under test. An entry point of the group `rlbench.systems` names one."""
+    """A way to train RL on many GPUs, under test. An entry point of the group `rlbench.systems` names one.
+
+    It may have the attributes `in_step = False` and `survives_lost_rank = True`: see `harness.traits.Traits`.
+    """
 
     name: str
     about: str

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.meter import KIND_OF, Block, MeterFile
+from harness.meter_file import KIND_OF, TOTALS_AT, Block, MeterFile
 
 if TYPE_CHECKING:
     import gymnasium
@@ -42,6 +42,8 @@ class CountedEnv:
         self._seed: int | None = seat.seed
         self._step_s, self._squared = block.word("step_s"), block.word("step_s_squared")
         self._env_steps, self._frames = block.word("env_steps"), block.word("frames")
+        self._wait_s = block.word("pid") + TOTALS_AT + KIND_OF["wait:inference"]
+        self._answered_at = 0.0  # set by the first reset, which comes before the first step
         self._return, self._length, self._episode_frames = 0.0, 0, 0
 
     def reset(self, seed: int | None = None) -> dict[str, Any]:
@@ -52,11 +54,15 @@ class CountedEnv:
         end = time.perf_counter()
         self._block.put_span(RESET, begin, end)
         self._block.floats[self._block.word("reset_s")] += end - begin
+        self._answered_at = end
         self._return, self._length, self._episode_frames = 0.0, 0, 0
         return observation
 
     def step(self, action: int) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Applies one action: one env step. Raises ValueError when the reward is not finite."""
+        """Applies one action: one env step. Raises ValueError when the reward is not finite.
+
+        The time since the step or reset before it is what the environment waited for this action.
+        """
         block = self._block
         ints, floats = block.ints, block.floats
         begin = time.perf_counter()
@@ -68,6 +74,8 @@ class CountedEnv:
         ints[self._frames] += frames
         floats[self._step_s] += took
         floats[self._squared] += took * took
+        floats[self._wait_s] += begin - self._answered_at
+        self._answered_at = end
         block.put_span(SIMULATE, begin, end)
         reward = float(reward)
         if not math.isfinite(reward):

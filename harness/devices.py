@@ -6,7 +6,7 @@ import os
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Literal
 
-from harness.emulated_gpu import EmulatedGpu
+from harness.emulated_gpu import EmulatedGpu, gpu_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,8 +105,16 @@ class CudaDevice:
 def make_device(kind: DeviceKind, place: Place, scenario: Scenario, folder: Path) -> Device:
     """The device of a rank; emulated GPUs of one machine share files in the run's folder."""
     if kind == "emulated":
-        path = folder / f"gpu{place.local_rank}.bin"
-        return EmulatedGpu(path, scenario.gpu_costs, place.num_ranks)
+        return EmulatedGpu(gpu_path(folder, place.local_rank), scenario.gpu_costs, place.num_ranks)
     if kind == "cuda":
         return CudaDevice(place.local_rank % max(1, len(visible_gpus())))
     return CpuDevice(place.num_ranks)
+
+
+def sibling(device: Device, rank: int) -> Device:
+    """The device of another rank of this machine, such as one on which environments render."""
+    if isinstance(device, EmulatedGpu):
+        return device.of_rank(rank)
+    if isinstance(device, CudaDevice):
+        return CudaDevice(rank % max(1, len(visible_gpus())))
+    return device

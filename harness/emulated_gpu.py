@@ -51,6 +51,11 @@ def sleep_until(moment: float) -> None:
         time.sleep(left)
 
 
+def gpu_path(folder: Path, local_rank: int) -> Path:
+    """The file of a rank's emulated GPU."""
+    return folder / f"gpu{local_rank}.bin"
+
+
 class EmulatedGpu:
     """One emulated GPU, for as many processes as have its file. Can be sent to another process."""
 
@@ -62,6 +67,10 @@ class EmulatedGpu:
         with path.open("a+b") as file:
             os.posix_fallocate(file.fileno(), 0, 8 * NUM_WORDS)
         self._open()
+
+    def of_rank(self, local_rank: int) -> EmulatedGpu:
+        """The GPU of another rank of this machine."""
+        return EmulatedGpu(gpu_path(self._path.parent, local_rank), self._costs, self._num_ranks)
 
     def _open(self) -> None:
         self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)  # open for as long as the process lives

@@ -1,12 +1,13 @@
 """The keeper: `python -m harness.keeper FOLDER`, the process at the root of a run's process tree.
 
-Who writes: the keeper alone writes `outcome.json`, once, when the run is over. Who reads: the runner, after the
-keeper's end. What blocks: one `poll` on the ranks' ends (pidfds) and on stdin, whose end of file says that the runner
-is gone or wants the run ended. What frees it: either, or the time limit. However the run ends, the keeper then kills
-everything below itself: ranks, environment workers, and programs that a simulator started, which become the keeper's
-children when their parent is killed; and it removes temporary files, and shared memory that its processes had mapped
-or whose names they left in `shm-*.txt`. If the keeper itself is killed, the kernel kills the ranks, and the runner
-sweeps what is left.
+Who writes: the keeper alone writes what `harness/outcome.py` describes. Who reads: the runner. What blocks: one
+`poll` on the ranks' ends (pidfds) and on stdin, whose end of file says that the runner is gone or wants the run ended.
+What frees it: either, or the time limit. A rank that dies ends the run, unless the system says that it survives that
+(`Traits.survives_lost_rank`) and another rank goes on: the keeper then kills what the dead one left, and waits on.
+However the run ends, the keeper then kills everything below itself: ranks, environment workers, and programs that a
+simulator started, which become the keeper's children when their parent is killed; and it removes temporary files, and
+shared memory that its processes had mapped or whose names they left in `shm-*.txt`. If the keeper itself is killed, the
+kernel kills the ranks, and the runner sweeps what is left.
 """
 
 from __future__ import annotations
@@ -20,29 +21,21 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 
 from harness import leftovers, process
 from harness.launch import local
-from harness.meter import MeterFile, meter_path
+from harness.meter_file import MeterFile, meter_path
+from harness.outcome import LostRank, Outcome
 from harness.plan import Cell
+from harness.traits import Traits
 
 END_LIMIT_S = 10.0
-"""Ranks whose run is over have so long to exit once the first has."""
+"""Ranks that go in step have so long to exit once the first has."""
 STACKS_S = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a run ended."""
-
-    status: str
-    """`finished`, `failed`, `timed-out` or `interrupted`."""
-    reason: str | None = None
-    traceback: str | None = None
 
 
 class Keeper:
@@ -51,6 +44,8 @@ class Keeper:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._cell = Cell.from_json((folder / "cell.json").read_text())
+        self._traits = Traits.read(folder)
+        self._lost: list[LostRank] = []
         self._ranks: list[subprocess.Popen[bytes]] = []
         self._poll = select.poll()
 
@@ -60,7 +55,7 @@ class Keeper:
         deadline = time.monotonic() + self._cell.time_limit_s
         try:
             self._ranks = local.launch(self._folder, self._cell.gpus)
-            return self._watch(deadline)
+            return replace(self._watch(deadline), lost=tuple(self._lost))
         finally:
             leftovers.end_run(self._folder)
 
@@ -80,22 +75,39 @@ class Keeper:
                 os.close(fd)
                 number = fds.pop(fd)
                 self._ranks[number].wait()
-            ended = [number for number, rank in enumerate(self._ranks) if rank.returncode is not None]
-            failed = [number for number in ended if self._ranks[number].returncode != 0]
-            if failed:
+            codes = {number: rank.returncode for number, rank in enumerate(self._ranks)}
+            known = {lost.rank for lost in self._lost}
+            failed = [number for number, code in codes.items() if code and number not in known]
+            if failed and not (fds and self._traits.survives_lost_rank):
                 return self._failed(failed)
-            if ended:
+            for number in failed:
+                self._lose(number)
+            if self._traits.in_step and 0 in codes.values():
                 deadline = min(deadline, time.monotonic() + END_LIMIT_S)
         return Outcome("finished")
 
     def _timed_out(self, alive: list[int]) -> Outcome:
         self._dump_stacks()
         running = ", ".join(map(str, alive))
-        if len(alive) < len(self._ranks):
+        if self._traits.in_step and any(rank.returncode == 0 for rank in self._ranks):
             return Outcome("failed", f"rank {running} did not exit within {END_LIMIT_S:g} s of the others")
         return Outcome(
             "timed-out", f"not over after {self._cell.time_limit_s:g} s (--time-limit); stacks are in the folder"
         )
+
+    def _lose(self, number: int) -> None:
+        """Kills what a rank that has ended before its time left, and notes it."""
+        leftovers.end_rank(number)
+        path, error = meter_path(self._folder, number), self._folder / f"error-rank{number}.json"
+        lost = LostRank(
+            rank=number,
+            how=f"raised {json.loads(error.read_text())['error']}"
+            if error.exists()
+            else process.how_it_ended(self._ranks[number].returncode),
+            iteration=MeterFile(path, writable=False).count(0, "iteration") if path.exists() else 0,
+        )
+        lost.leave(self._folder)
+        self._lost.append(lost)
 
     def _failed(self, numbers: list[int]) -> Outcome:
         """The rank that was killed, or that raised first; the errors of the others follow from it."""
@@ -132,10 +144,7 @@ def main(folder: Path) -> None:
         signal.signal(number, signal.SIG_IGN)  # what they mean comes through stdin
     lock = os.open(folder, os.O_RDONLY)  # held to the end: `Sweep.remove_partial` waits for it
     fcntl.flock(lock, fcntl.LOCK_EX)
-    outcome = Keeper(folder).keep()
-    unfinished = folder / ".outcome.json"
-    unfinished.write_text(json.dumps(asdict(outcome)))
-    unfinished.rename(folder / "outcome.json")  # whole, or not there: a keeper can be killed too
+    Keeper(folder).keep().leave(folder)
 
 
 if __name__ == "__main__":

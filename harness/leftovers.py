@@ -1,7 +1,7 @@
 """What the processes of a run leave behind when they are killed: other processes, shared memory, temporary files.
 
-Who calls this: the keeper at the end of its run, then the runner, for the case that the keeper was killed, and whoever
-resumes a sweep, for the case that both were. What was removed already is passed over.
+Who calls this: the keeper when a rank is lost and at the end of its run, then the runner, for the case that the keeper
+was killed, and whoever resumes a sweep, for the case that both were. What was removed already is passed over.
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
 from harness import process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 KILL_LIMIT_S = 20.0
 """A process that has not died so long after SIGKILL hangs in the kernel."""
@@ -45,12 +49,21 @@ def end_run(folder: Path, spare: frozenset[int] = frozenset()) -> None:
     Children whose process numbers are in `spare` are left alone, with all that is below them.
     """
     names = {name for child in _children(spare) for below in _family(child) for name in _shared_memory(below)}
-    _kill_descendants(spare)
+    _kill_all(lambda: _children(spare))
     for listing in folder.glob("shm-*.txt"):
         names.update(listing.read_text().splitlines())
     with suppress(FileNotFoundError):
         _remove_shared_memory(names, since=(folder / SCRATCH_LINK / BEGAN).stat().st_mtime)
     remove_scratch(folder)
+
+
+def end_rank(rank: int) -> None:
+    """Kills what a rank that is dead has left: orphans that are ours now, and that have its number as their RANK.
+
+    They inherit that variable, whoever started them; orphans of other ranks' simulators have another one. What they
+    shared is removed at the end of the run.
+    """
+    _kill_all(lambda: [child for child in _children(frozenset()) if _is_of_rank(child, rank)])
 
 
 def remove_scratch(folder: Path) -> None:
@@ -60,19 +73,25 @@ def remove_scratch(folder: Path) -> None:
         (folder / SCRATCH_LINK).unlink()
 
 
-def _kill_descendants(spare: frozenset[int]) -> None:
-    """Kills until nothing is left: what is killed makes its own children ours."""
+def _kill_all(find: Callable[[], list[psutil.Process]]) -> None:
+    """Kills what `find` finds, and all below it, until it finds nothing: what is killed makes its own children ours."""
     deadline = time.monotonic() + KILL_LIMIT_S
-    while children := _children(spare):
+    while found := find():
         if time.monotonic() > deadline:
-            pids = ", ".join(str(child.pid) for child in children)
+            pids = ", ".join(str(one.pid) for one in found)
             print(f"processes {pids} cannot be killed; the machine has a fault", file=sys.stderr)  # noqa: T201  for keeper.err
             return
-        below = [process_ for child in children for process_ in _family(child)]
+        below = [process_ for one in found for process_ in _family(one)]
         for process_ in below:
             with suppress(psutil.NoSuchProcess):
                 process_.kill()
         psutil.wait_procs(below, timeout=1)
+
+
+def _is_of_rank(one: psutil.Process, rank: int) -> bool:
+    with suppress(psutil.Error, OSError):  # it may end while we look, and a zombie has no environment left
+        return one.environ().get("RANK") == str(rank)
+    return False
 
 
 def _children(spare: frozenset[int]) -> list[psutil.Process]:

@@ -1,177 +1,101 @@
-"""Counters and spans of a run, in one memory-mapped file for each rank.
+"""What a system reports on one rank: what became of its samples, and where its time goes.
 
-Who writes: each block has one writer, the rank (block 0) or the worker that steps environment i (block 1 + i). Who
-reads: the runner while the run goes on, and once more when it has ended; a reader may see a counter a step late,
-never a torn one, since every word is 8 aligned bytes. Nothing blocks, so nothing must be freed; a process that dies
-leaves what it had counted. The file's space is allocated when it is made, so a full disk is an error then and not a
-SIGBUS later.
-
-Layout, in words of 8 bytes: header (magic, number of environments, span capacity), then equal blocks, each: counters
-(`COUNTERS`, int64 or float64), seconds for each kind of span (`SPANS`), number of spans, and the latest spans in a ring
-(begin, end, kind). Totals are exact; the ring keeps the last `span_capacity` spans of each block for timelines.
-Times are `time.perf_counter()`, which all processes of a machine share on Linux.
+Who writes: the rank's main thread, and one other thread if it opened a lane, each its own timeline and its own block
+of the meter file. What the two share is the moment when an iteration ends: the main thread then reads the lane too.
+Each timeline has a lock, which its thread holds while a span begins or ends (microseconds), and the main thread while
+it reads the seconds so far; so the open span is in no block and counted up to that moment exactly once. Nothing else
+blocks. Counters (`learned`, `reused`, `discarded`, `in_flight`) have no lock: the main thread alone may call them.
+A process that dies leaves what it had counted.
 """
 
 from __future__ import annotations
 
 import json
-import mmap
-import os
+import threading
 import time
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.meter_file import (
+    COUNTERS,
+    KIND_OF,
+    SPANS,
+    Block,
+    MeterFile,
+    meter_path,
+)
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
-MAGIC = 0x3130_4D4C_5252
-HEADER_WORDS = 4
-INT_COUNTERS = (
-    "pid",
-    "iteration",
-    "learned",
-    "reused",
-    "discarded",
-    "in_flight",
-    "lag_sum",
-    "lag_max",
-    "env_steps",
-    "frames",
-    "episodes",
-)
-FLOAT_COUNTERS = ("step_s", "reset_s", "step_s_squared")
-SPANS = (
-    "other",
-    "simulate",
-    "infer",
-    "learn",
-    "communicate",
-    "reset",
-    "wait:straggler",
-    "wait:learner",
-    "wait:inference",
-)
-"""Kinds of spans, and the phases that a progress display shows; a span inside another pauses it."""
-COUNTERS = INT_COUNTERS + FLOAT_COUNTERS
-WORD_OF = {name: i for i, name in enumerate(COUNTERS)}
-KIND_OF = {name: i for i, name in enumerate(SPANS)}
-TOTALS_AT = len(COUNTERS)
-NUM_SPANS_AT = TOTALS_AT + len(SPANS)
-PHASE_AT = NUM_SPANS_AT + 1
-RING_AT = PHASE_AT + 1
-SPAN_CAPACITY = 4096
+__all__ = ["COUNTERS", "KIND_OF", "SPANS", "Block", "LagSummary", "Lane", "MeterFile", "RankMeter", "meter_path"]
+
+LANE_PREFIX = "sampler/"
+"""Of the series' columns that hold the second lane's seconds."""
 
 
-def meter_path(folder: Path, rank: int) -> Path:
-    """The meter file of a rank."""
-    return folder / f"meter-rank{rank}.bin"
+class _Span:
+    """Begins a span of its kind on its lane, and ends it; holds nothing, so one for each kind is enough."""
+
+    __slots__ = ("_kind", "_lane")
+
+    def __init__(self, lane: Lane, kind: int) -> None:
+        self._lane, self._kind = lane, kind
+
+    def __enter__(self) -> None:
+        self._lane.begin(self._kind)
+
+    def __exit__(self, *_: object) -> None:
+        self._lane.end()
 
 
-class MeterFile:
-    """The mapped file; `ints` and `floats` are the same words seen as int64 and float64."""
+class Lane:
+    """The timeline of one thread: spans that never overlap. That thread alone may open spans."""
 
-    def __init__(self, path: Path, *, writable: bool) -> None:
-        with path.open("r+b" if writable else "rb") as file:
-            access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-            self._memory = mmap.mmap(file.fileno(), 0, access=access)
-        self.ints = memoryview(self._memory).cast("q")
-        self.floats = memoryview(self._memory).cast("d")
-        magic, self.num_envs, self.span_capacity, _ = self.ints[:HEADER_WORDS]
-        if magic != MAGIC:
-            raise ValueError(f"{path}: not a meter file of this version")
+    def __init__(self, block: Block) -> None:
+        self._block = block
+        self._lock = threading.Lock()
+        self._open: list[tuple[int, float]] = []  # kind, since when; the last one is running
+        self._last_s = [0.0] * len(SPANS)
+        self._spans = {name: _Span(self, kind) for name, kind in KIND_OF.items()}
 
-    @classmethod
-    def create(cls, path: Path, num_envs: int, span_capacity: int = SPAN_CAPACITY) -> MeterFile:
-        """Makes the file with all counters at 0. Raises OSError when the disk has no room for it."""
-        size = 8 * (HEADER_WORDS + (1 + num_envs) * (RING_AT + 3 * span_capacity))
-        unfinished = path.with_name(f".{path.name}")  # no reader ever sees a meter without its header
-        try:
-            with unfinished.open("w+b") as file:
-                os.posix_fallocate(file.fileno(), 0, size)
-                memory = mmap.mmap(file.fileno(), size)
-                with memoryview(memory).cast("q") as words:
-                    words[0], words[1], words[2] = MAGIC, num_envs, span_capacity
-                memory.close()
-            unfinished.rename(path)
-        except OSError:
-            unfinished.unlink(missing_ok=True)
-            raise
-        return cls(path, writable=True)
+    def span(self, kind: str) -> _Span:
+        """Times what happens inside; a span around it is paused meanwhile. Raises KeyError for an unknown kind."""
+        return self._spans[kind]
 
-    def block_at(self, index: int) -> int:
-        """The first word of block `index`: 0 is the rank, 1 + i the environment i."""
-        return HEADER_WORDS + index * (RING_AT + 3 * self.span_capacity)
+    def begin(self, kind: int) -> None:
+        """Begins a span of that kind, and pauses the one around it."""
+        with self._lock:
+            now = time.perf_counter()
+            if self._open:
+                outer, since = self._open[-1]
+                self._block.put_span(outer, since, now)
+            self._open.append((kind, now))
+            self._block.set_phase(kind)
 
-    def count(self, index: int, name: str) -> int:
-        """An integer counter of a block."""
-        return self.ints[self.block_at(index) + WORD_OF[name]]
+    def end(self) -> None:
+        """Ends the innermost span, and goes on with the one around it."""
+        with self._lock:
+            now = time.perf_counter()
+            kind, since = self._open.pop()
+            self._block.put_span(kind, since, now)
+            if self._open:
+                outer, _ = self._open[-1]
+                self._open[-1] = (outer, now)
+                self._block.set_phase(outer)
 
-    def seconds(self, index: int, name: str) -> float:
-        """A float counter of a block, or the seconds spent in a kind of span."""
-        at = WORD_OF[name] if name in WORD_OF else TOTALS_AT + KIND_OF[name]
-        return self.floats[self.block_at(index) + at]
-
-    def phase(self) -> str:
-        """What the rank is doing: its innermost span."""
-        return SPANS[self.ints[self.block_at(0) + PHASE_AT]]
-
-    def total(self, name: str) -> int:
-        """An integer counter, summed over the environments of the rank."""
-        return sum(self.count(1 + i, name) for i in range(self.num_envs))
-
-    def spans(self, index: int) -> list[tuple[float, float, str]]:
-        """The latest spans of a block: begin, end (seconds), kind; oldest first."""
-        block = self.block_at(index)
-        written = self.ints[block + NUM_SPANS_AT]
-        found = []
-        for i in range(max(0, written - self.span_capacity), written):
-            at = block + RING_AT + 3 * (i % self.span_capacity)
-            found.append((self.floats[at], self.floats[at + 1], SPANS[self.ints[at + 2]]))
-        return found
-
-
-class Block:
-    """One writer's block; the hot paths write words directly."""
-
-    def __init__(self, file: MeterFile, index: int) -> None:
-        self._file = file
-        self._at = file.block_at(index)
-        self.ints = file.ints
-        self.floats = file.floats
-        self.set("pid", os.getpid())
-
-    def word(self, name: str) -> int:
-        """The index of a counter in `ints` or `floats`."""
-        return self._at + WORD_OF[name]
-
-    def add(self, name: str, amount: int) -> None:
-        """Adds to an integer counter."""
-        self.ints[self._at + WORD_OF[name]] += amount
-
-    def set(self, name: str, value: int) -> None:
-        """Sets an integer counter."""
-        self.ints[self._at + WORD_OF[name]] = value
-
-    def get(self, name: str) -> int:
-        """Reads an integer counter."""
-        return self.ints[self._at + WORD_OF[name]]
-
-    def set_phase(self, kind: int) -> None:
-        """Says what the writer is doing now."""
-        self.ints[self._at + PHASE_AT] = kind
-
-    def put_span(self, kind: int, begin: float, end: float) -> None:
-        """Records one span: its seconds in the total, itself in the ring."""
-        at, floats, ints = self._at, self.floats, self.ints
-        floats[at + TOTALS_AT + kind] += end - begin
-        number = ints[at + NUM_SPANS_AT]
-        slot = at + RING_AT + 3 * (number % self._file.span_capacity)
-        floats[slot] = begin
-        floats[slot + 1] = end
-        ints[slot + 2] = kind
-        ints[at + NUM_SPANS_AT] = number + 1
+    def cut(self) -> dict[str, float]:
+        """Seconds in each kind of span since the last cut; the open span counts up to now. From any one thread."""
+        with self._lock:
+            seconds = self._block.span_seconds()
+            if self._open:
+                kind, since = self._open[-1]
+                seconds[kind] += time.perf_counter() - since
+        passed = {kind: now - last for kind, now, last in zip(SPANS, seconds, self._last_s, strict=True)}
+        self._last_s = seconds
+        return passed
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,41 +107,45 @@ class LagSummary:
 
 
 class RankMeter:
-    """What a system reports on one rank; made by `harness/rank.py`."""
+    """What a system reports on one rank; made by `harness/rank.py`. All but the lane is for the main thread."""
 
     def __init__(self, folder: Path, rank: int, num_envs: int, gpu_busy_s: Callable[[], float] | None = None) -> None:
         self.path = meter_path(folder, rank)
         self.rank = rank
-        self._block = Block(MeterFile.create(self.path, num_envs), 0)
+        self._file = MeterFile.create(self.path, num_envs)
+        self._block = Block(self._file, 0)
+        self._own = Lane(self._block)
+        self._lane: Lane | None = None
         self._series = (folder / f"series-rank{rank}.jsonl").open("w")
-        self._open: list[tuple[int, float]] = []
         self._iteration_began = time.perf_counter()
         self._last: dict[str, int] = dict.fromkeys(("learned", "reused", "discarded", "lag_sum"), 0)
-        self._last_s = dict.fromkeys(SPANS, 0.0)
         self._last_busy_s = 0.0
         self._began = self._iteration_began
         self._gpu_busy_s = gpu_busy_s
 
+    def open_lane(self) -> Lane:
+        """A second timeline, for one other thread of this process. Its seconds are columns of their own.
+
+        The main thread makes it and hands it over. Raises ValueError for a second one.
+        """
+        if self._lane is not None:
+            raise ValueError(f"rank {self.rank} has opened its lane already: a meter has one beside the main thread's")
+        self._lane = Lane(Block(self._file, self._file.lane_index))
+        return self._lane
+
     def begin(self) -> None:
         """Starts the clock of the run: processes are up, and the first iteration begins."""
         self._began = self._iteration_began = time.perf_counter()
-        self._seconds_since_last()
+        self._seconds()
         if self._gpu_busy_s is not None:
             self._last_busy_s = self._gpu_busy_s()
 
-    def _seconds_since_last(self) -> dict[str, float]:
-        """Seconds in each kind of span since the last call; the span that is open counts up to now."""
-        now = time.perf_counter()
-        if self._open:
-            kind, began = self._open[-1]
-            self._block.put_span(kind, began, now)
-            self._open[-1] = (kind, now)
-        first = self._block.word("pid") + TOTALS_AT
-        seconds = self._block.floats[first : first + len(SPANS)].tolist()
-        totals: dict[str, float] = dict(zip(SPANS, seconds, strict=True))
-        passed = {kind: total - self._last_s[kind] for kind, total in totals.items()}
-        self._last_s = totals
-        return passed
+    def _seconds(self) -> dict[str, float]:
+        """What both timelines spent since the last call, as columns of the series."""
+        columns = {f"span/{kind}": seconds for kind, seconds in self._own.cut().items()}
+        if self._lane is not None:
+            columns |= {f"{LANE_PREFIX}{kind}": seconds for kind, seconds in self._lane.cut().items()}
+        return columns
 
     @property
     def elapsed_s(self) -> float:
@@ -248,26 +176,9 @@ class RankMeter:
         """Fresh env steps learned so far by this rank."""
         return self._block.get("learned")
 
-    @contextmanager
-    def span(self, kind: str) -> Iterator[None]:
+    def span(self, kind: str) -> AbstractContextManager[None]:
         """Times what happens inside; a span around it is paused meanwhile. Raises KeyError for an unknown kind."""
-        number = KIND_OF[kind]
-        begin = time.perf_counter()
-        if self._open:
-            outer, outer_began = self._open[-1]
-            self._block.put_span(outer, outer_began, begin)
-        self._open.append((number, begin))
-        self._block.set_phase(number)
-        try:
-            yield
-        finally:
-            end = time.perf_counter()
-            _, began = self._open.pop()
-            self._block.put_span(number, began, end)
-            if self._open:
-                outer, _ = self._open[-1]
-                self._open[-1] = (outer, end)
-                self._block.set_phase(outer)
+        return self._own.span(kind)
 
     def end_iteration(self, statistics: Mapping[str, float]) -> None:
         """Closes one part of the time series: what was learned in it, when, and the system's own statistics."""
@@ -283,7 +194,7 @@ class RankMeter:
             now = block.get(name)
             row[name] = now - before
             self._last[name] = now
-        row.update({f"span/{kind}": seconds for kind, seconds in self._seconds_since_last().items()})
+        row.update(self._seconds())
         if self._gpu_busy_s is not None:
             busy_s = self._gpu_busy_s()
             row["gpu_busy_s"] = busy_s - self._last_busy_s

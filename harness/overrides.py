@@ -13,7 +13,7 @@ import re
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -40,12 +40,16 @@ def parse_choice(text: str, what: str) -> tuple[str, dict[str, str]]:
 
 
 def apply_settings(target: Settings, settings: Mapping[str, str], where: str) -> Settings:
-    """A copy of a frozen dataclass with fields set from text. Raises ValueError: the known fields, or the rule."""
-    if settings and not dataclasses.is_dataclass(target):
+    """A copy of a frozen dataclass with fields set from text. Raises ValueError: the known fields, or the rule.
+
+    All settings are parsed first and each dataclass is made once, so that what two settings make together is judged,
+    and not what one of them would make alone.
+    """
+    if not settings:
+        return target
+    if not dataclasses.is_dataclass(target):
         raise ValueError(f"{where}:{next(iter(settings))}: {where} has no settings")
-    for key in sorted(settings, key=lambda key: key.count(".")):  # a variant is chosen before its fields are set
-        target = _set(target, key.split("."), settings[key], f"{where}:{key}")
-    return target
+    return cast("Settings", _changed(target, {tuple(key.split(".")): text for key, text in settings.items()}, where))
 
 
 def typed_settings(target: Any, settings: Mapping[str, str]) -> dict[str, Any]:
@@ -77,41 +81,64 @@ def settable(target: Any) -> list[str]:
     return names
 
 
-def _set(target: Any, path: list[str], text: str, where: str) -> Any:
-    """A copy of `target` with the field at `path` set."""
-    name, *rest = path
+Path = tuple[str, ...]
+"""Names of fields, one inside the other: `("preempt", "p")`."""
+
+
+def _changed(target: Any, settings: Mapping[Path, str], where: str, above: Path = ()) -> Any:
+    """A copy of `target`, which is in the field `above`, with the fields at the paths of `settings` set."""
     names = {field.name for field in dataclasses.fields(target)} - FIXED_FIELDS
-    if name not in names:
-        raise ValueError(f"{where}: unknown field; known: {', '.join(settable(target)) or 'none'}")
-    value = _value(target, name, rest, text, where)
+    by_name: dict[str, dict[Path, str]] = {}
+    for path, text in settings.items():
+        if path[0] not in names:
+            known = ", ".join(settable(target)) or "none"
+            raise ValueError(f"{_typed(where, above + path)}: unknown field; known: {known}")
+        by_name.setdefault(path[0], {})[path[1:]] = text
+    values = {name: _value(target, name, inner, where, above) for name, inner in by_name.items()}
     try:
-        return dataclasses.replace(target, **{name: value})
+        return dataclasses.replace(target, **values)
     except ValueError as error:
-        raise ValueError(f"{where}={text}: {_rule(str(error), name)}") from None
+        raise ValueError(_blamed(str(error), settings, where, above)) from None
 
 
-def _rule(message: str, name: str) -> str:
-    """A rule without the field's name and value before it; a rule of another field keeps them."""
-    return re.sub(rf"^(?:\S+[.:]\s?)?{re.escape(name)}=\S*: ", "", message)
+def _typed(where: str, path: Path) -> str:
+    return f"{where}:{'.'.join(path)}"
 
 
-def _value(target: Any, name: str, rest: list[str], text: str, where: str) -> Any:
-    """What the field `name` of `target` becomes when `text` is set there, or in its own field `rest`."""
+def _blamed(message: str, settings: Mapping[Path, str], where: str, above: Path) -> str:
+    """The rule that is broken, behind the setting that breaks it: the one that the rule names, else all of them."""
+    for path, text in settings.items():
+        rule = re.sub(rf"^(?:\S+[.:]\s?)?{re.escape(path[-1])}=\S*: ", "", message)
+        if rule != message or len(settings) == 1:
+            return f"{_typed(where, above + path)}={text}: {rule}"
+    shown = ":".join(f"{'.'.join(above + path)}={text}" for path, text in settings.items())
+    return f"{where}:{shown}: {message}"
+
+
+def _value(target: Any, name: str, settings: Mapping[Path, str], where: str, above: Path) -> Any:
+    """What the field `name` of `target` becomes: `settings` has its own text at `()`, and that of fields inside it."""
+    path = (*above, name)
     current = getattr(target, name)
     variants = getattr(target, "VARIANTS", {}).get(name)
-    inner = LearnSettings(**current) if isinstance(current, Mapping) else current
-    if rest:
-        if not dataclasses.is_dataclass(inner):
-            raise ValueError(f"{where}: {name} has no fields")
-        changed = _set(inner, rest, text, where)
-        return {**current, rest[0]: getattr(changed, rest[0])} if isinstance(current, Mapping) else changed
-    if variants is not None:
+    text, inner = settings.get(()), {key: value for key, value in settings.items() if key}
+    if variants is not None and text is not None:
         if text not in variants:
-            raise ValueError(f"{where}={text}: unknown; known: {', '.join(variants)}")
-        return variants[text]()
-    if dataclasses.is_dataclass(inner):
-        raise ValueError(f"{where}: set one of its fields: {', '.join(settable(inner))}")
-    return _parse(text, typing.get_type_hints(type(target))[name], where)
+            raise ValueError(f"{_typed(where, path)}={text}: unknown; known: {', '.join(variants)}")
+        current, text = variants[text](), None
+    holder = LearnSettings(**current) if isinstance(current, Mapping) else current
+    if dataclasses.is_dataclass(holder):
+        if text is not None:
+            raise ValueError(f"{_typed(where, path)}: set one of its fields: {', '.join(settable(holder))}")
+        if not inner:
+            return current
+        changed = _changed(holder, inner, where, path)
+        if isinstance(current, Mapping):
+            return {**current, **{field: getattr(changed, field) for field, *_ in inner}}
+        return changed
+    if inner:
+        raise ValueError(f"{_typed(where, path + next(iter(inner)))}: {name} has no fields")
+    assert text is not None
+    return _parse(text, typing.get_type_hints(type(target))[name], _typed(where, path))
 
 
 def _parse(text: str, kind: Any, where: str) -> Any:

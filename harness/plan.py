@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness import registry
 from harness.budget import Limits
+from harness.choices import CannotRun, parse_systems, split_list
 from harness.devices import DeviceKind, check_gpus
 from harness.overrides import parse_choice, typed_settings
 
@@ -46,8 +47,10 @@ class Cell:
     """The run is ended after so long, from its start."""
 
     def load(self) -> tuple[System, Scenario]:
-        """The system and the scenario, with their settings. Raises ValueError: something is unknown or impossible."""
-        system = registry.load_system(self.system, self.system_settings)
+        """The system and the scenario, with their settings.
+
+        Raises ValueError: something is unknown or impossible; CannotRun if that is for the system to say.
+        """
         scenario = registry.load_scenario(self.scenario, self.workload, self.scenario_settings)
         processes = self.gpus * (1 + scenario.num_envs)
         if processes > MOST_PROCESSES:
@@ -55,14 +58,24 @@ class Cell:
                 f"--gpus {self.gpus} with {self.scenario}:num_envs={scenario.num_envs}: {processes:,} processes "
                 f"must be at most {MOST_PROCESSES:,}; use fewer GPUs or environments"
             )
-        check = getattr(system, "check", None)  # a system of somebody else's need not have one
-        return system, scenario if check is None else check(scenario)
+        try:
+            system = registry.load_system(self.system, self.system_settings)
+            check = getattr(system, "check", None)  # a system of somebody else's need not have one
+            return system, scenario if check is None else check(scenario)
+        except ValueError as error:
+            raise CannotRun(str(error)) from None
 
     def configuration(self) -> dict[str, Any]:
         """Everything that determines the run, resolved; the time limits do not."""
         system, scenario = self.load()
+        fields = _plain(system)
+        if isinstance(fields, dict) and isinstance(fields.get("learn"), dict):
+            # A system that sets what the scenario says anyway sets nothing; `scenario` has what holds in the end.
+            own = registry.load_scenario(self.scenario, self.workload, self.scenario_settings).learn
+            learn = fields["learn"].items()
+            fields["learn"] = {name: value for name, value in learn if getattr(own, name, None) != value}
         return {
-            "system": _plain(system),
+            "system": fields,
             "scenario": _plain(scenario),
             "gpus": self.gpus,
             "seed": self.seed,
@@ -170,11 +183,17 @@ class Request:
 
 
 def plan(request: Request) -> list[Cell]:
-    """The cells, interleaved over systems, so that a slow spell of the machine does not hit one system alone.
+    """The cells that can run; see `plan_with_skipped`."""
+    return plan_with_skipped(request)[0]
 
-    Raises ValueError, for the first thing that is unknown, impossible or not there.
+
+def plan_with_skipped(request: Request) -> tuple[list[Cell], list[str]]:
+    """The cells, and a line for each system of `all` that cannot run on one of the scenarios.
+
+    Cells are interleaved over systems, so that a slow spell of the machine does not hit one system alone. Raises
+    ValueError, for the first thing that is unknown, impossible or not there.
     """
-    systems = [parse_choice(text, "--systems") for text in split_list(request.systems, "--systems")]
+    systems = parse_systems(request.systems)
     scenarios = [parse_choice(text, "--scenario") for text in split_list(request.scenarios, "--scenario")]
     workloads = split_list(request.workloads, "--workload")
     gpus = parse_gpus(request.gpus)
@@ -184,10 +203,12 @@ def plan(request: Request) -> list[Cell]:
     if num_cells > MOST_CELLS:
         raise ValueError(f"{num_cells:,} cells: a sweep has at most {MOST_CELLS:,}; ask for fewer seeds or systems")
     order = itertools.product(seeds, scenarios, workloads, gpus, systems)
-    cells = [
-        Cell(
-            system=system,
-            system_settings=system_settings,
+    unique: dict[str, Cell] = {}
+    skipped: dict[str, None] = {}
+    for seed, (scenario, scenario_settings), workload, count, system in order:
+        cell = Cell(
+            system=system.name,
+            system_settings=system.settings,
             scenario=scenario,
             scenario_settings=scenario_settings,
             workload=workload,
@@ -199,15 +220,19 @@ def plan(request: Request) -> list[Cell]:
             stall_s=request.stall_s,
             time_limit_s=request.time_limit_s,
         )
-        for seed, (scenario, scenario_settings), workload, count, (system, system_settings) in order
-    ]
-    unique = {cell.hash(): cell for cell in reversed(cells)}  # loading each one also checks it
-    return [cell for cell in cells if unique[cell.hash()] is cell]
+        try:
+            unique.setdefault(cell.hash(), cell)  # loading each one also checks it
+        except CannotRun as error:
+            if not system.is_optional:
+                raise
+            skipped[_skip_line(cell, str(error))] = None
+    if not unique:
+        raise ValueError(f"--systems {request.systems}: none can run; {next(iter(skipped))}")
+    return list(unique.values()), list(skipped)
 
 
-def split_list(text: str, flag: str) -> list[str]:
-    """`a,b` -> ["a", "b"]. Raises ValueError for an empty list."""
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not parts:
-        raise ValueError(f"{flag}: is empty; name at least one")
-    return parts
+def _skip_line(cell: Cell, why: str) -> str:
+    known = (f"{cell.system} on {cell.scenario}: ", f"system {cell.system}: ", f"{cell.system}:")
+    for prefix in known:
+        why = why.removeprefix(prefix)
+    return f"skipped {cell.system} on {cell.scenario}: {why}"

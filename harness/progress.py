@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from harness.meter import MeterFile, meter_path
+from harness.meter_file import MeterFile, meter_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,22 +43,30 @@ class LiveMeters:
 
     def __init__(self, folder: Path, num_ranks: int) -> None:
         self._missing = {rank: meter_path(folder, rank) for rank in range(num_ranks)}
-        self._files: list[MeterFile] = []
+        self._files: dict[int, MeterFile] = {}
+        self._lost: set[int] = set()
+
+    def lose(self, rank: int) -> bool:
+        """A rank is gone: what it counted stays, the others say how far the run is. False if that was known."""
+        known, self._lost = rank in self._lost, self._lost | {rank}
+        return not known
 
     def read(self) -> Snapshot:
         """The counters now, summed over the ranks that have started."""
         for rank, path in list(self._missing.items()):
             if path.exists():
-                self._files.append(MeterFile(path, writable=False))
+                self._files[rank] = MeterFile(path, writable=False)
                 del self._missing[rank]
-        phases = Counter(file.phase() for file in self._files)
-        iterations = min((file.count(0, "iteration") for file in self._files), default=0)
-        env_steps = sum(file.total("env_steps") for file in self._files)
-        phase = phases.most_common(1)[0][0] if env_steps and not self._missing else STARTING
+        running = [file for rank, file in self._files.items() if rank not in self._lost]
+        phases = Counter(file.phase() for file in running)
+        iterations = min((file.count(0, "iteration") for file in running), default=0)
+        env_steps = sum(file.total("env_steps") for file in self._files.values())
+        is_up = running and env_steps and not self._missing.keys() - self._lost
+        phase = phases.most_common(1)[0][0] if is_up else STARTING
         return Snapshot(
             phase=phase,
             iterations=iterations,
-            learned=sum(file.count(0, "learned") for file in self._files),
+            learned=sum(file.count(0, "learned") for file in self._files.values()),
             env_steps=env_steps,
         )
 

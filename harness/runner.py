@@ -11,7 +11,6 @@ the writing of a run that is over.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -28,10 +27,11 @@ import psutil
 
 from harness import leftovers, machine, process
 from harness.devices import gpu_indices
-from harness.keeper import Outcome
+from harness.outcome import Outcome, read_lost
 from harness.progress import Display, LiveMeters
-from harness.record import gather_streams, measure
+from harness.record import Measured, gather_streams, measure
 from harness.telemetry import Telemetry
+from harness.traits import Traits
 from results import schema, store
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ class Runner:
         try:
             partial.mkdir()
             (partial / "cell.json").write_text(cell.to_json())
+            Traits.of(cell.load()[0]).leave(partial)
             started_at, began = datetime.now().astimezone(), time.perf_counter()
             outcome, telemetry = self._keep(cell, partial)
             record = self._record(
@@ -124,6 +125,7 @@ class Runner:
             meters = LiveMeters(partial, cell.gpus)
             try:
                 while keeper.poll() is None and not self.interrupts.requested:
+                    self._say_lost(partial, meters)
                     self.display.update(meters.read())
                     with suppress(subprocess.TimeoutExpired):
                         keeper.wait(POLL_S)
@@ -139,11 +141,18 @@ class Runner:
                 leftovers.end_run(partial, spare=others)
         if interrupted:
             raise Interrupted
-        path = partial / "outcome.json"
-        if path.exists():
-            return Outcome(**json.loads(path.read_text())), telemetry
-        how = f"the keeper of the run {process.how_it_ended(keeper.returncode)}"
-        return Outcome("failed", how, (partial / "keeper.err").read_text()), telemetry
+        self._say_lost(partial, meters)
+        outcome = Outcome.read(partial)
+        if outcome is None:
+            how = f"the keeper of the run {process.how_it_ended(keeper.returncode)}"
+            outcome = Outcome("failed", how, (partial / "keeper.err").read_text(), read_lost(partial))
+        return outcome, telemetry
+
+    def _say_lost(self, partial: Path, meters: LiveMeters) -> None:
+        """Says which ranks were lost since the last call."""
+        for lost in read_lost(partial):
+            if meters.lose(lost.rank):
+                self.display.say(f"warning: {lost}")
 
     def _record(
         self,
@@ -155,8 +164,10 @@ class Runner:
         started_at: str,
         duration_s: float,
     ) -> schema.RunRecord:
-        _, scenario = cell.load()
-        measured = measure(partial, cell, getattr(scenario, "time_scale", 1.0), telemetry)
+        system, scenario = cell.load()
+        time_scale = getattr(scenario, "time_scale", 1.0)
+        lost = [one.rank for one in outcome.lost]
+        measured = measure(partial, cell, time_scale, telemetry, Traits.of(system), lost)
         status, reason = outcome.status, outcome.reason
         if status == "finished" and measured.problem:
             status, reason = "invalid", measured.problem
@@ -189,8 +200,17 @@ class Runner:
             command=list(self.command),
             started_at=started_at,
             duration_s=duration_s,
-            warnings=_warnings(cell, measured.figures, telemetry),
+            warnings=[*_lost(outcome, measured), *_warnings(cell, measured.figures, telemetry)],
         )
+
+
+def _lost(outcome: Outcome, measured: Measured) -> list[str]:
+    """A line for each rank that the run went on without."""
+    return [
+        f"{lost}; {measured.lost_env_steps[lost.rank]:,} env steps that it had collected and not learned "
+        "count as discarded"
+        for lost in outcome.lost
+    ]
 
 
 def _warnings(cell: Cell, figures: schema.Figures, telemetry: Telemetry) -> list[str]:

@@ -2,17 +2,29 @@
 
 Each rank writes when its iterations began and ended and how many fresh env steps each learned (`series.parquet`). The
 parts join the ranks and lie end to end, so that no second between two iterations is lost from a rate.
+
+Where ranks go in step, a part is an iteration. Where each rank counts its own (gossip), iteration i of one has nothing
+to do with iteration i of another: time is cut where the rank with the fewest iterations ends them, so that every part
+holds about an iteration or more of every rank, and a rank's steps are spread evenly over each of its iterations. The
+parts end when the first rank ends, for then the rate falls for no other reason. A rank that was lost counts until then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 SERIES_FILE = "series.parquet"
 SERIES_COLUMNS = {"rank": "int32", "iteration": "int32", "begin_s": "float64", "end_s": "float64", "learned": "int64"}
 """The columns that parts are made of; a series may hold more."""
+IN_STEP, LOST = "in_step", "lost"
+"""Columns of every row: whether the run's ranks go in step, whether the row's rank was lost. A series need not have
+them: the ranks then went in step, and none was lost."""
+
+Row = tuple[int, int, float, float, int]
+"""rank, iteration, begin_s, end_s, learned."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,10 +32,11 @@ class Part:
     """One iteration of all ranks."""
 
     iteration: int
+    """Of all ranks; of the rank that has the fewest, where ranks do not go in step."""
     begin_s: float
-    """When the iteration before it had ended on every rank (the first: when the first rank began)."""
+    """When the part before it ended (the first: when the first rank began)."""
     end_s: float
-    """When the last rank ended it."""
+    """When the last rank ended the iteration; where ranks do not go in step, when the one with the fewest did."""
     learned: int
     """Fresh env steps learned, over all ranks."""
 
@@ -45,33 +58,82 @@ class Part:
         return self.learned / self.seconds
 
 
-def join_ranks(rows: Iterable[tuple[int, int, float, float, int]]) -> list[Part]:
+def join_ranks(rows: Iterable[Row], *, in_step: bool = True, lost: Collection[int] = ()) -> list[Part]:
     """Makes parts from the ranks' iterations.
 
-    An iteration that some rank has not ended is left out, and so are all after it.
+    In step, an iteration that some rank has not ended is left out, and so are all after it; a lost rank is not waited
+    for after its last.
 
     Args:
         rows: rank, iteration, begin_s, end_s, learned; in any order, on one clock.
+        in_step: whether the ranks go through the same iterations together.
+        lost: ranks that ended before their time, while others went on.
     """
-    by_iteration: dict[int, dict[int, tuple[float, float, int]]] = {}
-    ranks = set()
-    for rank, iteration, begin_s, end_s, learned in rows:
-        by_iteration.setdefault(iteration, {})[rank] = (begin_s, end_s, learned)
-        ranks.add(rank)
+    by_rank: dict[int, list[Row]] = {}
+    for row in sorted(rows):
+        by_rank.setdefault(row[0], []).append(row)
+    return _join_in_step(by_rank, lost) if in_step else _join_by_time(by_rank, lost)
+
+
+def _join_in_step(by_rank: dict[int, list[Row]], lost: Collection[int]) -> list[Part]:
+    by_iteration: dict[int, dict[int, Row]] = {}
+    for rank, rows in by_rank.items():
+        for row in rows:
+            by_iteration.setdefault(row[1], {})[rank] = row
+    needed = by_rank.keys() - set(lost)
     parts: list[Part] = []
     for iteration in sorted(by_iteration):
         of_ranks = by_iteration[iteration]
-        if of_ranks.keys() != ranks:
+        if not needed <= of_ranks.keys():
             break
         parts.append(
             Part(
                 iteration=iteration,
-                begin_s=parts[-1].end_s if parts else min(begin_s for begin_s, _, _ in of_ranks.values()),
-                end_s=max(end_s for _, end_s, _ in of_ranks.values()),
-                learned=sum(learned for _, _, learned in of_ranks.values()),
+                begin_s=parts[-1].end_s if parts else min(begin_s for _, _, begin_s, _, _ in of_ranks.values()),
+                end_s=max(end_s for _, _, _, end_s, _ in of_ranks.values()),
+                learned=sum(learned for *_, learned in of_ranks.values()),
             )
         )
     return parts
+
+
+def _join_by_time(by_rank: dict[int, list[Row]], lost: Collection[int]) -> list[Part]:
+    surviving = {rank: rows for rank, rows in by_rank.items() if rank not in lost}
+    if not surviving:
+        return []
+    begin_s = min(rows[0][2] for rows in by_rank.values())
+    first_end_s = min(rows[-1][3] for rows in surviving.values())
+    fewest = min(surviving.values(), key=len)
+    cuts = [end_s for _, _, _, end_s, _ in fewest if end_s <= first_end_s] or [first_end_s]
+    ranks = [_Cumulative(rows) for rows in by_rank.values()]
+    # Whole steps, rounded so that the parts sum to what was learned up to each cut.
+    totals = [round(sum(rank.at(moment) for rank in ranks)) for moment in (begin_s, *cuts)]
+    return [
+        Part(iteration=number, begin_s=begin, end_s=end, learned=after - before)
+        for number, (begin, end, before, after) in enumerate(
+            zip((begin_s, *cuts), cuts, totals, totals[1:], strict=False)
+        )
+    ]
+
+
+class _Cumulative:
+    """Fresh env steps that one rank had learned by any moment: straight lines between the ends of its iterations."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._times = [rows[0][2]]
+        self._counts = [0]
+        for _, _, _, end_s, learned in rows:
+            self._times.append(end_s)
+            self._counts.append(self._counts[-1] + learned)
+
+    def at(self, moment: float) -> float:
+        """How many by then; 0 before the first iteration, and all of them after the last."""
+        after = bisect_right(self._times, moment)
+        if after in {0, len(self._times)}:
+            return self._counts[max(after - 1, 0)]
+        begin, end = self._times[after - 1], self._times[after]
+        low, high = self._counts[after - 1], self._counts[after]
+        return low + (high - low) * (moment - begin) / (end - begin)
 
 
 def read_parts(run_folder: Path) -> list[Part]:
@@ -83,8 +145,12 @@ def read_parts(run_folder: Path) -> list[Part]:
     from pyarrow import parquet
 
     try:
-        columns = parquet.read_table(path, columns=list(SERIES_COLUMNS)).to_pydict()
-        return join_ranks(zip(*(columns[name] for name in SERIES_COLUMNS), strict=True))
+        with parquet.ParquetFile(path) as file:
+            marks = [name for name in (IN_STEP, LOST) if name in file.schema_arrow.names]
+            columns = file.read(columns=[*SERIES_COLUMNS, *marks]).to_pydict()
+        rows = zip(*(columns[name] for name in SERIES_COLUMNS), strict=True)
+        lost = {rank for rank, is_lost in zip(columns["rank"], columns.get(LOST, ()), strict=False) if is_lost}
+        return join_ranks(rows, in_step=all(columns.get(IN_STEP, ())), lost=lost)
     except (pa.ArrowException, OSError, KeyError, ValueError) as problem:
         first_line = str(problem).partition("\n")[0]
         raise ValueError(f"{path}: cannot be read ({first_line}); move its run folder elsewhere or delete it") from None

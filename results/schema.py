@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 Status = Literal["finished", "failed", "timed-out", "invalid"]
 
@@ -138,7 +138,9 @@ class Figures(_Part):
     utilisation: Reading = Field(default_factory=Reading)
     """Busy share of the GPUs, from 0 to 1, mean over GPUs."""
     time_shares: dict[str, float] = Field(default_factory=dict)
-    """Share of the ranks' time by span (`learn`, `wait:straggler`, ...), from 0 to 1."""
+    """Share of the time of the ranks' threads by span (`learn`, `wait:straggler`, ...), from 0 to 1."""
+    env_time_shares: dict[str, float] = Field(default_factory=dict)
+    """Share of the environments' time in `simulate`, `reset`, `wait:inference` (for an action); of the whole run."""
     lag: Lag | None = None
     cpu_percent: Reading = Field(default_factory=Reading)
     """Mean over the window, of the process tree; 100 is one core."""

@@ -11,6 +11,7 @@ import os
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import distributed
 from torch.distributed.distributed_c10d import PrefixStore, Store
@@ -19,7 +20,6 @@ from torch.distributed.rendezvous import rendezvous
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import numpy as np
     import numpy.typing as npt
 
     from harness.contract import Place
@@ -53,6 +53,16 @@ class Group:
         else:
             self._counts.pop(key, None)
 
+    def publish(self, key: str, text: str) -> None:
+        """Leaves a text for all ranks; a key is published once."""
+        if self._store is not None:
+            self._store.set(f"text/{key}", text)
+
+    def read(self, key: str) -> str:
+        """The text that a rank has published, or will within the start limit; more than one rank only."""
+        assert self._store is not None, "alone, a rank has nobody to read from"
+        return str(self._store.get(f"text/{key}").decode())
+
     def sum(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """The sum of an array over all ranks; waits for all of them."""
         if self._store is None:
@@ -60,6 +70,12 @@ class Group:
         total = torch.from_numpy(values.copy())
         distributed.all_reduce(total)
         return total.numpy()
+
+    def gather(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """The arrays [K] of all ranks, [R, K]; waits for all of them."""
+        rows = np.zeros((self.num_ranks, len(values)))
+        rows[self.rank] = values
+        return self.sum(rows)
 
     def average_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """Replaces gradients by their means over the ranks, in one all-reduce; ranks weigh the same (DD-PPO eq. 4)."""
@@ -84,6 +100,11 @@ class Group:
         """Leaves the group, once all have come so far."""
         if self._store is not None:
             distributed.barrier()
+            distributed.destroy_process_group()
+
+    def leave(self) -> None:
+        """Leaves the group at once, whether or not the other ranks are still there."""
+        if self._store is not None:
             distributed.destroy_process_group()
 
 

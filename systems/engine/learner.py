@@ -1,11 +1,14 @@
-"""Learning of one rank: PPO over a rollout in the rank's table.
+"""Learning of one rank: PPO over experience in the rank's table.
 
-Called by the rank loop, in the rank's process; blocks for the device, and in `average` for the other ranks.
+Called by the thread that learns, in the rank's process; blocks for the device, and in `averager` for the other ranks.
+S samples in one go.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -13,15 +16,18 @@ import torch
 from harness.meter import LagSummary
 from systems.learn.batch import Batch, make_batch
 from systems.learn.ppo import make_optimizer, mean_stats, update
-from systems.learn.sequences import pack, split_by_env
+from systems.learn.sequences import Sequence, pack, split_by_env, split_by_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
 
     from harness.contract import Device
     from harness.meter import RankMeter
     from harness.settings import LearnSettings
-    from systems.engine.rollout import FixedRollout
+    from systems.engine.average import Averager
+    from systems.engine.following import Followed
+    from systems.engine.rollout import Experience, Split
     from systems.engine.tables import Table
     from systems.learn.policy import Policy
 
@@ -33,49 +39,93 @@ class Learner:
         self,
         policy: Policy,
         settings: LearnSettings,
+        split: Split,
         device: Device,
         meter: RankMeter,
-        average: Callable[[Iterable[torch.nn.Parameter]], None],
+        averager: Averager,
+        weights: Followed,
         generator: torch.Generator,
     ) -> None:
         self.version = 0
-        self._policy, self._settings, self._device, self._meter = policy, settings, device, meter
-        self._average = average
+        self.learn_s = 0.0
+        """Of the last learning phase, without communication; 0 before the first."""
+        self._policy, self._settings, self._split = policy, settings, split
+        self._device, self._meter = device, meter
+        self._averager, self._weights = averager, weights
         self._generator = generator
         self._optimizer = make_optimizer(policy, settings)
+        self._communication_s = 0.0
+        self._changing: AbstractContextManager[None] = nullcontext()
 
-    def learn(self, table: Table, rollout: FixedRollout) -> dict[str, float]:
-        """All epochs over the rollout; returns the means of the losses and their kin, by name."""
-        samples, settings = rollout.num_samples, self._settings
-        runs = rollout.runs()
-        behind = self.version - table["version"][np.concatenate(runs)]
-        with self._device.busy("prepare", samples):
-            batch = self._batch(table, rollout)
+    def learn(self, table: Table, experience: Experience) -> dict[str, float]:
+        """All epochs over the experience; returns the means of the losses and their kin, by name."""
+        began, self._communication_s = time.perf_counter(), 0.0
+        settings, num_stale = self._settings, experience.num_stale
+        fresh = np.concatenate(experience.fresh_runs)
+        behind = self.version - table["version"][fresh]
+        with self._device.busy("prepare", experience.num_samples):
+            batch = self._batch(table, experience)
         stats = []
         for epoch in range(settings.epochs):
-            for group in split_by_env(batch.sequences, settings.num_minibatches, self._generator):
+            for group in self._minibatches(batch):
                 packed = pack(group)
                 with self._device.busy("learn", len(packed.index)):
-                    stats.append(update(self._policy, self._optimizer, batch, packed, settings, self._average))
-                self.version += 1
+                    with self._communicating():
+                        self._averager.begin_update()
+                    stats.append(update(self._policy, self._optimizer, batch, packed, settings, self._before_step))
+                    self._after_step()
             if epoch == 0:
-                self._meter.learned(samples, LagSummary(total=int(behind.sum()), largest=int(behind.max())))
-            else:
-                self._meter.reused(samples)
+                self._meter.learned(len(fresh), LagSummary(total=int(behind.sum()), largest=int(behind.max())))
+            self._meter.reused(num_stale if epoch == 0 else experience.num_samples)
+        self.learn_s = time.perf_counter() - began - self._communication_s
         return mean_stats(stats)
 
-    def _batch(self, table: Table, rollout: FixedRollout) -> Batch:
-        """The rollout's rows on the device. Its slots are one block from row 0, so sample i is slot i."""
-        size, name = rollout.num_samples, self._device.torch_name
+    def _minibatches(self, batch: Batch) -> list[list[Sequence]]:
+        if self._split == "envs":
+            return split_by_env(batch.sequences, self._settings.num_minibatches, self._generator)
+        return split_by_steps(batch.sequences, self._settings.num_minibatches, self._generator, batch.states)
+
+    def _before_step(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """Between the backward pass and the optimiser's step: from here on weights change."""
+        with self._communicating():
+            self._averager.average_gradients(parameters)
+        self._changing = self._weights.changing()
+        self._changing.__enter__()  # left in `_after_step`; if the step raises, the rank ends
+
+    def _after_step(self) -> None:
+        with self._communicating():
+            self._averager.end_update()
+        self.version += 1
+        self._weights.publish(self.version)
+        self._changing.__exit__(None, None, None)
+
+    @contextmanager
+    def _communicating(self) -> Iterator[None]:
+        """Time inside is not the learning time that preemption plans with (VER section 2.3)."""
+        began = time.perf_counter()
+        yield
+        self._communication_s += time.perf_counter() - began
+
+    def _batch(self, table: Table, experience: Experience) -> Batch:
+        """The experience's rows on the device; sample i is row i of the runs laid end to end."""
+        slots = torch.from_numpy(np.concatenate(experience.runs))
+        ends = np.cumsum([len(run) for run in experience.runs])
+        name = self._device.torch_name
 
         def column(key: str) -> torch.Tensor:
-            return torch.from_numpy(table[key][:size]).to(name)
+            return torch.from_numpy(table[key])[slots].to(name)
+
+        def observations(key: str) -> torch.Tensor:
+            if name != "cpu":
+                return column(key)
+            return cast("torch.Tensor", Rows(torch.from_numpy(table[key]), slots))  # indexing is all that is done to it
 
         keys = [column.name for column in table.columns if column.name.startswith("obs/")]
         return make_batch(
-            runs=rollout.runs(),
-            states=torch.from_numpy(table["start_state"]).to(name),
-            obs={key.removeprefix("obs/"): column(key) for key in keys},
+            runs=np.split(np.arange(ends[-1]), ends[:-1]),
+            envs=experience.envs,
+            states=column("state"),
+            obs={key.removeprefix("obs/"): observations(key) for key in keys},
             actions=column("action"),
             prev_actions=column("prev_action"),
             log_probs=column("log_prob"),
@@ -86,3 +136,14 @@ class Learner:
             bootstrap=column("bootstrap"),
             settings=self._settings,
         )
+
+
+class Rows:
+    """Rows of a column, copied when a mini-batch asks for some of them and not before."""
+
+    def __init__(self, column: torch.Tensor, rows: torch.Tensor) -> None:
+        self._column, self._rows = column, rows
+
+    def index_select(self, dim: int, index: torch.Tensor) -> torch.Tensor:
+        """The rows at `index` [M]; as torch's, with `dim` 0."""
+        return self._column.index_select(dim, self._rows[index])

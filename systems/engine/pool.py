@@ -1,12 +1,14 @@
 """The environment workers of one rank, seen from the rank.
 
-The rank writes commands to a pipe for each worker, and reads replies from one pipe that all share; it blocks in
-`poll` until a reply, the death of a worker, or a second has passed. What frees it: a reply; a worker's end (its
-sentinel becomes readable), which raises `WorkerDied` with the worker's traceback; an environment that has not
-answered for `stall_s`, which raises `WorkerStalled` with the worker's stack. A rank that learns, or waits for other
-ranks, does not look at its workers: a thread does, blocked in a `poll` of its own on their sentinels, and ends the
-process when the rank has not noticed a death by itself. Closing the command pipes ends the workers; one that does not
-end within `CLOSE_S` is killed. Workers are forked from a fork server, which imports the simulators once, and no torch.
+The rank writes commands to a pipe for each worker, and reads replies from one pipe that all share; one thread at a
+time does so. It blocks in `poll` until a reply, a wake-up, the death of a worker, or a second has passed. What frees
+it: a reply; `wake`, which any thread may call; a worker's end (its sentinel becomes readable), which raises
+`WorkerDied` with the worker's traceback; an environment that has not answered for `stall_s`, which raises
+`WorkerStalled` with the worker's stack, also while other environments do answer. A rank that learns, or waits for
+other ranks, does not look at its workers: a thread does, blocked in a `poll` of its own on their sentinels, and ends
+the process when the rank has not noticed a death by itself. Closing the command pipes ends the workers; one that does
+not end within `CLOSE_S` is killed. Workers are forked from a fork server, which imports the simulators once, and torch
+only where the policy acts in the workers.
 """
 
 from __future__ import annotations
@@ -22,20 +24,20 @@ import time
 from contextlib import suppress
 from multiprocessing import reduction
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from harness import process
-from systems.engine.worker import COMMAND, RESET, WorkerSettings, error_path, work
+from systems.engine.worker import COMMAND, PLAY, RESET, Priority, WorkerSettings, error_path, work
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
     from multiprocessing.process import BaseProcess
 
     import numpy.typing as npt
 
-    from harness.contract import Context
+    from harness.contract import Context, Seat
     from systems.engine.tables import Table
 
 CLOSE_S = 5.0
@@ -56,33 +58,59 @@ class WorkerStalled(RuntimeError):  # noqa: N818
 
 
 class WorkerPool:
-    """Starts the workers of a rank, one environment each, and exchanges commands and replies with them."""
+    """Starts the workers of a rank, and exchanges commands and replies with them; N environments."""
 
-    def __init__(self, context: Context, table: Table, seeds: Iterable[int]) -> None:
-        scenario = context.scenario
+    def __init__(
+        self,
+        context: Context,
+        table: Table,
+        seats: Sequence[Seat],
+        *,
+        envs_per_worker: int = 1,
+        priority: Priority | None = None,
+        acting: Any = None,
+    ) -> None:
+        """Starts a worker for each `envs_per_worker` of the seats; environment n is at `seats[n]`.
+
+        Args:
+            context: of the rank.
+            table: what rank and workers share.
+            seats: of the environments, of this rank or of others on this machine.
+            envs_per_worker: divides the number of seats.
+            priority: how workers stand with the scheduler; None leaves that alone.
+            acting: `systems.engine.acting.Acting` where the workers hold the policy.
+        """
+        self.envs_per_worker = envs_per_worker
         self._folder = Path(context.folder)
         self._rank = context.place.rank
         self._stall_s = context.stall_s
         self._poll = select.poll()
         self._replies, replies_in = os.pipe()
         self._poll.register(self._replies, select.POLLIN)
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poll.register(self._wake, select.POLLIN)
         self._commands: list[int] = []
         self._processes: list[BaseProcess] = []
         self._labels: list[str] = []
-        self._sent_at = np.zeros(scenario.num_envs)
-        self._waiting = np.zeros(scenario.num_envs, dtype=bool)
+        self._sent_at = np.zeros(len(seats))
+        self._waiting = np.zeros(len(seats), dtype=bool)
+        self._heard_at = np.zeros(len(seats) // envs_per_worker)
+        self._looked_for_stalls_at = 0.0
         forkserver = multiprocessing.get_context("forkserver")
-        forkserver.set_forkserver_preload(["harness.plan", "systems.engine.worker", *scenario.preload])
-        for index, seed in enumerate(seeds):
+        modules = ["harness.plan", "systems.engine.worker", *context.scenario.preload]
+        forkserver.set_forkserver_preload([*modules, "systems.engine.acting"] if acting else modules)
+        for first in range(0, len(seats), envs_per_worker):
             commands_out, commands_in = os.pipe()
             settings = WorkerSettings(
-                scenario=scenario,
-                seats=(context.seat(index, seed),),
+                scenario=context.scenario,
+                seats=tuple(seats[first : first + envs_per_worker]),
+                first=first,
                 folder=self._folder,
-                meter=context.meter.path,
                 table=table,
                 commands=_Descriptor(commands_out),
                 replies=_Descriptor(replies_in),
+                priority=priority,
+                acting=acting,
             )
             worker = forkserver.Process(target=work, args=(settings,), daemon=True)
             worker.start()
@@ -98,7 +126,7 @@ class WorkerPool:
 
     @property
     def pids(self) -> list[int]:
-        """Process numbers of the workers, by environment."""
+        """Process numbers of the workers."""
         return [worker.pid or 0 for worker in self._processes]
 
     def send(
@@ -107,50 +135,92 @@ class WorkerPool:
         """Has each of `envs` apply the action in its slot and write what follows to its next slot. All are [K]."""
         now = time.perf_counter()
         for env, slot, slot_next in zip(envs.tolist(), slots.tolist(), slots_next.tolist(), strict=True):
-            self._sent_at[env] = now
-            self._waiting[env] = True
-            try:
-                os.write(self._commands[env], COMMAND.pack(env, slot, slot_next))
-            except BrokenPipeError:
-                self._raise_death(env)
+            self._command(env, COMMAND.pack(env, slot, slot_next), now)
+
+    def play(self, env: int, slots: npt.NDArray[np.int64]) -> None:
+        """Has an environment whose worker holds the policy take T <= `MOST_PLAYED` steps by itself.
+
+        Args:
+            env: the environment.
+            slots: [T + 1], of the steps and of what follows the last.
+        """
+        head = COMMAND.pack(env, PLAY, len(slots))
+        self._command(env, head + slots.astype(np.int32).tobytes(), time.perf_counter())
+
+    def _command(self, env: int, command: bytes, now: float) -> None:
+        """Writes a command, less than PIPE_BUF bytes and hence whole, to the worker of an environment."""
+        self._sent_at[env] = now
+        self._waiting[env] = True
+        try:
+            os.write(self._commands[env // self.envs_per_worker], command)
+        except BrokenPipeError:
+            self._raise_death(env // self.envs_per_worker)
 
     def begin(self, slots: npt.NDArray[np.int64]) -> None:
         """Has every environment begin its first episode, and waits for all. `slots`: [N], where observations go."""
-        envs = np.arange(len(self._processes))
+        envs = np.arange(len(slots))
         self.send(envs, np.full(len(envs), RESET), slots)
-        self.wait(len(envs))
+        missing = len(envs)
+        while missing:
+            missing -= len(self.receive(missing)[0])
 
-    def wait(self, count: int) -> npt.NDArray[np.int32]:
-        """Blocks until `count` replies have come; returns them [K, 2] as (environment, slot), K >= count."""
+    def wake(self) -> None:
+        """Makes `receive` return; may be called from any thread, before or while it blocks."""
+        os.eventfd_write(self._wake, 1)
+
+    def receive(self, least: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Blocks until `least` replies have come, or a wake-up.
+
+        Returns:
+            (environments [K], what each says [K]: the slot where it stands now, or how many steps it has played).
+        """
         got: list[npt.NDArray[np.int32]] = []
-        missing = count
-        while missing > 0:
-            self._block()
-            replies = np.frombuffer(os.read(self._replies, READ_BYTES), dtype=np.int32).reshape(-1, 2)
-            self._waiting[replies[:, 0]] = False
-            got.append(replies)
-            missing -= len(replies)
-        return np.concatenate(got) if got else np.empty((0, 2), np.int32)
-
-    def _block(self) -> None:
-        """Returns when a reply can be read."""
+        missing = least
         while True:
-            ready = dict(self._poll.poll(1000))
-            if ready.get(self._replies, 0) & select.POLLIN:  # without it: end of file, for all workers have died
-                return
-            for env, worker in enumerate(self._processes):
+            has_replies, woken = self._block(0 if missing <= 0 else 1000)
+            if has_replies:
+                replies = np.frombuffer(os.read(self._replies, READ_BYTES), dtype=np.int32).reshape(-1, 2)
+                self._waiting[replies[:, 0]] = False
+                self._heard_at[replies[:, 0] // self.envs_per_worker] = time.perf_counter()
+                got.append(replies)
+                missing -= len(replies)
+            self._look_for_stalls()
+            if missing <= 0 or woken:
+                break
+        joined = np.concatenate(got).astype(np.int64) if got else np.empty((0, 2), np.int64)
+        return joined[:, 0], joined[:, 1]
+
+    def _block(self, timeout_ms: int) -> tuple[bool, bool]:
+        """Waits for something to happen: whether a reply can be read, and whether `wake` was called."""
+        ready = dict(self._poll.poll(timeout_ms))
+        # Without POLLIN it is the end of file, for all workers have died.
+        has_replies = bool(ready.get(self._replies, 0) & select.POLLIN)
+        if not has_replies:
+            for number, worker in enumerate(self._processes):
                 if worker.sentinel in ready:
-                    self._raise_death(env)
-            late = self._waiting & (self._sent_at < time.perf_counter() - self._stall_s)
-            if late.any():
-                self._raise_stall(int(late.argmax()))
+                    self._raise_death(number)
+        woken = self._wake in ready
+        if woken:
+            os.eventfd_read(self._wake)
+        return has_replies, woken
 
-    def _raise_death(self, env: int) -> None:
-        raise WorkerDied(self._death(env))
+    def _look_for_stalls(self) -> None:
+        """Raises when a worker that has something to do has said nothing for `stall_s`; looks once a second."""
+        now = time.perf_counter()
+        if now < self._looked_for_stalls_at + 1:
+            return
+        self._looked_for_stalls_at = now
+        workers = np.arange(len(self._waiting)) // self.envs_per_worker
+        late = self._waiting & (np.maximum(self._sent_at, self._heard_at[workers]) < now - self._stall_s)
+        if late.any():
+            self._raise_stall(int(late.argmax()))
 
-    def _death(self, env: int) -> str:
+    def _raise_death(self, number: int) -> None:
+        raise WorkerDied(self._death(number))
+
+    def _death(self, number: int) -> str:
         """How a worker ended, and its traceback if it raised."""
-        worker, label = self._processes[env], self._labels[env]
+        worker, label = self._processes[number], self._labels[number]
         worker.join(1)
         path = error_path(self._folder, label)
         if path.exists():
@@ -173,7 +243,7 @@ class WorkerPool:
         if closing.poll(NOTICE_S * 1000):
             return
         error = WorkerDied(
-            self._death(next(env for env, worker in enumerate(self._processes) if worker.sentinel in ready))
+            self._death(next(number for number, worker in enumerate(self._processes) if worker.sentinel in ready))
         )
         with suppress(OSError):  # the disk may be full
             process.leave_error(error_path(self._folder, f"rank{self._rank}"), error)
@@ -181,7 +251,8 @@ class WorkerPool:
         os._exit(1)  # the main thread cannot be interrupted: it may wait for another rank inside a C++ library
 
     def _raise_stall(self, env: int) -> None:
-        label, pid = self._labels[env], self._processes[env].pid
+        number = env // self.envs_per_worker
+        label, pid = self._labels[number], self._processes[number].pid
         assert pid is not None
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGUSR1)
@@ -208,6 +279,7 @@ class WorkerPool:
             worker.join()
             worker.close()
         os.close(self._replies)
+        os.close(self._wake)
 
 
 def _dead_fork_server() -> str | None:

@@ -1,20 +1,184 @@
-"""What fills a batch: `Fixed`, T steps of each environment.
+"""What fills a batch, and `Fixed`, T steps of each environment.
 
-A rollout object hands out slots of the rank's table: `slots` is where each environment stands, `advance` moves it on.
-It knows nothing of processes, so a test drives it by hand.
+A rollout hands out slots of the rank's table and says which steps are learned from. It knows nothing of processes, so
+a test drives it by hand. An environment stands at a slot: the one that holds its latest observation. `start` says that
+an action was chosen there and where the next observation goes; `finish`, that it has arrived. A step that is in flight
+when a rollout ends belongs to the next one (VER section 2.2).
+
+Who calls: the sampler `start`, `finish`, `may_act`; whoever learns `take` and `release`. Under `Alternate` they are one
+thread, under the other overlaps two: free slots are a deque, whose ends Python appends to and pops from atomically.
+Nothing here blocks.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     import numpy.typing as npt
 
-    from systems.engine.tables import Table
+Split = Literal["envs", "steps"]
+"""How mini-batches are made: whole environments, or sequences laid end to end and cut (VER section 2.2)."""
+
+
+Step = tuple[int, int]
+"""An env step that has ended: environment, slot."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Experience:
+    """What is learned from in one go: runs, each of consecutive steps of one environment, as slots of the table."""
+
+    runs: Sequence[npt.NDArray[np.int64]]
+    """Stale ones first; none is empty."""
+    envs: Sequence[int]
+    """The environment of each run."""
+    num_stale_runs: int = 0
+    """So many runs, the first ones, were learned before; they fill a preempted rollout."""
+
+    @property
+    def num_samples(self) -> int:
+        """Env steps, stale ones included."""
+        return sum(map(len, self.runs))
+
+    @property
+    def num_stale(self) -> int:
+        """Env steps that were learned before."""
+        return sum(map(len, self.runs[: self.num_stale_runs]))
+
+    @property
+    def fresh_runs(self) -> Sequence[npt.NDArray[np.int64]]:
+        """The runs that were never learned from."""
+        return self.runs[self.num_stale_runs :]
+
+
+def runs_of(steps: Iterable[Step]) -> tuple[list[npt.NDArray[np.int64]], list[int]]:
+    """Steps in the order in which they ended as a run for each environment that has any, and the environments."""
+    runs: dict[int, list[int]] = {}
+    for env, slot in steps:
+        runs.setdefault(env, []).append(slot)
+    envs = sorted(runs)
+    return [np.array(runs[env]) for env in envs], envs
+
+
+class Rollout:
+    """Where each environment stands, and the slots that are free; N environments."""
+
+    def __init__(self, num_envs: int, num_slots: int) -> None:
+        self.num_envs = num_envs
+        self.envs = np.arange(num_envs)
+        self.at = np.arange(num_envs)
+        """The slot at which each environment stands, [N]."""
+        self.next = np.full(num_envs, -1)
+        """Where the observation of a step in flight goes, [N]."""
+        self.in_flight = np.zeros(num_envs, dtype=np.bool_)
+        """Whether an action has been sent that has not been answered, [N]."""
+        self.acted = np.zeros(num_slots, dtype=np.bool_)
+        """Whether an action was chosen in the slot, [slots]."""
+        self.follow = np.zeros(num_slots, dtype=np.int64)
+        """The slot of the observation that followed an action, [slots]; read where `acted`."""
+        self._free = deque(range(num_envs, num_slots))
+        self._bursts: dict[int, npt.NDArray[np.int64]] = {}
+
+    def start(self, envs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """An action is chosen where each of `envs` [K] stands; returns the slots of what will follow, [K]."""
+        nexts = np.array([self._free.popleft() for _ in range(len(envs))], dtype=np.int64)
+        slots = self.at[envs]
+        self.acted[nexts] = False
+        self.follow[slots] = nexts
+        self.acted[slots] = True
+        self.next[envs] = nexts
+        self.in_flight[envs] = True
+        return nexts
+
+    def finish(self, envs: npt.NDArray[np.int64]) -> None:
+        """The steps in flight of `envs` [K] have ended, in this order."""
+        slots = self.at[envs]
+        self.at[envs] = self.next[envs]
+        self.in_flight[envs] = False
+        self._count(envs.tolist(), slots.tolist())
+
+    def start_burst(self, env: int, num_steps: int) -> npt.NDArray[np.int64]:
+        """An environment begins T = `num_steps` steps by itself; returns their slots and that of what will follow."""
+        new = [self._free.popleft() for _ in range(num_steps)]
+        slots = np.array([self.at[env], *new], dtype=np.int64)
+        self.acted[slots[1:]] = False
+        self.follow[slots[:-1]] = slots[1:]
+        self.in_flight[env] = True
+        self._bursts[env] = slots
+        return slots
+
+    def finish_burst(self, env: int, num_played: int) -> None:
+        """An environment has taken that many of its steps; slots that it did not come to are free again."""
+        slots = self._bursts.pop(env)
+        self._free.extend(slots[num_played + 1 :].tolist())
+        self.acted[slots[:num_played]] = True
+        self.at[env] = slots[num_played]
+        self.in_flight[env] = False
+        for slot in slots[:num_played].tolist():
+            self._count([env], [slot])
+
+    def release(self, slots: Iterable[int]) -> None:
+        """Steps were learned from, and their slots are needed no more."""
+        self._free.extend(slots)
+
+    def _count(self, envs: list[int], slots: list[int]) -> None:
+        """Adds finished steps to the rollout."""
+        raise NotImplementedError
+
+    def may_act(self) -> npt.NDArray[np.bool_]:
+        """Which environments may take a step now, if they wait for an action, [N]."""
+        raise NotImplementedError
+
+    def burst(self, env: int) -> int:
+        """Steps that an environment may take by itself now; `may_act` allows it at least one."""
+        raise NotImplementedError
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the rollout has all its steps."""
+        raise NotImplementedError
+
+    @property
+    def num_samples(self) -> int:
+        """Finished env steps that nobody has taken."""
+        raise NotImplementedError
+
+    @property
+    def num_steps(self) -> int:
+        """Steps that the rank has of each environment (the fewest, or the mean where they may differ)."""
+        raise NotImplementedError
+
+    def take(self) -> list[Step]:
+        """The rollout, full or not, in the order in which its steps ended; the next one begins."""
+        raise NotImplementedError
+
+
+class RolloutChoice(Protocol):
+    """What fills a batch, as a field of a system's spec."""
+
+    split: ClassVar[Split]
+
+    def steps(self, scenario_steps: int) -> int:
+        """T for a scenario."""
+
+    def target(self, num_envs: int, num_steps: int) -> int:
+        """Env steps of one rollout of a rank."""
+
+    def open(self, num_envs: int, num_steps: int, *, ahead: int) -> Rollout:
+        """Makes the rollout of one rank; `ahead` rollouts may be held, beside the one that is filled."""
+
+
+def check_num_steps(num_steps: int) -> None:
+    """Raises ValueError unless a spec's T is one."""
+    if num_steps < 0:
+        raise ValueError(f"rollout.num_steps={num_steps}: must be at least 1, or 0 for the scenario's")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,51 +188,52 @@ class Fixed:
     num_steps: int = 0
     """T; 0 takes the scenario's."""
 
+    split: ClassVar[Split] = "envs"
+
     def __post_init__(self) -> None:
         """Checks the field."""
-        if self.num_steps < 0:
-            raise ValueError(f"rollout.num_steps={self.num_steps}: must be at least 1, or 0 for the scenario's")
+        check_num_steps(self.num_steps)
 
     def steps(self, scenario_steps: int) -> int:
         """T for a scenario."""
         return self.num_steps or scenario_steps
 
-    def num_slots(self, num_envs: int, num_steps: int) -> int:
-        """Rows that the table needs: one more step, for the observation behind the last action."""
-        return (num_steps + 1) * num_envs
+    def target(self, num_envs: int, num_steps: int) -> int:
+        """T * N."""
+        return num_envs * num_steps
 
-    def open(self, num_envs: int, num_steps: int) -> FixedRollout:
-        """An empty rollout."""
-        return FixedRollout(num_envs, num_steps)
+    def open(self, num_envs: int, num_steps: int, *, ahead: int) -> FixedRollout:
+        """Makes the rollout of one rank."""
+        return FixedRollout(num_envs, num_steps, ahead=ahead)
 
 
-class FixedRollout:
-    """Slot t * N + n holds step t of environment n."""
+class FixedRollout(Rollout):
+    """Every environment takes T steps and then waits."""
 
-    def __init__(self, num_envs: int, num_steps: int) -> None:
-        self.num_envs = num_envs
-        self.num_steps = num_steps
-        self.envs = np.arange(num_envs)
+    def __init__(self, num_envs: int, target_steps: int, *, ahead: int = 0) -> None:
+        # Beside the rollouts, each environment stands somewhere, and has a step in flight.
+        super().__init__(num_envs, (target_steps * (1 + ahead) + 2) * num_envs)
+        self.target_steps = target_steps
         self.taken = np.zeros(num_envs, dtype=np.int64)
-        """Steps that each environment has in this rollout, [N]."""
+        """Finished steps of each environment, [N]."""
+        self._arrived: list[Step] = []
 
-    def begin(self, table: Table) -> None:
-        """Starts again; where each environment stood at the end is its first slot now."""
-        last = self.slots(self.envs)
-        for column in table.columns:
-            if column.name.startswith("obs/") or column.name in {"prev_action", "episode_start"}:
-                array = table[column.name]
-                array[: self.num_envs] = array[last]
-        self.taken[:] = 0
+    def _count(self, envs: list[int], slots: list[int]) -> None:
+        self._arrived.extend(zip(envs, slots, strict=True))
+        np.add.at(self.taken, envs, 1)
 
-    def slots(self, envs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The slot at which each of `envs` [K] stands, [K]."""
-        return self.taken[envs] * self.num_envs + envs
+    def may_act(self) -> npt.NDArray[np.bool_]:
+        """Those that have fewer than T steps."""
+        return self.taken + self.in_flight < self.target_steps
 
-    def advance(self, envs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Moves each of `envs` [K] one step on; returns where they stand now, [K]."""
-        self.taken[envs] += 1
-        return self.slots(envs)
+    def burst(self, env: int) -> int:
+        """All that are missing."""
+        return int(self.target_steps - self.taken[env])
+
+    @property
+    def is_full(self) -> bool:
+        """True when every environment has taken T steps."""
+        return bool((self.taken == self.target_steps).all())
 
     @property
     def num_samples(self) -> int:
@@ -76,10 +241,12 @@ class FixedRollout:
         return int(self.taken.sum())
 
     @property
-    def is_full(self) -> bool:
-        """True when every environment has taken T steps."""
-        return bool((self.taken == self.num_steps).all())
+    def num_steps(self) -> int:
+        """Steps of the environment that has the fewest."""
+        return int(self.taken.min())
 
-    def runs(self) -> list[npt.NDArray[np.int64]]:
-        """The slots of each environment in order, [taken] each."""
-        return [np.arange(count) * self.num_envs + env for env, count in enumerate(self.taken.tolist())]
+    def take(self) -> list[Step]:
+        """T steps of each environment, or what there is."""
+        taken, self._arrived = self._arrived, []
+        self.taken[:] = 0
+        return taken

@@ -8,11 +8,23 @@ from typing import Any, ClassVar
 
 from harness.contract import Context, Scenario
 from harness.settings import POLICIES, LearnSettings
-from systems.engine.average import AllReduce
-from systems.engine.collect import Lockstep
-from systems.engine.overlap import Alternate
-from systems.engine.preempt import Never, Threshold
-from systems.engine.rollout import Fixed
+from systems.engine.actor_side import ActorSide
+from systems.engine.average import AllReduce, Average
+from systems.engine.collect import Collector, Lockstep
+from systems.engine.continuous import Continuous
+from systems.engine.double_buffered import DoubleBuffered
+from systems.engine.dynamic import Dynamic
+from systems.engine.elastic import Elastic
+from systems.engine.gossip import Gossip
+from systems.engine.mixes import why_impossible
+from systems.engine.one_learner import Central
+from systems.engine.optimal import Optimal
+from systems.engine.overlap import Alternate, OneAhead
+from systems.engine.parameter_server import ParameterServer
+from systems.engine.preempt import Never, PreemptChoice, Threshold
+from systems.engine.rollout import Fixed, RolloutChoice
+from systems.engine.trajectories import Trajectories
+from systems.engine.variable import Variable
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,53 +32,75 @@ class EngineSystem:
     """A system of ours; every field can be set from the command line (`ddppo:preempt.p=0.8`, `ddppo:preempt=never`)."""
 
     VARIANTS: ClassVar[Mapping[str, Mapping[str, type]]] = {
-        "collect": {"lockstep": Lockstep},
-        "rollout": {"fixed": Fixed},
-        "overlap": {"alternate": Alternate},
-        "preempt": {"never": Never, "threshold": Threshold},
-        "average": {"allreduce": AllReduce},
+        "collect": {"lockstep": Lockstep, "dynamic": Dynamic, "doublebuffered": DoubleBuffered, "actorside": ActorSide},
+        "rollout": {"fixed": Fixed, "variable": Variable, "trajectories": Trajectories},
+        "overlap": {"alternate": Alternate, "oneahead": OneAhead, "continuous": Continuous},
+        "preempt": {"never": Never, "threshold": Threshold, "optimal": Optimal},
+        "average": {
+            "allreduce": AllReduce,
+            "gossip": Gossip,
+            "elastic": Elastic,
+            "parameterserver": ParameterServer,
+            "central": Central,
+        },
     }
 
     name: str
     about: str
-    collect: Lockstep
-    rollout: Fixed
-    overlap: Alternate
-    preempt: Never | Threshold
-    average: AllReduce
+    collect: Collector
+    rollout: RolloutChoice
+    overlap: Alternate | OneAhead | Continuous
+    preempt: PreemptChoice
+    average: Average
     learn: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `LearnSettings` that the system sets differently from the scenario."""
 
     def __post_init__(self) -> None:
-        """Refuses learning settings that there are not."""
+        """Refuses impossible mixes, and learning settings that there are not."""
         replace(LearnSettings(), **self.learn)
+        if reason := why_impossible(self.collect, self.rollout, self.overlap, self.preempt, self.average):
+            raise ValueError(f"{self.name}: {reason}")
+
+    @property
+    def survives_lost_rank(self) -> bool:
+        """Whether the other ranks go on when one is gone."""
+        return self.average.survives_lost_rank
+
+    @property
+    def in_step(self) -> bool:
+        """Whether all ranks end each iteration together."""
+        return isinstance(self.average, AllReduce | Central)
 
     def check(self, scenario: Scenario) -> Scenario:
         """The scenario with this system's learning settings; raises ValueError when the two cannot go together."""
         if scenario.policy not in POLICIES:
             raise ValueError(f"{scenario.name}:policy={scenario.policy}: unknown; known: {', '.join(POLICIES)}")
         learn = replace(scenario.learn, **self.learn)
-        if learn.num_minibatches > scenario.num_envs:
-            raise ValueError(
-                f"{self.name} on {scenario.name}: num_envs={scenario.num_envs} cannot fill "
-                f"learn.num_minibatches={learn.num_minibatches}: mini-batches are split by environment"
-            )
-        steps = self.rollout.steps(scenario.rollout_steps)
-        if isinstance(self.preempt, Threshold) and self.preempt.least * steps < 1:
-            raise ValueError(
-                f"{self.name} on {scenario.name}: preempt.least={self.preempt.least} of {steps} steps is less than "
-                "one step: a preempted rank would have nothing to learn; raise it, or use preempt=never"
-            )
+        if reason := self._why_not_on(scenario, learn):
+            raise ValueError(f"{self.name} on {scenario.name}: {reason}")
         return replace(scenario, learn=learn)  # type: ignore[type-var]  # scenarios are dataclasses
+
+    def _why_not_on(self, scenario: Scenario, learn: LearnSettings) -> str | None:
+        num_envs, steps = scenario.num_envs, self.rollout.steps(scenario.rollout_steps)
+        may_be_short = not isinstance(self.preempt, Never)
+        if learn.num_minibatches > num_envs and (self.rollout.split == "envs" or may_be_short):
+            why = "mini-batches are split by environment" if self.rollout.split == "envs" else "rollouts may be cut"
+            return f"num_envs={num_envs} cannot fill learn.num_minibatches={learn.num_minibatches}: {why}"
+        if isinstance(self.preempt, Threshold) and self.preempt.least * steps < 1:
+            return (
+                f"preempt.least={self.preempt.least} of {steps} steps is less than one step: a preempted rank would "
+                "have nothing to learn; raise it, or use preempt=never"
+            )
+        target = self.rollout.target(num_envs, steps)
+        if target < max(learn.num_minibatches, num_envs):
+            return (
+                f"rollout.batch={target}: must be at least num_envs={num_envs} and "
+                f"learn.num_minibatches={learn.num_minibatches}; nearest: rollout.batch={num_envs * steps}"
+            )
+        return self.collect.check(num_envs)
 
     def run(self, context: Context) -> None:
         """Trains on this rank until the budget is spent."""
-        from systems.engine.rank_loop import RankLoop
+        from systems.engine.rank_loop import run_rank
 
-        loop = RankLoop(self, context)
-        try:
-            self.overlap.run(loop)
-        except BaseException:
-            loop.abort()
-            raise
-        loop.close()
+        run_rank(self, context)

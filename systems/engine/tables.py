@@ -87,7 +87,8 @@ def _attach(columns: tuple[Column, ...], fd: Any) -> Table:
 def rollout_columns(space: gymnasium.spaces.Dict, num_envs: int, num_slots: int, state_size: int) -> tuple[Column, ...]:
     """The columns of a rank: rows [slot] are env steps, rows [environment] what an environment has one of.
 
-    A slot holds one env step: the observation, the action chosen on it, and what the action gave.
+    A slot holds one env step: the observation, the recurrent state before it, the action chosen on it, and what the
+    action gave. With `ActorSide` collecting, the worker writes what is the rank's elsewhere.
     """
     observations = []
     for key, box in space.spaces.items():
@@ -109,6 +110,6 @@ def rollout_columns(space: gymnasium.spaces.Dict, num_envs: int, num_slots: int,
         Column("terminated", (num_slots,), "|b1"),  # worker
         Column("truncated", (num_slots,), "|b1"),  # worker
         Column("bootstrap", (num_slots,), "<f4"),  # rank: value of the observation that follows, where it is needed
-        Column("start_state", (num_envs, state_size), "<f4"),  # rank: recurrent state at the start of the rollout
+        Column("state", (num_slots, state_size), "<f4"),  # rank: recurrent state before the step
         Column("episode", (num_slots, 4), "<f4"),  # worker, where an episode ends: return, length, success, spl
     )

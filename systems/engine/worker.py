@@ -1,16 +1,18 @@
-"""An environment worker: a process that steps environments. Imports no torch.
+"""An environment worker: a process that steps environments, one after the other. Imports no torch.
 
 It reads commands (environment, slot of the action, slot of what follows) from a pipe of its own and blocks there; reads
 the action and writes observation, reward and flags in the shared table; then writes a reply (environment, slot) to the
-pipe that all workers of the rank share. A reply is 8 bytes, far under PIPE_BUF, so replies never mix; at most one per
-environment is under way, so the pipe cannot fill. End of file on the command pipe ends the worker. If the rank is
-killed, the kernel kills the fork server's children with it (harness/process.py). An exception is left as a file for
-the rank, and ends the worker.
+pipe that all workers of the rank share. Where the policy acts in the workers (`systems.engine.acting`, which does
+import torch), a command gives the slots of many steps, and the reply says how many were played. A reply is 8 bytes, far
+under PIPE_BUF, so replies never mix; at most one per environment is under way, so the pipe cannot fill. End of file on
+the command pipe ends the worker. If the rank is killed, the kernel kills the fork server's children with it
+(harness/process.py). An exception is left as a file for the rank, and ends the worker.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import struct
 import sys
@@ -22,6 +24,7 @@ import numpy as np
 
 from harness import process
 from harness.counted import CountedEnv, make_counted_env
+from harness.meter import meter_path
 
 if TYPE_CHECKING:
     from harness.contract import Scenario, Seat
@@ -31,6 +34,27 @@ COMMAND = struct.Struct("<iii")
 REPLY = struct.Struct("<ii")
 RESET = -1
 """As the slot of the action: begin the first episode instead of stepping."""
+PLAY = -2
+"""As the slot of the action: as many slots follow as the third number says; step through them with the policy."""
+MOST_PLAYED = (select.PIPE_BUF - COMMAND.size) // 4 - 1
+"""Steps of one command, which must be written to the pipe whole."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Priority:
+    """How workers stand with the scheduler (Sample Factory appendix B)."""
+
+    niceness: int
+    """Added to their nice value: the rank, which acts for all of them, goes first."""
+    pinned: bool
+    """Whether worker k stays on core k, counting round."""
+
+    def take(self, number: int) -> None:
+        """Applies it to this process, worker `number` of the machine."""
+        os.nice(self.niceness)
+        if self.pinned:
+            cores = sorted(os.sched_getaffinity(0))
+            os.sched_setaffinity(0, {cores[number % len(cores)]})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,13 +63,17 @@ class WorkerSettings:
 
     scenario: Scenario
     seats: tuple[Seat, ...]
+    first: int
+    """How the rank numbers the first of the seats; the others follow."""
     folder: Path
-    meter: Path
     table: Table
     commands: Any
     """Read end of its command pipe, as `multiprocessing.reduction.DupFd` gives it."""
     replies: Any
     """Write end of the reply pipe."""
+    priority: Priority | None = None
+    acting: Any = None
+    """`systems.engine.acting.Acting` of a worker that holds the policy."""
 
     @property
     def label(self) -> str:
@@ -64,6 +92,8 @@ def work(settings: WorkerSettings) -> None:
     process.sleep_precisely()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the harness's to handle
     process.dump_stacks_on_signal(settings.folder / f"stacks-{settings.label}.txt")
+    if settings.priority is not None:
+        settings.priority.take(settings.seats[0].global_index // len(settings.seats))
     try:
         Worker(settings).serve()
     except BrokenPipeError:
@@ -82,6 +112,7 @@ class Worker:
         self._commands: int = settings.commands.detach()
         self._replies: int = settings.replies.detach()
         self._envs: dict[int, CountedEnv] = {}
+        self._player = None if settings.acting is None else settings.acting.open(self._table, self.step)
         keys = settings.scenario.observation_space.spaces
         self._observations = {key: self._table[f"obs/{key}"] for key in keys}
         self._final = {key: self._table[f"final/{key}"] for key in keys}
@@ -90,24 +121,30 @@ class Worker:
         """Answers commands until the command pipe ends."""
         while command := os.read(self._commands, COMMAND.size):
             index, slot, slot_next = COMMAND.unpack(command)
-            if slot == RESET:
+            if slot == PLAY:
+                assert self._player is not None, "the policy is the rank's"
+                slots = np.frombuffer(os.read(self._commands, 4 * slot_next), dtype=np.int32)
+                slot_next = self._player.play(index, slots)
+            elif slot == RESET:
                 self._begin(index, slot_next)
             else:
-                self._step(index, slot, slot_next)
+                self.step(index, slot, slot_next)
             os.write(self._replies, REPLY.pack(index, slot_next))
         for env in self._envs.values():
             env.close()
 
     def _begin(self, index: int, slot: int) -> None:
-        seat = next(seat for seat in self._settings.seats if seat.index == index)
-        env = make_counted_env(self._settings.scenario, seat, self._settings.folder, self._settings.meter)
+        seat = self._settings.seats[index - self._settings.first]
+        meter = meter_path(self._settings.folder, seat.place.rank)
+        env = make_counted_env(self._settings.scenario, seat, self._settings.folder, meter)
         self._envs[index] = env
         self._write_observation(self._observations, slot, env.reset(seed=seat.seed))
         self._start_episode(slot)
         names = "\n".join(process.shared_memory_names(os.getpid()))
         (self._settings.folder / f"shm-{self._settings.label}.txt").write_text(names)
 
-    def _step(self, index: int, slot: int, slot_next: int) -> None:
+    def step(self, index: int, slot: int, slot_next: int) -> None:
+        """Applies the action in `slot` to an environment, and writes what follows to `slot_next`."""
         table, env = self._table, self._envs[index]
         action = int(table["action"][slot])
         observation, reward, terminated, truncated, info = env.step(action)

@@ -10,11 +10,12 @@ from collections.abc import Sequence as Listed
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from harness.settings import LearnSettings
-from systems.learn.gae import gae_over_runs
+from systems.learn.gae import gae_over_runs, next_values
 from systems.learn.sequences import Sequence, cut_sequences
 
 
@@ -40,10 +41,16 @@ class Batch:
     """bool [S], the episode was ended, by a time limit say."""
     bootstrap: Tensor
     """float [S], V(final observation) where truncated, V(next observation) at the end of a run; else not read."""
+    states: Tensor
+    """float [S, D], the recurrent state before each sample; at an episode's first step it is zero, whatever is here."""
+    next_values: Tensor
+    """float [S], V(s_(t+1)) under the acting weights, as `systems.learn.gae.next_values` says."""
     advantages: Tensor
     """float [S]."""
     returns: Tensor
     """float [S], the value head's targets."""
+    sampling_weights: Tensor
+    """float [S], how much rarer the sample's environment should be in the rollout; see `sampling_weights`."""
     sequences: Listed[Sequence]
     """Each sample is in one of them."""
 
@@ -51,6 +58,7 @@ class Batch:
 def make_batch(
     *,
     runs: Listed[NDArray[np.int64]],
+    envs: Listed[int],
     states: Tensor,
     obs: Mapping[str, Tensor],
     actions: Tensor,
@@ -66,8 +74,10 @@ def make_batch(
     """Estimates the advantages of a rollout and cuts it into sequences.
 
     Args:
-        runs: for each environment the indices of its samples in order of time (`fixed_runs` for a rollout [T, N]).
-        states: float [R, D], the recurrent state before each run's first step.
+        runs: the indices of each run's samples in order of time (`fixed_runs` for a rollout [T, N]); together they hold
+            each of the S samples once.
+        envs: the environment of each run; one environment may have several runs, a stale and a fresh one say.
+        states: float [S, D], the recurrent state before each sample.
         obs: see `Batch`, and so for the tensors below.
         actions: int64 [S].
         prev_actions: int64 [S].
@@ -99,7 +109,32 @@ def make_batch(
         terminated=terminated,
         truncated=truncated,
         bootstrap=bootstrap,
+        states=states,
+        next_values=next_values(runs, values, terminated, truncated, bootstrap),
         advantages=advantages,
         returns=returns,
-        sequences=cut_sequences(runs, (prev_actions < 0).cpu().numpy(), states),
+        sampling_weights=sampling_weights(runs, envs).to(values),
+        sequences=cut_sequences(runs, envs, (prev_actions < 0).cpu().numpy(), states),
     )
+
+
+def sampling_weights(runs: Listed[NDArray[np.int64]], envs: Listed[int]) -> Tensor:
+    """Importance weights that make environments count alike, however many samples each has: float64 [S].
+
+    A variable rollout holds more samples of fast environments: that is the biased sampling that VER corrects 'with
+    truncated importance sampling weighting' (section 4, 'Training'). The wanted distribution is the uniform one, S / E
+    samples of each of E environments, so a sample of an environment that has S_e gets (S / E) / S_e, not truncated yet.
+
+    Args:
+        runs: the indices of each run's samples; an environment that has none still counts as one of E.
+        envs: the environment of each run.
+    """
+    counts: dict[int, int] = {}
+    for env, run in zip(envs, runs, strict=True):
+        counts[env] = counts.get(env, 0) + len(run)
+    num_samples = sum(counts.values())
+    weights = np.empty(num_samples)
+    for env, run in zip(envs, runs, strict=True):
+        if len(run):
+            weights[run] = num_samples / (len(counts) * counts[env])
+    return torch.from_numpy(weights)

@@ -22,6 +22,9 @@ from systems.learn.observations import (
 )
 
 
+CHUNK = 64
+
+
 class Encoder(nn.Module):
     """Makes features [M, F] of M observations."""
 
@@ -112,14 +115,14 @@ class ConvEncoder(Encoder):
         flat = 128 * conv_size(height, *self.layers) * conv_size(width, *self.layers)
         self.trunk = nn.Sequential(
             nn.Conv2d(channels, 32, 8, stride=4),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.Conv2d(32, 64, 4, stride=2),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.Conv2d(64, 128, 3, stride=2),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.Flatten(),
             nn.Linear(flat, 512),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
         )
         self.num_features = 512
         if layout.vectors:
@@ -129,7 +132,16 @@ class ConvEncoder(Encoder):
     def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
         """Features [M, F]."""
         dtype = next(self.trunk.parameters()).dtype
-        features: Tensor = self.trunk(stacked_images(obs, self.layout, dtype))
+        num = len(next(iter(obs.values())))
+        if next(self.trunk.parameters()).is_cuda:
+            features: Tensor = self.trunk(stacked_images(obs, self.layout, dtype))
+        else:
+            parts = []
+            for start in range(0, num, CHUNK):
+                part = {key: obs[key][start : start + CHUNK] for key in self.layout.images}
+                images = stacked_images(part, self.layout, dtype).contiguous(memory_format=torch.channels_last)
+                parts.append(self.trunk[:7](images))
+            features = self.trunk[7:](torch.cat(parts))
         if not self.layout.vectors:
             return features
         return torch.cat((features, self.vectors(joined_vectors(obs, self.layout, dtype))), 1)

@@ -104,3 +104,31 @@ def gae_over_runs(
     advantages = torch.empty_like(values)
     advantages[at[kept]] = advantages_grid[kept]
     return advantages, advantages + values
+
+
+def next_values(
+    runs: Listed[NDArray[np.int64]], values: Tensor, terminated: Tensor, truncated: Tensor, bootstrap: Tensor
+) -> Tensor:
+    """V(s_(t+1)) of each sample: what `gae` puts after it.
+
+    0 after a termination; `bootstrap` after a truncation and at the end of a run; else the value of the run's next
+    sample.
+
+    Args:
+        runs: see `gae_over_runs`.
+        values: float [S], V(s_t).
+        terminated: bool [S].
+        truncated: bool [S].
+        bootstrap: float [S], read where truncated and at the end of each run.
+
+    Returns:
+        float [S].
+    """
+    following = np.zeros(len(values), np.int64)
+    is_last = np.zeros(len(values), np.bool_)
+    for run in runs:
+        following[run[:-1]] = run[1:]
+        is_last[run[-1:]] = True
+    read_bootstrap = truncated | torch.from_numpy(is_last).to(values.device)
+    of_next = values[torch.from_numpy(following).to(values.device)]
+    return torch.where(read_bootstrap, bootstrap, of_next).masked_fill(terminated, 0.0)

@@ -82,7 +82,7 @@ def stacked_images(obs: Mapping[str, Tensor], layout: Layout, dtype: torch.dtype
     """All images of M observations, scaled to 0..1 and stacked by channel: [M, C, H, W]."""
     images = []
     if PIXELS in layout.images:
-        images.append(obs[PIXELS].to(dtype) / 255)
+        images.append(obs[PIXELS].to(dtype, copy=True).div_(255))
     if DEPTH in layout.images:
         images.append(obs[DEPTH].to(dtype).clamp(0, MAX_DEPTH_M) / MAX_DEPTH_M)
     return images[0] if len(images) == 1 else torch.cat(images, 1)

@@ -17,18 +17,15 @@ from collections.abc import Mapping
 import gymnasium
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence
 
 from harness.settings import POLICIES
 from systems.learn.encoders import ConvEncoder, Encoder, SmallEncoder
+from systems.learn.lstm import lstm_layer
 from systems.learn.observations import Layout
 from systems.learn.resnet import ResNetEncoder
 
 KINDS = POLICIES
-MOST_PADDED = 3
-"""On a CPU, torch takes packed sequences step by step, and for each step its backward pass writes a gradient of the
-size of the whole mini-batch. Padded sequences are one fused operation, and faster while they take at most this many
-times the room of the packed ones."""
 
 
 class Policy(nn.Module):
@@ -102,22 +99,21 @@ class Policy(nn.Module):
         Returns:
             (log-probabilities of the actions [M], entropies [M], values [M]), in packed order.
         """
-        hidden = self._run_core(PackedSequence(self._features(obs, prev_actions), batch_sizes), states)  # [M, U]
+        hidden = self._run_core(self._features(obs, prev_actions), batch_sizes, states)  # [M, U]
         log_probs = torch.log_softmax(self.policy_head(hidden), -1)  # [M, A]
         entropies = -(log_probs.exp() * log_probs).sum(-1)
         chosen = log_probs.gather(1, actions.unsqueeze(1)).squeeze(1)
         return chosen, entropies, self.value_head(hidden).squeeze(1)
 
-    def _run_core(self, packed: PackedSequence, states: Tensor) -> Tensor:
-        """Whole sequences through the core: what it puts out, [M, U], in packed order."""
-        state = self._unfold(states)
-        num_padded = len(states) * len(packed.batch_sizes)
-        if packed.data.is_cuda or num_padded > MOST_PADDED * len(packed.data):
-            output, _ = self.core(packed, state)
+    def _run_core(self, features: Tensor, batch_sizes: Tensor, states: Tensor) -> Tensor:
+        """Packed sequences through the core: what it puts out, [M, U], in packed order."""
+        hidden, cells = self._unfold(states)
+        if features.is_cuda:
+            output, _ = self.core(PackedSequence(features, batch_sizes), (hidden, cells))
             return output.data  # type: ignore[no-any-return]  # torch leaves modules' results untyped
-        padded, lengths = pad_packed_sequence(packed)
-        output, _ = self.core(padded, state)
-        return pack_padded_sequence(output, lengths).data
+        for weights, *state in zip(self.core.all_weights, hidden, cells, strict=True):
+            features = lstm_layer(features, batch_sizes.tolist(), (state[0], state[1]), weights)
+        return features
 
     def _step(self, obs: Mapping[str, Tensor], prev_actions: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """One step of the core: (hidden [N, U], new state [N, D])."""

@@ -21,61 +21,99 @@ from harness.settings import LearnSettings
 from systems.learn.batch import Batch
 from systems.learn.policy import Policy
 from systems.learn.sequences import Packed
+from systems.learn.vtrace import vtrace
 
-STATS = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm")
+STATS = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "mean_weight", "grad_norm")
 
 AverageGradients = Callable[[Listed[nn.Parameter]], None]
 """Replaces each parameter's gradient by its mean over the ranks."""
 
 
-def make_optimizer(policy: Policy, settings: LearnSettings) -> torch.optim.Adam:
-    """Adam with the settings' step size and epsilon."""
-    return torch.optim.Adam(policy.parameters(), lr=settings.learning_rate, eps=settings.adam_eps)
+def make_optimizer(policy: Policy, settings: LearnSettings) -> torch.optim.Optimizer:
+    """What `settings.optimizer` names, with the settings' step size."""
+    parameters, learning_rate = policy.parameters(), settings.learning_rate
+    if settings.optimizer == "sgd":
+        nesterov = settings.momentum > 0  # torch refuses Nesterov's form of no momentum
+        return torch.optim.SGD(parameters, lr=learning_rate, momentum=settings.momentum, nesterov=nesterov)
+    return torch.optim.Adam(parameters, lr=learning_rate, eps=settings.adam_eps, fused=True)
 
 
 def ppo_loss(policy: Policy, batch: Batch, packed: Packed, settings: LearnSettings) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of one mini-batch, a mean over its samples.
 
     Clipped surrogate (equation 7) + `value_coef` * 0.5 * squared error of the values, without clipping
-    - `entropy_coef` * entropy (equation 9).
+    - `entropy_coef` * entropy (equation 9). What `settings.correct` changes:
+
+    - `vtrace`: targets and advantages are V-trace's, of the current policy and the mini-batch's own sequences.
+    - `truncated_is`: each sample's part of all three terms is weighted with its sampling weight, at most `rho` (VER
+      section 4, 'Training'). PPO's ratio stays: it corrects which actions were taken, these weights which environments
+      were sampled. They are fixed for the rollout, so no gradient flows through them. VER does not correct stale
+      experience otherwise (section 2.3).
 
     Returns:
         (loss, the stats of `STATS` without `grad_norm`), 0-dimensional tensors on the batch's device. `approx_kl` is
-        the mean of (ratio - 1) - log(ratio), Schulman's estimator of KL(old policy, new policy).
+        the mean of (ratio - 1) - log(ratio), Schulman's estimator of KL(old policy, new policy); `mean_weight` that of
+        the truncated weights of the correction, 1 without one; `entropy` is not weighted.
     """
     index = packed.index
     log_probs, entropies, values = policy.evaluate(
-        {key: entries[index] for key, entries in batch.obs.items()},
+        {key: entries.index_select(0, index) for key, entries in batch.obs.items()},
         batch.prev_actions[index],
         packed.batch_sizes,
         packed.states,
         batch.actions[index],
     )
-    advantages = batch.advantages[index]
+    log_ratios = log_probs - batch.log_probs[index]
+    ratios = log_ratios.exp()
+    targets, advantages = _targets(batch, packed, log_ratios.detach(), values.detach(), settings)
     if settings.normalize_advantages:
         advantages = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-5)
 
-    log_ratios = log_probs - batch.log_probs[index]
-    ratios = log_ratios.exp()
-    gains = torch.minimum(ratios * advantages, ratios.clamp(1 - settings.clip, 1 + settings.clip) * advantages)
-    squared_errors = (values - batch.returns[index]).square()
-    # Off-policy corrections (`settings.correct`) take their place here: weights of `gains` and `squared_errors`.
-    assert settings.correct == "none", f"no such correction: {settings.correct}"
+    clipped = ratios.clamp(*settings.clip_range)
+    gains = torch.minimum(ratios * advantages, clipped * advantages)
+    squared_errors = (values - targets).square()
+    bonuses = entropies
+    if settings.correct == "truncated_is":
+        weights = batch.sampling_weights[index].clamp(max=settings.rho)
+        gains, squared_errors, bonuses = weights * gains, weights * squared_errors, weights * entropies
+    elif settings.correct == "vtrace":
+        weights = ratios.clamp(max=settings.rho)
+    else:
+        weights = torch.ones_like(values)
 
     policy_loss = -gains.mean()
     value_loss = 0.5 * squared_errors.mean()
-    entropy = entropies.mean()
-    loss = policy_loss + settings.value_coef * value_loss - settings.entropy_coef * entropy
+    loss = policy_loss + settings.value_coef * value_loss - settings.entropy_coef * bonuses.mean()
     with torch.no_grad():
         stats = {
             "loss": loss,
             "policy_loss": policy_loss,
             "value_loss": value_loss,
-            "entropy": entropy,
+            "entropy": entropies.mean(),
             "approx_kl": (ratios - 1 - log_ratios).mean(),
-            "clip_fraction": ((ratios - 1).abs() > settings.clip).to(loss.dtype).mean(),
+            "clip_fraction": (ratios != clipped).to(loss.dtype).mean(),
+            "mean_weight": weights.mean(),
         }
     return loss, {name: stat.detach() for name, stat in stats.items()}
+
+
+def _targets(
+    batch: Batch, packed: Packed, log_ratios: Tensor, values: Tensor, settings: LearnSettings
+) -> tuple[Tensor, Tensor]:
+    """(targets of the value head [M], advantages [M]) of a mini-batch; `log_ratios` and `values` are the policy's."""
+    index = packed.index
+    if settings.correct != "vtrace":
+        return batch.returns[index], batch.advantages[index]
+    return vtrace(
+        log_ratios,
+        batch.rewards[index],
+        values,
+        batch.next_values[index],
+        packed.batch_sizes,
+        discount=settings.discount,
+        rho=settings.rho,
+        c=settings.c,
+    )
 
 
 def update(

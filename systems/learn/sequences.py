@@ -24,7 +24,7 @@ class Sequence:
     """Consecutive steps of one environment inside one episode."""
 
     env: int
-    """The run that it was cut from: the environment's index within the rank."""
+    """The environment's index within the rank."""
     index: NDArray[np.int64]
     """[L], the samples in order of time."""
     state: Tensor
@@ -48,27 +48,30 @@ def fixed_runs(num_steps: int, num_envs: int) -> list[NDArray[np.int64]]:
     return list(np.arange(num_steps * num_envs, dtype=np.int64).reshape(num_steps, num_envs).T)
 
 
-def cut_sequences(runs: Listed[NDArray[np.int64]], episode_starts: NDArray[np.bool_], states: Tensor) -> list[Sequence]:
+def cut_sequences(
+    runs: Listed[NDArray[np.int64]], envs: Listed[int], episode_starts: NDArray[np.bool_], states: Tensor
+) -> list[Sequence]:
     """Cuts each run where an episode starts.
 
     Args:
-        runs: for each environment the indices of its samples in order of time; a run may be empty.
+        runs: the indices of each run's samples in order of time; a run may be empty.
+        envs: the environment of each run; an environment may have several runs.
         episode_starts: [S], true for the first step of an episode.
-        states: [number of runs, D], the recurrent state before each run's first step.
+        states: [S, D], the recurrent state before each step, read only where a run begins.
 
     Returns:
         The sequences, run after run, in order of time. Their states are zero where they begin with an episode.
     """
     start_of_episode = torch.zeros_like(states[0])
     sequences = []
-    for env, run in enumerate(runs):
+    for env, run in zip(envs, runs, strict=True):
         if not len(run):
             continue
         starts = episode_starts[run]
         cuts = np.flatnonzero(starts[1:]) + 1
         for position, piece in enumerate(np.split(run, cuts)):
             goes_on = position == 0 and not starts[0]
-            state = states[env] if goes_on else start_of_episode
+            state = states[piece[0]] if goes_on else start_of_episode
             sequences.append(Sequence(env=env, index=piece, state=state))
     return sequences
 
@@ -95,6 +98,46 @@ def split_by_env(sequences: Listed[Sequence], num_minibatches: int, generator: t
     groups: list[list[Sequence]] = [[] for _ in range(num_minibatches)]
     for sequence in sequences:
         groups[group_of[sequence.env]].append(sequence)
+    return groups
+
+
+def split_by_steps(
+    sequences: Listed[Sequence], num_minibatches: int, generator: torch.Generator, states: Tensor
+) -> list[list[Sequence]]:
+    """Lays the sequences end to end in random order and cuts every S / B steps (VER section 2.2, figure 3B).
+
+    A sequence that is cut goes on in the next mini-batch, from the recurrent state stored with its first sample there.
+
+    Args:
+        sequences: of one rollout, S samples in total.
+        num_minibatches: B; the mini-batches hold the same number of samples, or one more.
+        generator: a CPU generator.
+        states: float [S, D], the recurrent state before each sample.
+
+    Raises:
+        ValueError: there are fewer samples than mini-batches.
+    """
+    num_samples = sum(len(sequence.index) for sequence in sequences)
+    if num_samples < num_minibatches:
+        raise ValueError(
+            f"learn.num_minibatches={num_minibatches}: must be at most the samples of a rollout, {num_samples}; "
+            "lower it or collect more steps"
+        )
+    ends = [(group + 1) * num_samples // num_minibatches for group in range(num_minibatches)]
+    groups: list[list[Sequence]] = [[]]
+    position = 0
+    for chosen in torch.randperm(len(sequences), generator=generator).tolist():
+        rest = sequences[chosen]
+        while len(rest.index):
+            if position == ends[len(groups) - 1]:
+                groups.append([])
+            head, tail = np.split(rest.index, [ends[len(groups) - 1] - position])
+            groups[-1].append(Sequence(env=rest.env, index=head, state=rest.state))
+            position += len(head)
+            if len(tail):
+                rest = Sequence(env=rest.env, index=tail, state=states[tail[0]])
+            else:
+                break
     return groups
 
 

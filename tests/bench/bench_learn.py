@@ -53,7 +53,7 @@ def test_evaluate_backward(benchmark: BenchmarkFixture, case: str) -> None:
     kind, of, num = CASES[case]
     policy = build_policy(kind, of, 4, seed=0)
     obs, actions = zeros(of, num), torch.zeros(num, dtype=torch.int64)
-    packed = pack(cut_sequences(fixed_runs(num // 8, 8), np.zeros(num, np.bool_), policy.initial_state(8)))
+    packed = pack(cut_sequences(fixed_runs(num // 8, 8), range(8), np.zeros(num, np.bool_), policy.initial_state(num)))
 
     def evaluate_backward() -> None:
         log_probs, entropies, values = policy.evaluate(obs, actions, packed.batch_sizes, packed.states, actions)

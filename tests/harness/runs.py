@@ -21,7 +21,7 @@ from typing import Any, Self
 import psutil
 
 from harness import process
-from harness.meter import MeterFile, meter_path
+from harness.meter_file import MeterFile, meter_path
 from tests.harness import faulty_scenario
 
 RLBENCH = Path(sys.executable).with_name("rlbench")

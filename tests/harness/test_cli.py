@@ -229,6 +229,21 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert done.stdout.splitlines()[-1] == "loaded: []"
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_error(closed: str, tmp_path: Path) -> None:
+    """A command whose output nobody can get does its work, and no file of its own takes the place of a stream."""
+    done = subprocess.run(
+        ["bash", "-c", f"{RLBENCH} scenes --out plans --count 1 {closed}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    (plan,) = (tmp_path / "plans").iterdir()
+    assert plan.read_bytes().startswith(b"glTF")
+
+
 def test_lists() -> None:
     """`list` names our systems and scenarios, what they are, and whether they can run here."""
     ended = call("list")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import time
@@ -14,7 +15,7 @@ import pytest
 from harness.contract import Place, Scenario, Seat
 from harness.counted import EPISODE, EPISODE_FIELDS, CountedEnv, episodes_path, make_counted_env
 from harness.devices import CpuDevice
-from harness.meter import MeterFile, meter_path
+from harness.meter_file import MeterFile, meter_path
 
 SLEEP_S = 0.002
 
@@ -93,6 +94,22 @@ def test_steps_frames_and_times_are_counted(tmp_path: Path) -> None:
     assert file.seconds(2, "reset_s") == pytest.approx(file.seconds(2, "reset"))
     assert 3 * SLEEP_S <= file.seconds(2, "step_s") < took
     assert file.seconds(2, "step_s") ** 2 / 3 <= file.seconds(2, "step_s_squared") < took**2
+
+
+def test_an_environment_waits_from_its_answer_to_the_next_action(tmp_path: Path) -> None:
+    """What passes between a reset or step and the next step is in the total, beside the ring and not in it."""
+    env, file = make(tmp_path, Scripted([{}, {"end": "dead"}, {}]), index=1)
+    for reset in (True, False, True):
+        if reset:
+            env.reset()
+        time.sleep(SLEEP_S)
+        env.step(0)
+    spans = file.spans(2)
+    waits = [begin - end for (_, end, _), (begin, _, kind) in itertools.pairwise(spans) if kind == "simulate"]
+    assert len(waits) == 3
+    assert file.seconds(2, "wait:inference") == pytest.approx(sum(waits))
+    assert file.seconds(2, "wait:inference") >= 3 * SLEEP_S
+    assert {kind for *_, kind in spans} == {"reset", "simulate"}
 
 
 def test_episodes_are_recorded_when_they_end(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from harness import process, sweep
-from harness.leftovers import end_run, make_scratch, remove_scratch
+from harness.leftovers import end_rank, end_run, make_scratch, remove_scratch
 from harness.sweep import Sweep
 from results.store import PARTIAL_PREFIX
 
@@ -44,6 +44,31 @@ def test_descendants_end_with_what_they_had_started(tmp_path: Path) -> None:
         assert not grandchild.is_running()
         assert spared.poll() is None
         spared.kill()
+
+
+def test_what_one_rank_leaves_is_killed_and_nothing_else() -> None:
+    """Of two orphans that are ours now, the one with the rank's number dies, and its child; the other is not touched."""
+    process.adopt_orphans()
+    code = (
+        "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', 'import subprocess as s; "
+        'c = s.Popen(["sleep", "1000"]); print(c.pid, flush=True); c.wait()\'], start_new_session=True, '
+        "stdout=subprocess.PIPE, text=True); print(child.pid, child.stdout.readline().strip(), flush=True)"
+    )
+    families = []
+    for rank in (3, 4):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "RANK": str(rank)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        families.append([psutil.Process(int(pid)) for pid in done.stdout.split()])
+    end_rank(3)
+    assert [one.is_running() for one in families[0]] == [False, False]
+    assert [one.is_running() for one in families[1]] == [True, True]
+    end_rank(4)
+    assert [one.is_running() for one in families[1]] == [False, False]
 
 
 def test_shared_memory_is_removed_only_if_the_run_made_it(tmp_path: Path) -> None:

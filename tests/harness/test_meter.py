@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import multiprocessing
-import os
-import resource
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,21 +10,8 @@ from typing import Any
 
 import pytest
 
-from harness.meter import (
-    COUNTERS,
-    HEADER_WORDS,
-    KIND_OF,
-    RING_AT,
-    SPAN_CAPACITY,
-    SPANS,
-    Block,
-    LagSummary,
-    MeterFile,
-    RankMeter,
-    meter_path,
-)
-
-SIMULATE = KIND_OF["simulate"]
+from harness.meter import LagSummary, MeterFile, RankMeter
+from harness.meter_file import SPANS
 
 
 @pytest.fixture
@@ -40,47 +25,6 @@ def meter(tmp_path: Path) -> Iterator[RankMeter]:
 def rows_of(folder: Path, rank: int = 0) -> list[dict[str, Any]]:
     """The time series that a rank wrote."""
     return [json.loads(line) for line in (folder / f"series-rank{rank}.jsonl").read_text().splitlines()]
-
-
-def test_layout(tmp_path: Path) -> None:
-    """The file is a header and equal blocks, one for the rank and one for each environment, all of them at 0."""
-    file = MeterFile.create(tmp_path / "meter.bin", num_envs=3, span_capacity=5)
-    assert (tmp_path / "meter.bin").stat().st_size == 8 * (HEADER_WORDS + 4 * (RING_AT + 15))
-    assert [file.block_at(i + 1) - file.block_at(i) for i in range(3)] == [RING_AT + 15] * 3
-    again = MeterFile(tmp_path / "meter.bin", writable=False)
-    assert (again.num_envs, again.span_capacity) == (3, 5)
-    assert not any(again.ints[HEADER_WORDS:])
-
-
-def test_blocks_do_not_touch_each_other(tmp_path: Path) -> None:
-    """What one writer counts is seen in its block alone, and in no other counter of it."""
-    file = MeterFile.create(tmp_path / "meter.bin", num_envs=3, span_capacity=2)
-    for index in range(4):
-        block = Block(file, index)
-        for number, name in enumerate(COUNTERS):
-            if name != "pid" and not name.endswith(("_s", "_squared")):
-                block.set(name, 100 * index + number)
-        block.put_span(SIMULATE, 1.0, 1.0 + index)
-    for index in range(4):
-        assert file.count(index, "pid") == os.getpid()
-        assert file.count(index, "learned") == 100 * index + COUNTERS.index("learned")
-        assert file.count(index, "episodes") == 100 * index + COUNTERS.index("episodes")
-        assert file.seconds(index, "simulate") == index
-        assert file.spans(index) == [(1.0, 1.0 + index, "simulate")]
-    assert file.total("env_steps") == 600 + 3 * COUNTERS.index("env_steps")
-
-
-@pytest.mark.parametrize("num_spans", [0, 1, 7, 8, 9, 23])
-def test_ring_keeps_the_newest_spans_and_totals_are_exact(num_spans: int, tmp_path: Path) -> None:
-    """However many spans there were, the ring holds the latest, oldest first, and the totals hold all of them."""
-    file = MeterFile.create(tmp_path / "meter.bin", num_envs=1, span_capacity=8)
-    block = Block(file, 1)
-    for i in range(num_spans):
-        block.put_span(i % len(SPANS), float(i), i + 0.5)
-    assert file.spans(1) == [
-        (float(i), i + 0.5, SPANS[i % len(SPANS)]) for i in range(max(0, num_spans - 8), num_spans)
-    ]
-    assert sum(file.seconds(1, kind) for kind in SPANS) == num_spans * 0.5
 
 
 def test_a_span_inside_another_pauses_it(meter: RankMeter) -> None:
@@ -153,61 +97,99 @@ def test_series_rows_are_differences_that_sum_to_the_counters(tmp_path: Path) ->
         assert sum(row[f"span/{kind}"] for kind in SPANS) == pytest.approx(row["end_s"] - row["begin_s"], abs=0.05)
 
 
-def write_spans(path: Path, count: int) -> None:
-    """Counts so many env steps of environment 0, each with a span of 0.25 s."""
-    block = Block(MeterFile(path, writable=True), 1)
-    for i in range(1, count + 1):
-        block.add("env_steps", 1)
-        block.put_span(SIMULATE, float(i), i + 0.25)
+def test_a_lane_is_a_timeline_of_its_own(meter: RankMeter) -> None:
+    """Spans of the two threads do not pause each other; each is in its own block, the lane's in the last one."""
+    lane = meter.open_lane()
+    in_span, done = threading.Event(), threading.Event()
+
+    def sample() -> None:
+        with lane.span("infer"), lane.span("wait:learner"):
+            in_span.set()
+            done.wait()
+
+    thread = threading.Thread(target=sample)
+    with meter.span("learn"):
+        thread.start()
+        in_span.wait()
+        done.set()
+        thread.join()
+    file = MeterFile(meter.path, writable=False)
+    assert [kind for *_, kind in file.spans(0)] == ["learn"]
+    assert [kind for *_, kind in file.spans(file.lane_index)] == ["infer", "wait:learner", "infer"]
+    assert file.spans(1) == []
+    (learn_begin, learn_end, _), (begin, _, _) = file.spans(0)[0], file.spans(file.lane_index)[0]
+    assert learn_begin < begin < file.spans(file.lane_index)[-1][1] < learn_end
 
 
-def test_reading_while_another_process_writes(tmp_path: Path) -> None:
-    """A reader never waits and never sees a torn count: what it reads only grows, up to what was written."""
-    path = meter_path(tmp_path, 0)
-    reader = MeterFile.create(path, num_envs=1)
-    count = 20_000
-    writer = multiprocessing.get_context("spawn").Process(target=write_spans, args=(path, count))
-    writer.start()
-    seen = [0]
-    while writer.is_alive():
-        seen.append(reader.total("env_steps"))
-        spans = reader.spans(1)
-        assert all(0 <= end - begin <= 2 * SPAN_CAPACITY for begin, end, _ in spans)
-        assert len(spans) <= SPAN_CAPACITY
-    writer.join()
-    assert writer.exitcode == 0
-    assert seen == sorted(seen)
-    assert reader.total("env_steps") == count
-    assert reader.seconds(1, "simulate") == count * 0.25
-    assert reader.spans(1)[-1] == (float(count), count + 0.25, "simulate")
+def test_a_second_lane_is_refused(meter: RankMeter) -> None:
+    """There is room for one; who asks for more is told so."""
+    meter.open_lane()
+    with pytest.raises(ValueError, match="rank 0 has opened its lane already"):
+        meter.open_lane()
 
 
-def test_what_a_killed_writer_counted_stays(tmp_path: Path) -> None:
-    """A process that is killed leaves what it had counted."""
-    path = meter_path(tmp_path, 0)
-    reader = MeterFile.create(path, num_envs=1)
-    if (pid := os.fork()) == 0:
-        write_spans(path, 5)
-        os.kill(os.getpid(), 9)
-    os.waitpid(pid, 0)
-    assert (reader.total("env_steps"), reader.count(1, "pid")) == (5, pid)
+def test_rows_have_the_lanes_columns_only_when_it_was_opened(meter: RankMeter, tmp_path: Path) -> None:
+    """A rank with one thread has no `sampler/` columns; from the opening on, rows have one for each kind of span."""
+    meter.end_iteration({})
+    meter.open_lane()
+    meter.end_iteration({})
+    before, after = rows_of(tmp_path)
+    assert not [name for name in before if name.startswith("sampler/")]
+    assert [name for name in after if name.startswith("sampler/")] == [f"sampler/{kind}" for kind in SPANS]
 
 
-def test_other_files_are_refused(tmp_path: Path) -> None:
-    """A file of another version is not read as a meter."""
-    path = tmp_path / "meter.bin"
-    path.write_bytes(bytes(8 * 64))
-    with pytest.raises(ValueError, match=r"meter\.bin: not a meter file of this version"):
-        MeterFile(path, writable=False)
+def test_the_lanes_open_span_is_cut_where_an_iteration_ends(meter: RankMeter, tmp_path: Path) -> None:
+    """A span of the other thread that lasts over iterations is counted in each of them, as far as it lay in it."""
+    lane = meter.open_lane()
+    in_span, done = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        with lane.span("wait:learner"):
+            in_span.set()
+            done.wait()
+
+    meter.begin()
+    thread = threading.Thread(target=wait)
+    thread.start()
+    in_span.wait()
+    for _ in range(3):
+        meter.end_iteration({})
+    done.set()
+    thread.join()
+    meter.end_iteration({})
+    waits = [row["sampler/wait:learner"] for row in rows_of(tmp_path)]
+    ((begin, end, _),) = MeterFile(meter.path, writable=False).spans(2)
+    assert min(waits) > 0
+    assert sum(waits) == pytest.approx(end - begin, abs=1e-9)
 
 
-def test_no_room_is_an_error_at_the_start(tmp_path: Path) -> None:
-    """A meter whose file cannot be allocated is an error when it is made, not a signal while it is written."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
-    try:
-        with pytest.raises(OSError, match=r"File too large"):
-            MeterFile.create(meter_path(tmp_path, 0), num_envs=4)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert not meter_path(tmp_path, 0).exists()
+def test_two_threads_lose_and_repeat_no_moment(meter: RankMeter, tmp_path: Path) -> None:
+    """However iterations end amid another thread's spans, no row is below 0, and the rows sum to what was spent."""
+    lane = meter.open_lane()
+    over = threading.Event()
+
+    def sample() -> None:
+        with lane.span("other"):
+            while not over.is_set():
+                with lane.span("infer"), lane.span("wait:inference"):
+                    pass
+
+    thread = threading.Thread(target=sample)
+    meter.begin()
+    thread.start()
+    with meter.span("other"):
+        for _ in range(2000):
+            with meter.span("learn"):
+                pass
+            meter.end_iteration({})
+    over.set()
+    thread.join()
+    meter.end_iteration({})
+    file, rows = MeterFile(meter.path, writable=False), rows_of(tmp_path)
+    for index, prefix in ((0, "span/"), (file.lane_index, "sampler/")):
+        for kind in SPANS:
+            seconds = [row[f"{prefix}{kind}"] for row in rows]
+            assert min(seconds) >= -1e-9
+            assert sum(seconds) == pytest.approx(file.seconds(index, kind), abs=1e-6)
+    lane_spans = file.spans(file.lane_index)
+    assert all(end == begin for (_, end, _), (begin, _, _) in itertools.pairwise(lane_spans))

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 from harness.overrides import apply_settings, parse_choice, settable, typed_settings
-from harness.settings import LearnSettings
+from harness.settings import CORRECTIONS, LearnSettings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +37,10 @@ class Target:
     flag: bool = False
     words: tuple[str, ...] = ("a",)
 
+    def __post_init__(self) -> None:
+        if self.flag != (self.words != ("a",)):
+            raise ValueError(f"target: flag={self.flag} cannot go with words={'+'.join(self.words)}; change both")
+
 
 def test_choices_are_names_and_settings() -> None:
     """A choice is a name, then `field=value` after colons; a value may hold an equals sign."""
@@ -59,6 +63,30 @@ def test_variants_are_chosen_before_their_fields() -> None:
     """The order on the command line does not matter: a variant is there when its field is set."""
     changed = apply_settings(Target(), {"kind.high": "5", "kind": "ranged"}, "target")
     assert changed.kind == Ranged(high=5.0)
+
+
+def test_settings_are_judged_together() -> None:
+    """What each of two settings would make impossible by itself, both may make possible; order does not matter."""
+    for name, text in (("flag", "on"), ("words", "b")):
+        with pytest.raises(ValueError, match=rf"^target:{name}={text}: target: flag=.* change both$"):
+            apply_settings(Target(), {name: text}, "target")
+    for settings in ({"flag": "on", "words": "b"}, {"words": "b", "flag": "on"}):
+        assert apply_settings(Target(), settings, "target") == Target(flag=True, words=("b",))
+    inside = {"kind.high": "-1", "kind.low": "-2", "kind": "ranged"}
+    assert apply_settings(Target(), inside, "target").kind == Ranged(low=-2.0, high=-1.0)
+
+
+def test_a_rule_of_several_settings_is_refused_with_all_of_them() -> None:
+    """A mix that no single setting is to blame for is said as it was typed, with the reason."""
+    rule = r"^target:flag=on:num=3: target: flag=True cannot go with words=a; change both$"
+    with pytest.raises(ValueError, match=rule):
+        apply_settings(Target(), {"flag": "on", "num": "3"}, "target")
+
+
+def test_fields_of_a_mapping_are_set_together() -> None:
+    """Learning settings that were there stay, those that are set are checked, and no other is added."""
+    target = apply_settings(Target(learn={"epochs": 3}), {"learn.clip": "0.1", "learn.discount": "0.9"}, "target")
+    assert target.learn == {"epochs": 3, "clip": 0.1, "discount": 0.9}
 
 
 def test_the_original_is_left_alone() -> None:
@@ -134,7 +162,7 @@ def test_learning_settings_check_every_field() -> None:
         ("gae_lambda", -0.1, "from 0 to 1"),
         ("clip", 0.0, "above 0"),
         ("max_grad_norm", 0.0, "above 0"),
-        ("correct", "nope", "one of: none"),
+        ("correct", "nope", f"one of: {', '.join(CORRECTIONS)}"),
     ):
         settings: dict[str, Any] = {name: value}
         with pytest.raises(ValueError, match=rf"^learn\.{name}={value}: must be {rule}$"):

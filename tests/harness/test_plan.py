@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from harness import registry
 from harness.budget import Limits
-from harness.plan import LARGEST_SEED, Cell, Request, parse_gpus, parse_seeds, plan, split_list
+from harness.choices import split_list
+from harness.plan import LARGEST_SEED, Cell, Request, parse_gpus, parse_seeds, plan, plan_with_skipped
 
 REQUEST = Request(
     systems="sync,ddppo",
@@ -43,6 +45,50 @@ def test_cells_are_interleaved_over_systems() -> None:
     assert [(cell.seed, cell.workload, cell.gpus) for cell in cells[::2]] == [
         (seed, workload, gpus) for seed in (0, 1) for workload in ("homogeneous", "heterogeneous") for gpus in (1, 8)
     ]
+
+
+def test_all_is_every_installed_system_in_alphabetical_order() -> None:
+    """`all` names what the registry names, and may stand among others; what is asked for twice is planned once."""
+    cells, skipped = plan_with_skipped(replace(REQUEST, systems="all,ddppo:preempt=never,sync"))
+    left_out = {line.split()[1] for line in skipped}
+    expected = [name for name in registry.names(registry.SYSTEMS) if name not in left_out]
+    assert {"ddppo", "sync"} <= set(expected)
+    assert [cell.label.split()[0] for cell in cells] == [*expected, "ddppo:preempt=never"]
+
+
+def test_settings_of_all_are_set_on_each() -> None:
+    """A setting behind `all` goes to every system."""
+    cells = plan(replace(REQUEST, systems="all:learn.epochs=5"))
+    assert {"ddppo", "sync"} <= {cell.system for cell in cells}
+    assert all(cell.system_settings == {"learn.epochs": "5"} for cell in cells)
+
+
+def test_systems_of_all_that_cannot_run_are_skipped_with_the_reason() -> None:
+    """A line for each says why; a system that was named is refused instead."""
+    request = replace(REQUEST, systems="all", scenarios="emulated/open-fridge:rollout_steps=2", gpus="1,2")
+    cells, skipped = plan_with_skipped(request)
+    assert "ddppo" not in {cell.system for cell in cells}
+    assert "sync" in {cell.system for cell in cells}
+    (line,) = (line for line in skipped if line.startswith("skipped ddppo"))
+    assert line.startswith("skipped ddppo on emulated/open-fridge: preempt.least=0.25 of 2 steps is less than one step")
+    with pytest.raises(ValueError, match=r"^ddppo on emulated/open-fridge: preempt"):
+        plan(replace(request, systems="all,ddppo"))
+
+
+def test_all_with_nothing_that_can_run_is_refused() -> None:
+    """A sweep without a cell is none, and the first reason is said."""
+    with pytest.raises(ValueError, match=r"^--systems all:learn.nope=1: none can run; skipped \w+ on emulated/"):
+        plan(replace(REQUEST, systems="all:learn.nope=1"))
+
+
+def test_learning_settings_that_change_nothing_make_no_other_cell() -> None:
+    """What is set to the value that it has anyway, by default or by the scenario, does not count in the hash."""
+    rate = only().load()[1].learn.learning_rate
+    assert only(systems=f"ddppo:learn.epochs=2:learn.learning_rate={rate}").hash() == only().hash()
+    assert only(systems="ddppo:learn.epochs=3").hash() != only().hash()
+    in_scenario = "emulated/open-fridge:learn.epochs=3"
+    assert only(systems="ddppo:learn.epochs=3", scenarios=in_scenario).hash() == only(scenarios=in_scenario).hash()
+    assert only(systems="ddppo:learn.epochs=2", scenarios=in_scenario).hash() != only(scenarios=in_scenario).hash()
 
 
 def test_duplicates_are_removed() -> None:

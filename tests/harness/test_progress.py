@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from harness.budget import Limits
-from harness.meter import Block, MeterFile, meter_path
+from harness.meter_file import SPANS, Block, MeterFile, meter_path
 from harness.plan import Cell
 from harness.progress import PLAIN_PERIOD_S, STARTING, CellProgress, Display, LiveMeters, Snapshot
 
@@ -63,6 +63,19 @@ def test_live_meters_sum_over_the_ranks(tmp_path: Path) -> None:
         for env in (0, 1):
             Block(file, 1 + env).add("env_steps", 60)
     assert meters.read() == Snapshot(phase="learn", iterations=3, learned=200, env_steps=240)
+
+
+def test_a_lost_rank_does_not_hold_the_display_up(tmp_path: Path) -> None:
+    """What it had counted stays; how far the run is, the others say. It is news once, even before its meter is there."""
+    for rank, iterations in ((0, 9), (1, 2)):
+        file = MeterFile.create(meter_path(tmp_path, rank), num_envs=1)
+        Block(file, 0).add("iteration", iterations)
+        Block(file, 0).set_phase(SPANS.index("learn" if rank == 0 else "infer"))
+        Block(file, 1).add("env_steps", 10)
+    meters = LiveMeters(tmp_path, num_ranks=3)
+    assert meters.read().phase == STARTING
+    assert [meters.lose(rank) for rank in (1, 2, 1)] == [True, True, False]
+    assert meters.read() == Snapshot(phase="learn", iterations=9, learned=0, env_steps=20)
 
 
 def test_rates_begin_with_the_first_env_step(clock: Clock) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness.meter import SPANS
+from harness.meter_file import SPANS
 from results.parts import read_parts
 from results.store import read_runs, window_parts
 from tests.harness.command import QUICK, Ended, call, launch
@@ -189,6 +189,8 @@ def test_figures_say_what_they_are(done: Done) -> None:
     for run in done.runs:
         figures = run["figures"]
         assert sum(figures["time_shares"].values()) == pytest.approx(1, abs=0.02)
+        assert sum(figures["env_time_shares"].values()) == pytest.approx(1)
+        assert set(figures["env_time_shares"]) == {"simulate", "reset", "wait:inference"}
         assert figures["lag"] == {"mean": 0.0, "max": 0.0}
         assert (figures["scaling_factor"], figures["efficiency"]) == (1.0, 1.0)
     emulated, cpu = done.runs[0]["figures"], done.runs[2]["figures"]

@@ -66,12 +66,17 @@ def make_parts(rates: Sequence[float], learned: int = 1000) -> list[Part]:
     return parts
 
 
-def write_series(run_folder: Path, rows: Iterable[tuple[int, int, float, float, int]]) -> None:
-    """Writes the series of a run: rank, iteration, begin_s, end_s, learned, and a column of no concern here."""
+def write_series(
+    run_folder: Path, rows: Iterable[tuple[int, int, float, float, int]], **marks: bool | list[bool]
+) -> None:
+    """Writes the series of a run, with a column of no concern here, and those of `marks`.
+
+    rows: rank, iteration, begin_s, end_s, learned.
+    """
     import pandas as pd
 
     frame = pd.DataFrame(list(rows), columns=["rank", "iteration", "begin_s", "end_s", "learned"])
-    frame.astype({"rank": "int32", "iteration": "int32", "learned": "int64"}).assign(lag=0.0).to_parquet(
+    frame.astype({"rank": "int32", "iteration": "int32", "learned": "int64"}).assign(lag=0.0, **marks).to_parquet(
         run_folder / SERIES_FILE
     )
 

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from results.parts import Part, join_ranks, read_parts
+from results.parts import Part
 from results.statistics import bootstrap_rate, bootstrap_ratio
-from tests.results.records import make_parts, write_series
+from tests.results.records import make_parts
 
 
 def test_constant_rate_has_no_spread() -> None:
@@ -60,31 +58,3 @@ def test_ratio_to_a_base_that_learned_nothing() -> None:
     """A base without a learned step gives no interval rather than an infinite one."""
     idle = [Part(iteration=i, begin_s=i, end_s=i + 1, learned=0) for i in range(3)]
     assert bootstrap_ratio(make_parts([100.0] * 3), idle, np.random.default_rng(0)) is None
-
-
-def test_ranks_are_joined_end_to_end() -> None:
-    """A part ends when the last rank does and begins where the one before ended, so that no second is lost."""
-    rows = [(1, 0, 0.5, 2.0, 10), (0, 0, 0.0, 1.5, 20), (0, 1, 2.5, 3.5, 5), (1, 1, 2.5, 4.0, 5)]
-    assert join_ranks(rows) == [
-        Part(iteration=0, begin_s=0.0, end_s=2.0, learned=30),
-        Part(iteration=1, begin_s=2.0, end_s=4.0, learned=10),
-    ]
-
-
-def test_iteration_that_a_rank_did_not_end_is_left_out() -> None:
-    """What only some ranks finished is no part, nor is anything after it."""
-    rows = [(0, 0, 0.0, 1.0, 1), (1, 0, 0.0, 1.0, 1), (0, 1, 1.0, 2.0, 1), (0, 2, 2.0, 3.0, 1), (1, 2, 2.0, 3.0, 1)]
-    assert [part.iteration for part in join_ranks(rows)] == [0]
-
-
-def test_series_file(tmp_path: Path) -> None:
-    """Parts are read from a series with more columns than they need; a run without a series has none."""
-    assert read_parts(tmp_path) == []
-    write_series(tmp_path, [(0, 0, 0.0, 1.0, 7), (1, 0, 0.0, 2.0, 8)])
-    assert read_parts(tmp_path) == [Part(iteration=0, begin_s=0.0, end_s=2.0, learned=15)]
-
-
-def test_part_without_duration() -> None:
-    """A part must take time: a rate over none is refused where it is made."""
-    with pytest.raises(ValueError, match="iteration 3: must end"):
-        Part(iteration=3, begin_s=1.0, end_s=1.0, learned=1)

@@ -62,25 +62,27 @@ def play(
     """A rollout [T, N] in row-major layout, that begins in the midst of episodes; rewards are random."""
     generator = torch.Generator().manual_seed(seed)
     dtype = policy.value_head.weight.dtype
-    first_state = state = torch.randn(num_envs, policy.state_size, dtype=dtype, generator=generator).tanh()
+    state = torch.randn(num_envs, policy.state_size, dtype=dtype, generator=generator).tanh()
     prev_actions = torch.randint(-1, policy.num_actions, (num_envs,), generator=generator)
     first_prev_actions = prev_actions
     rows: list[tuple[Tensor, ...]] = []
     seen: list[dict[str, Tensor]] = []
     for _ in range(num_steps):
         obs = random_obs(of, num_envs, generator)
+        before = state
         actions, log_probs, values, state = policy.act(obs, prev_actions, state, generator)
         terminated, truncated = torch.rand(2, num_envs, generator=generator) < end_probability / 2
-        rows.append((actions, prev_actions, log_probs, values, terminated, truncated))
+        rows.append((before, actions, prev_actions, log_probs, values, terminated, truncated))
         seen.append(obs)
         prev_actions = torch.where(terminated | truncated, -1, actions)
-    actions, prev_actions, log_probs, values, terminated, truncated = (
+    states, actions, prev_actions, log_probs, values, terminated, truncated = (
         torch.cat(column) for column in zip(*rows, strict=True)
     )
     assert torch.equal(prev_actions[:num_envs], first_prev_actions)
     return make_batch(
         runs=fixed_runs(num_steps, num_envs),
-        states=first_state,
+        envs=range(num_envs),
+        states=states,
         obs={key: torch.cat([step[key] for step in seen]) for key in of.spaces},
         actions=actions,
         prev_actions=prev_actions,

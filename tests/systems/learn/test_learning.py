@@ -50,20 +50,20 @@ def train(num_rollouts: int, seed: int) -> tuple[list[float], Policy]:
     state, prev_actions = policy.initial_state(NUM_ENVS), torch.full((NUM_ENVS,), -1)
     successes = []
     for _ in range(num_rollouts):
-        first_state = state
         rows: list[tuple[Tensor, ...]] = []
         for _ in range(NUM_STEPS):
-            cue = task.observe()["cue"]
+            cue, before = task.observe()["cue"], state
             actions, log_probs, values, state = policy.act({"cue": cue}, prev_actions, state, generator)
             rewards, ended = task.step(actions)
-            rows.append((cue, actions, prev_actions, log_probs, values, rewards, ended))
+            rows.append((cue, before, actions, prev_actions, log_probs, values, rewards, ended))
             prev_actions = torch.where(ended, -1, actions)
-        cues, actions, befores, log_probs, values, rewards, ended = map(torch.cat, zip(*rows, strict=True))
+        cues, states, actions, befores, log_probs, values, rewards, ended = map(torch.cat, zip(*rows, strict=True))
         bootstrap = torch.zeros_like(values)
         bootstrap[-NUM_ENVS:] = policy.value(task.observe(), prev_actions, state)
         batch = make_batch(
             runs=fixed_runs(NUM_STEPS, NUM_ENVS),
-            states=first_state,
+            envs=range(NUM_ENVS),
+            states=states,
             obs={"cue": cues},
             actions=actions,
             prev_actions=befores,

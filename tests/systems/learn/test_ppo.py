@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from harness.settings import LearnSettings
+from harness.settings import CORRECTIONS, LearnSettings
 from systems.learn.batch import Batch
 from systems.learn.policy import Policy, build_policy
 from systems.learn.ppo import STATS, make_optimizer, mean_stats, ppo_loss, update
@@ -27,7 +27,11 @@ def policy_and_batch(kind: str = "small", of: gymnasium.spaces.Dict = SPACE, num
     policy = sharpen(build_policy(kind, of, 4, seed=2).double())
     batch = play(policy, of, num_steps=12, num_envs=num_envs, settings=SETTINGS)
     noise = 0.3 * torch.randn(batch.log_probs.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    return policy, replace(batch, log_probs=batch.log_probs + noise)
+    # Environments sampled unevenly, as in a variable rollout.
+    weights = 0.2 + 2 * torch.rand(
+        batch.log_probs.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    )
+    return policy, replace(batch, log_probs=batch.log_probs + noise, sampling_weights=weights)
 
 
 def gradient(loss: Tensor, policy: Policy) -> Tensor:
@@ -61,37 +65,123 @@ def test_loss_is_literal() -> None:
         "entropy": float(entropies.mean()),
         "approx_kl": np.mean(kls),
         "clip_fraction": np.mean(clipped),
+        "mean_weight": 1.0,
     }
     assert {name: float(stat) for name, stat in stats.items()} == pytest.approx(expected, rel=1e-10)
     assert float(loss.detach()) == float(stats["loss"])
 
 
+@pytest.mark.parametrize("correct", CORRECTIONS)
 @pytest.mark.parametrize(("kind", "of"), [("small", SPACE), ("conv", space(pixels=(1, 36, 36)))])
-def test_packing_changes_nothing(kind: str, of: gymnasium.spaces.Dict) -> None:
+def test_packing_changes_nothing(kind: str, of: gymnasium.spaces.Dict, correct: str) -> None:
     """A packed mini-batch has the loss and the gradient of its sequences run one by one, weighted by their lengths."""
+    settings = replace(SETTINGS, correct=correct)
     policy, batch = policy_and_batch(kind, of, num_envs=4)
     assert len({len(sequence.index) for sequence in batch.sequences}) > 2
-    loss, _ = ppo_loss(policy, batch, pack(batch.sequences), SETTINGS)
+    loss, _ = ppo_loss(policy, batch, pack(batch.sequences), settings)
     alone = torch.zeros((), dtype=torch.float64)
     for sequence in batch.sequences:
         share = len(sequence.index) / len(batch.actions)
-        alone = alone + share * ppo_loss(policy, batch, pack([sequence]), SETTINGS)[0]
+        alone = alone + share * ppo_loss(policy, batch, pack([sequence]), settings)[0]
     torch.testing.assert_close(loss, alone, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(gradient(loss, policy), gradient(alone, policy), rtol=1e-9, atol=1e-12)
 
 
-def test_ranks_average_to_the_whole() -> None:
+@pytest.mark.parametrize("correct", CORRECTIONS)
+def test_ranks_average_to_the_whole(correct: str) -> None:
     """Experience split over 2 ranks x 4 environments gives the gradient of 1 rank x 8, to rounding."""
+    settings = replace(SETTINGS, correct=correct)
     policy, batch = policy_and_batch(num_envs=8)
 
     def part(envs: range) -> Packed:
         return pack([sequence for sequence in batch.sequences if sequence.env in envs])
 
     whole, first, second = (
-        gradient(ppo_loss(policy, batch, part(envs), SETTINGS)[0], policy) for envs in (range(8), range(4), range(4, 8))
+        gradient(ppo_loss(policy, batch, part(envs), settings)[0], policy) for envs in (range(8), range(4), range(4, 8))
     )
     assert (first - second).norm() > 0.1 * whole.norm()
     torch.testing.assert_close((first + second) / 2, whole, rtol=1e-9, atol=1e-12)
+
+
+def test_truncated_is_by_hand() -> None:
+    """`truncated_is` weighs each sample's part of all three terms of the loss with its weight, at most `rho`."""
+    policy, batch = policy_and_batch(num_envs=3)
+    packed = pack(batch.sequences)
+    settings = replace(SETTINGS, correct="truncated_is", rho=0.9)
+    loss, stats = ppo_loss(policy, batch, packed, settings)
+    expected, weights = 0.0, []
+    for sequence in batch.sequences:
+        with torch.no_grad():
+            log_probs, entropies, values = policy.evaluate(
+                {key: entries[sequence.index] for key, entries in batch.obs.items()},
+                batch.prev_actions[sequence.index],
+                torch.ones(len(sequence.index), dtype=torch.int64),
+                sequence.state.unsqueeze(0),
+                batch.actions[sequence.index],
+            )
+        for place, sample in enumerate(sequence.index.tolist()):
+            ratio = math.exp(float(log_probs[place]) - float(batch.log_probs[sample]))
+            advantage = float(batch.advantages[sample])
+            surrogate = min(ratio * advantage, min(max(ratio, 0.8), 1.2) * advantage)
+            error = (float(values[place]) - float(batch.returns[sample])) ** 2
+            weights.append(min(0.9, float(batch.sampling_weights[sample])))
+            expected += weights[-1] * (-surrogate + 0.5 * 0.5 * error - 0.02 * float(entropies[place]))
+    assert 0.2 < np.mean(np.array(weights) == 0.9) < 0.9
+    assert float(loss.detach()) == pytest.approx(expected / len(weights), rel=1e-10)
+    assert float(stats["mean_weight"]) == pytest.approx(np.mean(weights), rel=1e-10)
+
+
+def test_truncated_is_of_equal_environments() -> None:
+    """Where all environments have the same number of samples, `truncated_is` changes nothing."""
+    policy = sharpen(build_policy("small", SPACE, 4, seed=2).double())
+    batch = play(policy, SPACE, num_steps=8, num_envs=4)
+    with_and_without = [replace(SETTINGS, correct=correct) for correct in ("truncated_is", "none")]
+    ours, plain = (ppo_loss(policy, batch, pack(batch.sequences), settings)[0] for settings in with_and_without)
+    assert torch.equal(ours, plain)
+
+
+def test_vtrace_on_fresh_experience_is_gae_1() -> None:
+    """Without lag V-trace's loss is that of GAE with lambda 1: both are the return to the end of run or episode."""
+    policy = sharpen(build_policy("small", SPACE, 4, seed=2).double())
+    settings = replace(SETTINGS, gae_lambda=1.0)
+    batch = play(policy, SPACE, num_steps=12, num_envs=4, settings=settings)
+    packed = pack(batch.sequences)
+    plain, corrected = (
+        ppo_loss(policy, batch, packed, replace(settings, correct=correct))[0] for correct in ("none", "vtrace")
+    )
+    torch.testing.assert_close(corrected, plain, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(gradient(corrected, policy), gradient(plain, policy), rtol=1e-8, atol=1e-9)
+
+
+def test_vtrace_of_a_cut_sequence() -> None:
+    """Where a mini-batch ends within a run, what follows is the next sample's value under the acting weights."""
+    policy, batch = policy_and_batch(num_envs=2)
+    longest = max(batch.sequences, key=lambda sequence: len(sequence.index))
+    head, rest = longest.index[:-1], int(longest.index[-1])
+    packed = pack([replace(longest, index=head)])
+    settings = replace(SETTINGS, correct="vtrace", discount=0.9)
+    changed = batch.next_values.clone()
+    changed[head[-1]] += 1
+    assert float(batch.next_values[head[-1]]) == float(batch.values[rest])
+    before, after = (ppo_loss(policy, of, packed, settings)[0] for of in (batch, replace(batch, next_values=changed)))
+    assert float(before.detach()) != float(after.detach())
+    changed[rest] = torch.nan
+    changed[head[:-1]] = torch.nan
+    assert torch.equal(ppo_loss(policy, replace(batch, next_values=changed), packed, settings)[0], after)
+
+
+def test_clip_range_is_the_settings() -> None:
+    """`clip_low` moves the lower end of the range alone."""
+    policy, batch = policy_and_batch()
+    packed = pack(batch.sequences)
+
+    def clip_fraction(settings: LearnSettings) -> float:
+        return float(ppo_loss(policy, batch, packed, settings)[1]["clip_fraction"])
+
+    symmetric, lower = (clip_fraction(replace(SETTINGS, clip=0.1, clip_low=low)) for low in (0.0, 0.5))
+    wide = clip_fraction(replace(SETTINGS, clip=0.5))
+    assert wide < lower < symmetric
+    assert clip_fraction(replace(SETTINGS, clip=0.1, clip_low=0.9)) == symmetric
 
 
 def test_ratio_is_one_before_the_first_step() -> None:
@@ -148,6 +238,21 @@ def test_adam_follows_the_settings() -> None:
     assert optimizer.defaults["lr"] == 0.01
     assert optimizer.defaults["eps"] == 1e-6
     assert sum(len(group["params"]) for group in optimizer.param_groups) == len(list(policy.parameters()))
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_sgd_follows_the_settings(momentum: float) -> None:
+    """`sgd` steps by Nesterov's momentum (Sutskever et al. 2013 in torch's form), or plainly without momentum."""
+    policy = build_policy("small", SPACE, 4, seed=0)
+    optimizer = make_optimizer(policy, LearnSettings(optimizer="sgd", learning_rate=0.1, momentum=momentum))
+    weight = policy.value_head.weight
+    expected, velocity = weight.detach().clone(), torch.zeros_like(weight)
+    for step in range(3):
+        weight.grad = torch.full_like(weight, float(step + 1))
+        velocity = momentum * velocity + weight.grad
+        expected -= 0.1 * (weight.grad + momentum * velocity)
+        optimizer.step()
+    torch.testing.assert_close(weight.detach(), expected)
 
 
 def test_sequences_without_samples_of_others() -> None:

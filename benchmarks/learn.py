@@ -1,0 +1,154 @@
+"""How soon each system learns: `nox -s learn`, or `nox -s learn -- --systems ver,appo`.
+
+Every system trains with one CPU rank on each task until its threshold, or until so many seconds have passed: `pointnav`
+(small policy) until 90 % of the last 100 episodes succeed, with three seeds; `vizdoom/basic` until their mean return,
+in rewards times 0.01, is 0.7, with one. It can be stopped with Ctrl-C at any time, and goes on where it was when it is
+started again: runs that finished are kept in `--out`. The tables that it prints are Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from benchmarks.learn_table import Task, Trained, table
+from benchmarks.programs import machine, rlbench
+from harness import registry
+from harness.budget import parse_condition
+from results import store
+
+TASKS = {
+    "pointnav": Task(scenario="pointnav", until="success>=0.9", seeds=(0, 1, 2)),
+    "vizdoom": Task(scenario="vizdoom/basic", until="return>=0.7", seeds=(0,)),
+}
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trainings:
+    """All seeds of one system on one task."""
+
+    system: str
+    task: Task
+    limit_s: float
+    out: Path
+
+    @property
+    def folder(self) -> Path:
+        """Where its runs are; another limit, threshold or system has another folder."""
+        parts = (self.task.scenario, self.task.until, self.system, f"{self.limit_s:g}s")
+        return self.out.joinpath(*(re.sub(r"[^\w.:=-]+", "-", part) for part in parts))
+
+    @property
+    def command(self) -> list[str]:
+        """Runs what has not finished."""
+        task = self.task
+        options = {
+            "systems": self.system,
+            "scenario": task.scenario,
+            "gpus": "1",
+            "device": "cpu",
+            "seeds": ",".join(map(str, task.seeds)),
+            "until": task.until,
+            "seconds": f"{self.limit_s:g}",
+            "out": str(self.folder),
+        }
+        resume = ["--resume"] if list(self.folder.glob("*/sweep.json")) else []
+        return [*rlbench(), "run", *(part for name, value in options.items() for part in (f"--{name}", value)), *resume]
+
+    def results(self) -> list[Trained]:
+        """The latest finished run of each seed, so far."""
+        runs = store.read_runs(self.folder) if self.folder.exists() else []
+        finished = {run.record.cell.seed: run for run in runs if run.record.status == "finished"}
+        return [trained(self.system, finished[seed], self.task) for seed in self.task.seeds if seed in finished]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every seed has finished."""
+        return len(self.results()) == len(self.task.seeds)
+
+
+def trained(system: str, run: store.StoredRun, task: Task) -> Trained:
+    """Reduces a run to when it ended, and whether by reaching the threshold."""
+    metric, _, value = parse_condition(task.until)
+    last = pd.read_parquet(run.path / "series.parquet").sort_values("end_s").iloc[-1]
+    return Trained(
+        system=system,
+        seed=run.record.cell.seed,
+        reached=bool(last.get(metric, float("-inf")) >= value),
+        env_steps=run.record.counters.env_steps,
+        seconds=float(last["end_s"]),
+    )
+
+
+def run(command: list[str]) -> int:
+    """Runs `rlbench`, passing Ctrl-C and SIGTERM on to it; returns its exit code when it has cleaned up."""
+    with subprocess.Popen(command, start_new_session=True) as child:
+        before = {
+            number: signal.signal(number, lambda number, _: child.send_signal(number))
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            return child.wait()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def print_tables(asked: argparse.Namespace) -> None:
+    """One for each task, of all that has finished."""
+    for task in asked.tasks:
+        results = [result for system in asked.systems for result in of(system, task, asked).results()]
+        print(f"\n{TASKS[task].scenario}, until {TASKS[task].until}; at most {asked.seconds:g} s a run\n")
+        print(table(results, asked.systems, TASKS[task].seeds))
+
+
+def of(system: str, task: str, asked: argparse.Namespace) -> Trainings:
+    """The trainings of a system on a task."""
+    return Trainings(system=system, task=TASKS[task], limit_s=asked.seconds, out=asked.out)
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--systems", default="all", help="with a comma between them, settings and all")
+    parser.add_argument("--tasks", default=",".join(TASKS), help=f"of: {', '.join(TASKS)}")
+    parser.add_argument("--seconds", type=float, default=900, help="of training, after which a run is censored")
+    parser.add_argument("--out", type=Path, default=Path("rlbench-runs/learn"))
+    parser.add_argument("--table", action="store_true", help="print the tables of what has finished, run nothing")
+    asked = parser.parse_args()
+    asked.systems = registry.names(registry.SYSTEMS) if asked.systems == "all" else asked.systems.split(",")
+    asked.tasks = asked.tasks.split(",")
+    if unknown := set(asked.tasks) - set(TASKS):
+        parser.error(f"--tasks {','.join(sorted(unknown))}: unknown; known: {', '.join(TASKS)}")
+    return asked
+
+
+def main() -> int:
+    """Runs what is missing and prints the tables; returns the exit code."""
+    asked = arguments()
+    print(machine(), flush=True)
+    codes: list[int] = []
+    missing = [
+        trainings
+        for task in asked.tasks
+        for system in asked.systems
+        if not (trainings := of(system, task, asked)).is_complete
+    ]
+    for trainings in [] if asked.table else missing:
+        codes.append(run(trainings.command))
+        if codes[-1] == INTERRUPTED:
+            break
+    print_tables(asked)
+    return max(codes, default=0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

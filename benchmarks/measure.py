@@ -1,0 +1,154 @@
+"""Measures a training program from outside: env steps per second of wall-clock time, counted in its environments.
+
+The program is a child in a session of its own. Nothing here reads its output but to say why it failed. All its
+descendants are killed in the end, also those that left its process group or lost their parent, since some simulators
+do; a descendant that is born and orphaned between two looks at the tree would be missed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+LOOK_EVERY_S = 0.5
+LAST_CHARACTERS = 2000
+"""Of a failed program's output, for the error."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Program:
+    """What is to be measured."""
+
+    name: str
+    command: tuple[str, ...]
+    folder: Path
+    """Its working folder, which it may fill; the output goes there too."""
+    count: Callable[[], int]
+    """Env steps that its environments have taken so far, over all processes."""
+    variables: Mapping[str, str]
+    """Environment variables that it gets beside ours."""
+    ends_by_itself: bool = False
+    """Whether it is given the time to end, after the window."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timing:
+    """How long a program runs."""
+
+    warmup_s: float = 30.0
+    """From the first env step, not counted."""
+    window_s: float = 60.0
+    """The env steps in it, divided by it, are the figure."""
+    start_limit_s: float = 180.0
+    """Until the first env step."""
+    end_limit_s: float = 60.0
+    """For a program that ends by itself."""
+
+
+class Family:
+    """A running program and all its descendants that were ever seen."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._log = program.folder / "output.txt"
+        with self._log.open("wb") as out:
+            self._child = subprocess.Popen(
+                program.command,
+                cwd=program.folder,
+                env={**os.environ, **program.variables},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._members = {psutil.Process(self._child.pid)}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.kill()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the program itself, not just a descendant, is there."""
+        return self._child.poll() is None
+
+    def look(self) -> None:
+        """Notes the descendants of all members."""
+        for member in tuple(self._members):
+            with suppress(psutil.Error):
+                self._members.update(member.children(recursive=True))
+
+    def check(self) -> None:
+        """Raises RuntimeError with the end of the output when the program has ended."""
+        if not self.is_running:
+            raise RuntimeError(f"{self._program.name} {self._how('ended')}")
+
+    def stay(self, seconds: float) -> None:
+        """Waits for so long; raises RuntimeError when the program ends meanwhile."""
+        self.look()
+        with suppress(subprocess.TimeoutExpired):
+            self._child.wait(seconds)
+        self.check()
+
+    def wait(self, limit_s: float) -> None:
+        """Waits until the program has ended; raises RuntimeError when it does not, or fails."""
+        self.look()
+        try:
+            code = self._child.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"{self._program.name} {self._how(f'did not end within {limit_s:g} s')}") from None
+        if code:
+            raise RuntimeError(f"{self._program.name} {self._how(f'ended with code {code}')}")
+
+    def _how(self, what: str) -> str:
+        text = self._log.read_text(encoding="utf-8", errors="replace")
+        return f"{what}; the end of its output:\n{text[-LAST_CHARACTERS:]}"
+
+    def kill(self) -> None:
+        """Kills whatever is left of the family, and waits until it is gone."""
+        self.look()
+        with suppress(ProcessLookupError):
+            os.killpg(self._child.pid, signal.SIGKILL)
+        for member in self._members:  # psutil kills no stranger that has got the number since
+            with suppress(psutil.Error):
+                member.kill()
+        self._child.wait()
+        psutil.wait_procs(list(self._members), timeout=10)
+
+
+def steps_per_s(program: Program, timing: Timing) -> float:
+    """Runs the program; returns env steps per second of the window. Raises RuntimeError when it fails."""
+    with Family(program) as family:
+        deadline = time.monotonic() + timing.start_limit_s
+        while program.count() == 0:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{program.name}: no env step in {timing.start_limit_s:g} s")
+            family.stay(LOOK_EVERY_S)
+        family.stay(timing.warmup_s)
+        count, begin = program.count(), time.perf_counter()
+        family.stay(timing.window_s)
+        steps, seconds = program.count() - count, time.perf_counter() - begin
+        if program.ends_by_itself:
+            family.wait(timing.end_limit_s)
+    return steps / seconds
+
+
+def pin_to_cores(num_cores: int) -> Sequence[int]:
+    """Lets this process and all that it starts use the first so many cores; raises ValueError when there are fewer."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < num_cores:
+        raise ValueError(f"--cores {num_cores}: this process may use {len(cores)}; ask for fewer")
+    os.sched_setaffinity(0, cores[:num_cores])
+    return cores[:num_cores]

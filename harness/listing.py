@@ -1,0 +1,151 @@
+"""`rlbench list`: the installed systems by their choices, and the scenarios, as tables or as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from harness import registry
+from reports.table import WIDE, make_console
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+CHOICES = ("collect", "rollout", "overlap", "preempt", "average", "correct")
+"""Fields of a system; the last one is of its learning settings."""
+NONE = "-"
+MOST_VARIANTS = 12
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListedSystem:
+    """A row of the table of systems."""
+
+    system: str
+    choices: dict[str, str]
+    """As the command line takes them, by `CHOICES`; `-` where the system has no such field."""
+    about: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListedScenario:
+    """A row of the table of scenarios."""
+
+    scenario: str
+    about: str
+    variants: tuple[str, ...]
+    unavailable: str | None
+    """Why it cannot run here."""
+
+
+def list_systems() -> list[ListedSystem]:
+    """Every installed system; of one that cannot be loaded, why."""
+    return [_listed(name) for name in registry.names(registry.SYSTEMS)]
+
+
+def _listed(name: str) -> ListedSystem:
+    try:
+        system = registry.load_system(name, {})
+    except ValueError as error:
+        return ListedSystem(system=name, choices=dict.fromkeys(CHOICES, NONE), about=str(error))
+    variants = getattr(system, "VARIANTS", {})
+    choices = {field: _shown(getattr(system, field, None), variants.get(field, {})) for field in CHOICES}
+    learn = getattr(system, "learn", None)
+    if isinstance(learn, Mapping):
+        choices["correct"] = str(learn.get("correct", "none"))
+    return ListedSystem(system=name, choices=choices, about=system.about)
+
+
+def _shown(choice: Any, variants: Mapping[str, type]) -> str:
+    """The variant's name and the fields that tell it apart: `threshold p=0.6`, `optimal fill_stale`, `gossip pull`.
+
+    Those are the first one, unless it is a count, and all that are not at their defaults.
+    """
+    names = [name for name, kind in variants.items() if type(choice) is kind]
+    if not names:
+        return NONE
+    words = [names[0]]
+    for number, field in enumerate(dataclasses.fields(choice)):
+        value = getattr(choice, field.name)
+        is_count = isinstance(value, int) and not isinstance(value, bool)
+        if value != field.default or (number == 0 and not is_count and value is not None):
+            words.append(_setting(field.name, value))
+    return " ".join(words)
+
+
+def _setting(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return name if value else f"no {name}"
+    return value if isinstance(value, str) else f"{name}={value}"
+
+
+def list_scenarios() -> list[ListedScenario]:
+    """Every installed scenario family."""
+    found = []
+    for name in registry.names(registry.SCENARIOS):
+        family = registry.load_family(name)
+        found.append(
+            ListedScenario(
+                scenario=name, about=family.about, variants=tuple(family.variants), unavailable=family.unavailable()
+            )
+        )
+    return found
+
+
+def print_lists(what: str | None, *, as_json: bool = False) -> None:
+    """Prints systems, scenarios or both. Raises ValueError for anything else."""
+    if what not in {None, "systems", "scenarios"}:
+        raise ValueError(f"list {what}: unknown; known: systems, scenarios")
+    systems = list_systems() if what != "scenarios" else None
+    scenarios = list_scenarios() if what != "systems" else None
+    if as_json:
+        lists = {"systems": systems, "scenarios": scenarios}
+        document = {name: [asdict(one) for one in listed] for name, listed in lists.items() if listed is not None}
+        sys.stdout.write(json.dumps(document, indent=1) + "\n")
+        return
+    console = make_console()
+    if systems is not None:
+        console.print(_table_of_systems(systems, console))
+    if what is None:
+        console.print()
+    if scenarios is not None:
+        console.print(_table_of_scenarios(scenarios, all_variants=what is not None))
+
+
+def _table_of_systems(systems: Sequence[ListedSystem], console: Console) -> Table:
+    """A column for each choice where there is room, else all of them in one line above what the system is."""
+    if console.width >= WIDE:
+        table = Table("system", *CHOICES, "what it is", box=None, pad_edge=False)
+        for one in systems:
+            table.add_row(one.system, *(Text(one.choices[field]) for field in CHOICES), Text(one.about))
+        return table
+    table = Table("system", f"{', '.join(CHOICES)}; what it is", box=None, pad_edge=False)
+    for one in systems:
+        choices = Text(", ".join(one.choices[field] for field in CHOICES))
+        table.add_row(one.system, Group(choices, Padding(Text(one.about), (0, 0, 0, 2))))
+    return table
+
+
+def _table_of_scenarios(scenarios: Sequence[ListedScenario], *, all_variants: bool) -> Table:
+    table = Table("scenario", "what it is", "here", box=None, pad_edge=False)
+    for one in scenarios:
+        variants = _variants(one.variants, all_of_them=all_variants)
+        table.add_row(one.scenario, Text(f"{one.about}{variants}"), Text(one.unavailable or "available"))
+    return table
+
+
+def _variants(names: Sequence[str], *, all_of_them: bool) -> str:
+    if not names:
+        return ""
+    shown = names if all_of_them or len(names) <= MOST_VARIANTS else names[:MOST_VARIANTS]
+    more = f", ... ({len(names)}; `rlbench list scenarios` shows all)" if len(shown) < len(names) else ""
+    return f"\nvariants: {', '.join(shown)}{more}"

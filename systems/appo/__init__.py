@@ -1,0 +1,1 @@
+"""APPO: asynchronous PPO, as in Sample Factory."""

@@ -1,0 +1,28 @@
+"""APPO as five choices; see README.md beside this file."""
+
+from systems.engine.continuous import Continuous
+from systems.engine.double_buffered import DoubleBuffered
+from systems.engine.one_learner import Central
+from systems.engine.preempt import Never
+from systems.engine.spec import EngineSystem
+from systems.engine.trajectories import Trajectories
+
+SPEC = EngineSystem(
+    name="appo",
+    about="APPO (Sample Factory): collecting and learning never wait for each other, one learner for all",
+    collect=DoubleBuffered(),
+    rollout=Trajectories(num_steps=32, batch=2048),
+    overlap=Continuous(),
+    preempt=Never(),
+    average=Central(),
+    learn={
+        "correct": "vtrace",
+        "epochs": 1,
+        "num_minibatches": 1,
+        "clip": 0.1,
+        "clip_low": 1 / 1.1,
+        "adam_eps": 1e-6,
+        "entropy_coef": 0.003,
+        "max_grad_norm": 4.0,
+    },
+)

@@ -1,0 +1,133 @@
+"""How the weights that act follow those that learn: the same ones, a copy beside them, or a copy in every actor.
+
+Who writes: the learner's thread, inside `changing`. Who reads: the thread that samples, in `refresh`, or actors in
+processes of their own, from shared memory. What blocks: `changing` and `refresh` exclude each other for the time of an
+optimiser step or of a copy; shared memory has two halves, of which actors read the one that is not being written, and
+read again if it has been overtaken meanwhile. Nothing waits for a reader, so a dead one holds up nobody.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+
+from systems.engine.tables import Column, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from systems.engine.actor import Actor
+
+
+class Followed(Protocol):
+    """Weights that others act with."""
+
+    def changing(self) -> AbstractContextManager[None]:
+        """The learner changes its weights inside."""
+
+    def publish(self, version: int) -> None:
+        """The learner's weights are of this version now; called inside `changing`, for every version in turn."""
+
+    def refresh(self) -> None:
+        """The thread that samples is about to act, and takes what is newest."""
+
+
+class SameWeights:
+    """Learner and sampler take turns with the same weights."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+
+    def changing(self) -> AbstractContextManager[None]:
+        """Nobody acts meanwhile."""
+        return nullcontext()
+
+    def publish(self, version: int) -> None:
+        """The actor's weights are the learner's."""
+        self._actor.version = version
+
+    def refresh(self) -> None:
+        """They always are the newest."""
+
+
+class CopiedWeights:
+    """The sampler acts with a copy, which it takes when a newer version is there."""
+
+    def __init__(self, learned: torch.nn.Module, acting: torch.nn.Module, actor: Actor) -> None:
+        self._pairs = list(zip(acting.parameters(), learned.parameters(), strict=True))
+        self._actor = actor
+        self._lock = threading.Lock()
+        self._version = 0
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Keeps the sampler from copying half of a change."""
+        with self._lock:
+            yield
+
+    def publish(self, version: int) -> None:
+        """The learner's weights are of this version now."""
+        self._version = version
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Copies the learner's weights, if they have changed."""
+        if self._actor.version == self._version:
+            return
+        with self._lock:
+            for acting, learned in self._pairs:
+                acting.copy_(learned)
+            self._actor.version = self._version
+
+
+def weight_columns(num_parameters: int) -> tuple[Column, ...]:
+    """Shared memory through which actors get weights."""
+    return (
+        Column("weights", (2, num_parameters), "<f4"),  # learner; version v is in half v % 2
+        Column("weights_version", (1,), "<i8"),  # learner, after the half is whole
+        Column("stop", (1,), "|b1"),  # rank: actors end what they play
+    )
+
+
+class BroadcastWeights:
+    """Actors in processes of their own take the newest weights from shared memory."""
+
+    def __init__(self, learned: torch.nn.Module, table: Table) -> None:
+        self._parameters = list(learned.parameters())
+        self._halves = torch.from_numpy(table["weights"])
+        self._version = table["weights_version"]
+
+    def changing(self) -> AbstractContextManager[None]:
+        """Actors read a copy."""
+        return nullcontext()
+
+    @torch.no_grad()
+    def publish(self, version: int) -> None:
+        """Writes the half that nobody reads, then says so."""
+        flat = torch.cat([parameter.reshape(-1) for parameter in self._parameters])
+        self._halves[version % 2].copy_(flat)
+        self._version[0] = version
+
+    def refresh(self) -> None:
+        """The thread that samples does not act."""
+
+
+def read_newest(
+    halves: npt.NDArray[np.float32], version: npt.NDArray[np.int64], read: Callable[[npt.NDArray[np.float32]], None]
+) -> int:
+    """Calls `read` with the newest weights, again if they may have been overwritten; returns their version.
+
+    The writer of version v + 1 is in the other half. Once v + 1 is there, the writer of v + 2 may be back in this one.
+    """
+    while True:
+        before = int(version[0])
+        read(halves[before % 2])
+        if int(version[0]) == before:
+            return before

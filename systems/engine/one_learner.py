@@ -1,0 +1,101 @@
+"""`Central`: one learner for all ranks (Sample Factory section 3.1; on several GPUs as VER section 5.1 ran it).
+
+Rank 0 learns and infers, with the environments of all ranks of the machine in its workers; they render on the devices
+that `placement` says. The other ranks own a device and wait for rank 0 at the end of every iteration: what frees them
+is rank 0, or its death. One machine only, as Sample Factory: observations go through shared memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+
+    from harness.meter import RankMeter
+    from systems.engine.average import Averager
+    from systems.engine.group import Group
+
+PLACEMENTS = ("separate", "together")
+
+
+def rendering_rank(env: int, rank: int, num_ranks: int, placement: str) -> int:
+    """The rank on whose device an environment renders.
+
+    Args:
+        env: counted over all ranks.
+        rank: to which the environment belongs.
+        num_ranks: of the run.
+        placement: `separate` leaves rank 0's device to learning and inference and deals the environments to the others
+            (VER section 5.1); `together` renders on each environment's own rank.
+    """
+    if placement == "separate" and num_ranks > 1:
+        return 1 + env % (num_ranks - 1)
+    return rank
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Central:
+    """One learner for all ranks."""
+
+    placement: str = "separate"
+    """Where environments render: `separate` from learning and inference, or `together` with them on all ranks."""
+
+    survives_lost_rank: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Checks the field."""
+        if self.placement not in PLACEMENTS:
+            raise ValueError(f"average.placement={self.placement}: must be one of: {', '.join(PLACEMENTS)}")
+
+    def open(
+        self,
+        group: Group,
+        meter: RankMeter,
+        policy: torch.nn.Module,  # noqa: ARG002  there is but one
+        generator: np.random.Generator,  # noqa: ARG002  nothing is drawn
+    ) -> Averager:
+        """Makes a rank's averager."""
+        return _OneLearner(group, meter)
+
+
+class _OneLearner:
+    """Ranks agree on progress alone; weights are rank 0's."""
+
+    is_synchronous = True
+
+    def __init__(self, group: Group, meter: RankMeter) -> None:
+        self._group, self._meter = group, meter
+
+    def begin_update(self) -> None:
+        pass
+
+    def average_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        pass
+
+    def end_update(self) -> None:
+        pass
+
+    def wait_for_ranks(self) -> None:
+        pass
+
+    def agree(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
+        with self._meter.span("communicate" if self._group.rank == 0 else "wait:learner"):
+            return self._group.sum(own)
+
+    def is_over(self, own: bool) -> bool:
+        return own
+
+    def statistics(self) -> dict[str, float]:
+        return {}
+
+    def final_policy(self) -> bool:
+        return self._group.rank == 0
+
+    def close(self) -> None:
+        self._group.close()

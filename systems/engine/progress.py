@@ -1,0 +1,99 @@
+"""How far a run is: what each rank knows, summed over the ranks at the end of every iteration, and metered.
+
+Who calls: the rank's main thread. What blocks: `Averager.agree`, for all ranks where they are in step, for none where
+they are not.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections import deque
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.budget import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+
+    from harness.contract import Context
+    from systems.engine.average import Averager
+
+EPISODE_METRICS = ("return", "length", "success", "spl")
+NUM_RECENT_EPISODES = 100
+"""Metrics are means over the last episodes of all ranks together, once there are so many."""
+
+
+class RunProgress:
+    """Agrees with the other ranks on how far the run is. SIGTERM asks all of them to stop after this iteration."""
+
+    def __init__(self, context: Context, averager: Averager, *, all_learn: bool) -> None:
+        """Begins at nothing; if not all ranks learn, rank 0 does, and sees all episodes."""
+        self._context, self._averager = context, averager
+        self._iterations = 0
+        self._stop_requested = False
+        self._shares_statistics = all_learn
+        num_sharing = context.place.num_ranks if all_learn else 1
+        self._episodes: deque[tuple[float, ...]] = deque(maxlen=-(-NUM_RECENT_EPISODES // num_sharing))
+        signal.signal(signal.SIGTERM, self._request_stop)
+
+    def _request_stop(self, *_: object) -> None:
+        self._stop_requested = True
+
+    def note_episodes(self, episodes: npt.NDArray[np.float32]) -> None:
+        """Episodes of this rank that have ended, [K, 4]: `EPISODE_METRICS`."""
+        self._episodes.extend(map(tuple, episodes.tolist()))
+
+    def end_iteration(self, statistics: Mapping[str, float]) -> bool:
+        """Agrees, closes the iteration in the meter, and says whether the run is over.
+
+        Args:
+            statistics: of this rank's learning, the same names on all ranks that learn; their means over the ranks go
+                into the time series. Empty on a rank that does not learn.
+        """
+        context, averager = self._context, self._averager
+        with context.meter.span("communicate"):
+            if averager.is_synchronous and self._shares_statistics:
+                context.device.synchronize_ranks()
+            progress, means = self._agree(statistics)
+            over = averager.is_over(context.budget.is_spent(progress))
+        context.meter.end_iteration({**means, **progress.metrics, **averager.statistics()})
+        return over
+
+    def _agree(self, statistics: Mapping[str, float]) -> tuple[Progress, dict[str, float]]:
+        """Sums what each rank knows; ranks that are in step get the same."""
+        place, meter, averager = self._context.place, self._context.meter, self._averager
+        self._iterations += 1
+        episodes = np.array(self._episodes, dtype=np.float64).reshape(-1, len(EPISODE_METRICS))
+        known = np.isfinite(episodes)
+        elapsed_s = meter.elapsed_s
+        own = [
+            1.0,
+            meter.num_learned,
+            elapsed_s if place.rank == 0 else 0.0,
+            self._stop_requested,
+            *known.sum(0),
+            *np.where(known, episodes, 0.0).sum(0),
+        ]
+        shared = statistics if self._shares_statistics else {}
+        total = averager.agree(np.array([*own, *shared.values()], dtype=np.float64)).tolist()
+        num_ranks, learned, seconds, stop = total[:4]
+        counts, sums, of_statistics = np.split(np.array(total[4:]), (len(EPISODE_METRICS), 2 * len(EPISODE_METRICS)))
+        metrics = {
+            name: float(amount / count)
+            for name, amount, count in zip(EPISODE_METRICS, sums, counts, strict=True)
+            if count >= NUM_RECENT_EPISODES
+        }
+        progress = Progress(
+            iterations=self._iterations,
+            env_steps=int(learned),
+            # Ranks that are not in step go by their own clocks: one that is gone must not stop time.
+            seconds=seconds if averager.is_synchronous else elapsed_s,
+            stop_requested=stop > 0,
+            metrics=metrics,
+        )
+        means = {name: amount / num_ranks for name, amount in zip(shared, of_statistics.tolist(), strict=True)}
+        return progress, {**statistics, **means}

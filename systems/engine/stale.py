@@ -1,0 +1,35 @@
+"""Filling a preempted rollout with steps of the previous ones (VER section 2.3).
+
+A rank's experience is a buffer of T * N steps in which a new step overwrites the oldest. So a full rollout overwrites
+all of it, and a preempted one leaves the newest of the older steps, which are learned from once more.
+"""
+
+from __future__ import annotations
+
+from systems.engine.rollout import Experience, Step, runs_of
+
+
+def overwrite(buffer: list[Step], fresh: list[Step], capacity: int) -> tuple[list[Step], list[Step]]:
+    """What `fresh` steps leave of a buffer of that capacity, in order of age, and what they overwrite."""
+    num_left = max(0, min(len(buffer), capacity - len(fresh)))
+    cut = len(buffer) - num_left
+    return buffer[cut:], buffer[:cut]
+
+
+class StaleFill:
+    """The buffer of one rank; keeps the slots of its steps from being used again."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._buffer: list[Step] = []
+
+    def fill(self, fresh: list[Step]) -> tuple[Experience, list[int]]:
+        """The experience that a rollout gives, stale runs first, and the slots that are free now."""
+        stale, overwritten = overwrite(self._buffer, fresh, self._capacity)
+        self._buffer = stale + fresh
+        stale_runs, stale_envs = runs_of(stale)
+        fresh_runs, fresh_envs = runs_of(fresh)
+        experience = Experience(
+            runs=[*stale_runs, *fresh_runs], envs=[*stale_envs, *fresh_envs], num_stale_runs=len(stale_runs)
+        )
+        return experience, [slot for _, slot in overwritten]

@@ -1,0 +1,238 @@
+"""`Trajectories` of T steps, learned in batches of a stated number of env steps (Sample Factory section 3.1; IMPALA).
+
+Two kinds of rollout come of it. Under `Alternate` and `OneAhead` a quota: environments step until a batch is there,
+whole trajectories or not, and nothing is left in flight, so that all samples of a batch were acted with the same
+weights. Under `Continuous` a stream:
+
+Who writes: the sampler's thread adds trajectories as they become whole. Who reads: the learner's thread takes batches
+of them. What blocks: `StreamRollout.take`, until there is a batch; the sampler is never blocked here, but `may_act`
+lets no environment begin a trajectory while `limit` env steps wait, so the queue is bounded. What frees them: the
+sampler's next trajectory; the learner's next `take`, which calls `on_room`, so that a sampler that waits for replies
+looks again. `stop` makes `take` return nothing, whatever thread calls it. If either thread raises, `stop` is called.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from systems.engine.rollout import Experience, Rollout, Split, Step, check_num_steps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+MOST_BATCHES_WAITING = 2
+"""More would not keep the learner busier, but make samples older."""
+
+
+def stream_limit(batch: int, num_envs: int, num_steps: int, max_lag: int, updates_per_batch: int) -> int:
+    """Env steps that may wait for the learner before environments are held back.
+
+    A sample waits for what is queued before it and for the N * T that may be under way (Sample Factory section 3.4), so
+    its lag stays within `max_lag` optimiser steps as long as environments are about equally fast.
+    """
+    within_lag = max_lag // updates_per_batch * batch - num_envs * num_steps
+    return min(MOST_BATCHES_WAITING * batch, max(batch, within_lag))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trajectories:
+    """A stream of trajectories of T steps, learned `batch` env steps at a time (Sample Factory table A.5)."""
+
+    num_steps: int = 0
+    """T; 0 takes the scenario's."""
+    batch: int = 0
+    """Env steps of one learning phase; 0 takes T times the environments that the learner learns from."""
+
+    split: ClassVar[Split] = "steps"
+
+    def __post_init__(self) -> None:
+        """Checks the fields."""
+        check_num_steps(self.num_steps)
+        if self.batch < 0:
+            raise ValueError(f"rollout.batch={self.batch}: must be at least 1, or 0 for T times the environments")
+
+    def steps(self, scenario_steps: int) -> int:
+        """T for a scenario."""
+        return self.num_steps or scenario_steps
+
+    def target(self, num_envs: int, num_steps: int) -> int:
+        """Env steps of a batch."""
+        return self.batch or num_envs * num_steps
+
+    def open(self, num_envs: int, num_steps: int, *, ahead: int) -> QuotaRollout:
+        """Makes the rollout of one rank that stops for each batch."""
+        return QuotaRollout(num_envs, num_steps, self.target(num_envs, num_steps), ahead=ahead)
+
+    def open_stream(self, num_envs: int, num_steps: int, *, max_lag: int, updates_per_batch: int) -> StreamRollout:
+        """Makes the rollout of one rank that never stops."""
+        batch = self.target(num_envs, num_steps)
+        limit = stream_limit(batch, num_envs, num_steps, max_lag, updates_per_batch)
+        return StreamRollout(num_envs, num_steps, batch, limit)
+
+
+class QuotaRollout(Rollout):
+    """Environments step until the batch is there; the last steps are not started before there is room for them."""
+
+    def __init__(self, num_envs: int, trajectory_steps: int, batch: int, *, ahead: int = 0) -> None:
+        super().__init__(num_envs, batch * (1 + ahead) + 2 * num_envs)
+        self.trajectory_steps, self.batch = trajectory_steps, batch
+        self._taken = np.zeros(num_envs, dtype=np.int64)
+        self._arrived: list[Step] = []
+
+    def _count(self, envs: list[int], slots: list[int]) -> None:
+        self._arrived.extend(zip(envs, slots, strict=True))
+        np.add.at(self._taken, envs, 1)
+
+    def may_act(self) -> npt.NDArray[np.bool_]:
+        """As many as there is room for, those with the fewest steps first."""
+        bursts = sum(len(slots) - 1 for slots in self._bursts.values())
+        room = self.batch - len(self._arrived) - (bursts or int(self.in_flight.sum()))
+        allowed = np.zeros(self.num_envs, dtype=np.bool_)
+        waiting = np.flatnonzero(~self.in_flight)
+        fewest_first = np.argsort(self._taken[waiting], kind="stable")
+        allowed[waiting[fewest_first[: max(room, 0)]]] = True
+        return allowed
+
+    def burst(self, env: int) -> int:
+        """The rest of the trajectory, as far as there is room for it beside those under way."""
+        under_way = sum(len(slots) - 1 for slots in self._bursts.values())
+        room = self.batch - len(self._arrived) - under_way
+        return min(int(self.trajectory_steps - self._taken[env] % self.trajectory_steps), room)
+
+    @property
+    def is_full(self) -> bool:
+        """True when all steps of the batch have ended."""
+        return len(self._arrived) >= self.batch
+
+    @property
+    def num_samples(self) -> int:
+        """Env steps in the batch."""
+        return len(self._arrived)
+
+    @property
+    def num_steps(self) -> int:
+        """The mean over the environments, rounded down."""
+        return len(self._arrived) // self.num_envs
+
+    def take(self) -> list[Step]:
+        """All steps of the batch."""
+        taken, self._arrived = self._arrived, []
+        self._taken[:] = 0
+        return taken
+
+
+class StreamRollout(Rollout):
+    """Whole trajectories go to a queue, from which the learner takes batches; never full."""
+
+    def __init__(self, num_envs: int, trajectory_steps: int, batch: int, limit: int) -> None:
+        under_way = num_envs * (trajectory_steps + 2)
+        # All environments may begin a trajectory while one step is missing to the limit.
+        waiting = limit + num_envs * trajectory_steps
+        super().__init__(num_envs, under_way + waiting + batch + trajectory_steps)
+        self.trajectory_steps, self.batch, self.limit = trajectory_steps, batch, limit
+        self.on_room: Callable[[], None] = lambda: None
+        """Called by the learner's thread when environments may begin trajectories again."""
+        self._partial: list[list[int]] = [[] for _ in range(num_envs)]
+        self._whole: deque[tuple[int, npt.NDArray[np.int64]]] = deque()
+        self._num_waiting = 0
+        self._changed = threading.Condition()
+        self._stopped = False
+
+    def _count(self, envs: list[int], slots: list[int]) -> None:
+        for env, slot in zip(envs, slots, strict=True):
+            partial = self._partial[env]
+            partial.append(slot)
+            if len(partial) == self.trajectory_steps:
+                with self._changed:
+                    self._whole.append((env, np.array(partial)))
+                    self._num_waiting += len(partial)
+                    self._changed.notify_all()
+                self._partial[env] = []
+
+    def may_act(self) -> npt.NDArray[np.bool_]:
+        """All, but for those that would begin a trajectory while the learner has enough to do."""
+        if self._stopped:
+            return np.zeros(self.num_envs, dtype=np.bool_)
+        if self._num_waiting < self.limit:
+            return np.ones(self.num_envs, dtype=np.bool_)
+        return np.array([bool(partial) for partial in self._partial])
+
+    def burst(self, env: int) -> int:
+        """The rest of the trajectory."""
+        return self.trajectory_steps - len(self._partial[env])
+
+    @property
+    def is_full(self) -> bool:
+        """True when the stream was stopped."""
+        return self._stopped
+
+    @property
+    def num_samples(self) -> int:
+        """Env steps that nobody has taken: in the queue, and in trajectories that are under way."""
+        return self._num_waiting + sum(map(len, self._partial))
+
+    @property
+    def num_steps(self) -> int:
+        """Nobody preempts a stream."""
+        return 0
+
+    def stop(self) -> None:
+        """No environment begins another step, and `take` returns at once."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def take_batch(self, versions: npt.NDArray[np.int64], oldest: int) -> tuple[Experience | None, int]:
+        """Blocks until there is a batch; returns it, and how many samples were discarded. None when stopped.
+
+        Args:
+            versions: the policy version of each slot, [slots].
+            oldest: samples of versions below it are discarded: their lag would be above the limit.
+        """
+        runs: list[npt.NDArray[np.int64]] = []
+        envs: list[int] = []
+        missing, num_discarded = self.batch, 0
+        while missing:
+            taken = self._pop()
+            if taken is None:
+                for env, run in zip(reversed(envs), reversed(runs), strict=True):
+                    self._put_back(env, run)  # in flight, as far as anybody counts
+                return None, num_discarded
+            env, run = taken
+            kept = run[versions[run] >= oldest]
+            too_old = len(run) - len(kept)
+            self._free.extend(run[:too_old].tolist())
+            num_discarded += too_old
+            if len(kept) > missing:
+                self._put_back(env, kept[missing:])
+                kept = kept[:missing]
+            if len(kept):
+                runs.append(kept)
+                envs.append(env)
+                missing -= len(kept)
+        return Experience(runs=runs, envs=envs), num_discarded
+
+    def _pop(self) -> tuple[int, npt.NDArray[np.int64]] | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._whole or self._stopped)
+            if self._stopped:
+                return None
+            env, run = self._whole.popleft()
+            was_held_back = self._num_waiting >= self.limit
+            self._num_waiting -= len(run)
+            has_room = self._num_waiting < self.limit
+        if was_held_back and has_room:
+            self.on_room()
+        return env, run
+
+    def _put_back(self, env: int, run: npt.NDArray[np.int64]) -> None:
+        with self._changed:
+            self._whole.appendleft((env, run))
+            self._num_waiting += len(run)

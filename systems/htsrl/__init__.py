@@ -1,0 +1,1 @@
+"""HTS-RL: learning one rollout behind collecting."""

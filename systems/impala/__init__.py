@@ -1,0 +1,1 @@
+"""IMPALA: actors with copies of the policy, one learner."""

@@ -1,0 +1,19 @@
+"""IMPALA as five choices; see README.md beside this file."""
+
+from systems.engine.actor_side import ActorSide
+from systems.engine.continuous import Continuous
+from systems.engine.one_learner import Central
+from systems.engine.preempt import Never
+from systems.engine.spec import EngineSystem
+from systems.engine.trajectories import Trajectories
+
+SPEC = EngineSystem(
+    name="impala",
+    about="IMPALA: actors hold a copy of the policy and send trajectories to one learner",
+    collect=ActorSide(),
+    rollout=Trajectories(num_steps=32, batch=2048),
+    overlap=Continuous(),
+    preempt=Never(),
+    average=Central(),
+    learn={"correct": "vtrace", "epochs": 1, "num_minibatches": 1},
+)

@@ -1,0 +1,1 @@
+"""NoVER: VER without variable rollouts, its published ablation."""

@@ -1,0 +1,1 @@
+"""VER: variable experience rollout."""

@@ -1,0 +1,19 @@
+"""VER as five choices; see README.md beside this file."""
+
+from systems.engine.average import AllReduce
+from systems.engine.dynamic import Dynamic
+from systems.engine.optimal import Optimal
+from systems.engine.overlap import Alternate
+from systems.engine.spec import EngineSystem
+from systems.engine.variable import Variable
+
+SPEC = EngineSystem(
+    name="ver",
+    about="VER: T x N steps from whichever environments are fastest, stragglers cut at the best moment",
+    collect=Dynamic(),
+    rollout=Variable(),
+    overlap=Alternate(),
+    preempt=Optimal(fill_stale=True),
+    average=AllReduce(),
+    learn={"correct": "truncated_is"},
+)

@@ -1,0 +1,124 @@
+"""`logged/…`: the scenarios of `emulated/…`, with every reservation and every step written down.
+
+Whoever imports this module writes a record for each reservation on an emulated GPU; its environments write one for each
+step. Who writes: ranks and environment workers, each with one small append, which Linux appends whole. Who reads: the
+benchmark, when the run is over; the files stay in the run folder. Nothing blocks but the disk.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from harness.contract import Work
+from harness.emulated_gpu import EmulatedGpu
+from scenarios.emulated import EmulatedFamily, EmulatedScenario
+from scenarios.emulated.env import RecallEnv
+from scenarios.emulated.times import StepTimes
+
+if TYPE_CHECKING:
+    from harness.contract import Seat
+
+ROW = struct.Struct("<qqqqddd")
+"""Kind, environment of the run, process, items, and three moments: of a step, begins, has simulated, ends; of a
+reservation, was asked for, 0, reserved end."""
+KINDS = ("step", "render", "infer", "prepare", "learn", "synchronize")
+PREFIX = "reserved-"
+NO_ENVIRONMENT = -1
+
+_reserve, _synchronize = EmulatedGpu.reserve, EmulatedGpu.synchronize_ranks
+
+
+@cache
+def _log(path: Path) -> int:
+    """The file of one GPU, open for the life of the process; forks share it, and append all the same."""
+    return os.open(path.with_name(f"{PREFIX}{path.name}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+
+def put(gpu: EmulatedGpu, kind: str, environment: int, num_items: int, moments: tuple[float, float, float]) -> None:
+    """Writes one record."""
+    row = ROW.pack(KINDS.index(kind), environment, os.getpid(), num_items, *moments)
+    os.write(_log(gpu._path), row)
+
+
+def reserve(gpu: EmulatedGpu, work: Work, num_items: int) -> float:
+    """Stands in for `EmulatedGpu.reserve`."""
+    asked = time.perf_counter()
+    end = _reserve(gpu, work, num_items)
+    put(gpu, work, NO_ENVIRONMENT, num_items, (asked, 0.0, end))
+    return end
+
+
+def synchronize_ranks(gpu: EmulatedGpu) -> None:
+    """Stands in for `EmulatedGpu.synchronize_ranks`; its end is the profile's, not that of the sleep."""
+    begin = time.perf_counter()
+    _synchronize(gpu)
+    if gpu._num_ranks > 1:
+        put(gpu, "synchronize", NO_ENVIRONMENT, 0, (begin, 0.0, begin + gpu._costs.synchronize_s))
+
+
+# This reaches every GPU of the process and of its forks.
+EmulatedGpu.reserve = reserve  # type: ignore[method-assign]
+EmulatedGpu.synchronize_ranks = synchronize_ranks  # type: ignore[method-assign]
+
+
+class LoggedTimes(StepTimes):
+    """Remembers the draw of the step under way."""
+
+    drawn_s = 0.0
+
+    def next_step(self) -> tuple[float, bool]:
+        """The same draws."""
+        self.drawn_s, ends = super().next_step()
+        return self.drawn_s, ends
+
+
+class LoggedEnv(RecallEnv):
+    """Writes when each step began, had simulated for the drawn time, and ended."""
+
+    def __init__(self, scenario: LoggedScenario, times: LoggedTimes, seat: Seat) -> None:
+        super().__init__(scenario.profile, times, seat, scenario.time_scale)
+        assert isinstance(seat.device, EmulatedGpu)
+        self._gpu, self._drawn, self._environment = seat.device, times, seat.global_index
+
+    def step(self, action: int) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """One env step."""
+        begin = time.perf_counter()
+        result = super().step(action)
+        simulated = begin + self._drawn.drawn_s * self._scale
+        put(self._gpu, "step", self._environment, 1, (begin, simulated, time.perf_counter()))
+        return result
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoggedScenario(EmulatedScenario):
+    """An emulated scenario whose environments write what they do."""
+
+    preload: tuple[str, ...] = ("gymnasium", "tests.bench.logged_gpu")
+
+    def make_env(self, seat: Seat) -> LoggedEnv:
+        """The same environment, logged."""
+        return LoggedEnv(self, LoggedTimes(self.profile, self.workload, seat.seed), seat)
+
+
+class LoggedFamily(EmulatedFamily):
+    """The same profiles."""
+
+    about: ClassVar[str] = "emulated scenarios, with reservations and steps written down"
+
+    def make(self, variant: str, workload: str) -> LoggedScenario:
+        """Makes the scenario. Raises ValueError for a profile with resets, whose time is not written down."""
+        plain = super().make(variant, workload)
+        if plain.profile.episode.reset_ms:
+            raise ValueError(f"logged/{variant}: episode.reset_ms={plain.profile.episode.reset_ms}: must be 0")
+        kept = {field.name: getattr(plain, field.name) for field in fields(plain)}
+        kept |= {"name": f"logged/{variant}", "preload": LoggedScenario.__dataclass_fields__["preload"].default}
+        return LoggedScenario(**kept)
+
+
+FAMILY = LoggedFamily()

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from harness.budget import Limits
+from harness.meter_file import KIND_OF, SPANS, Block, MeterFile, meter_path
+from harness.plan import Cell
+from harness.record import Measured, measure
+from harness.telemetry import Telemetry
+from harness.traits import Traits
+
+NUM_RANKS = 2
+
+
+def make_series(folder: Path, rank: int, ends: Sequence[float], spent: dict[str, float], learned: int = 10) -> None:
+    """Iterations of a rank that end at `ends` and all spend `spent` seconds, by column."""
+    lanes = {name.partition("/")[0] for name in spent}
+    columns = {f"{lane}/{kind}": spent.get(f"{lane}/{kind}", 0.0) for lane in lanes for kind in SPANS}
+    rows = [
+        {"rank": rank, "iteration": i, "begin_s": begin, "end_s": end, "learned": learned, **columns}
+        for i, (begin, end) in enumerate(zip([0.0, *ends[:-1]], ends, strict=True))
+    ]
+    pd.DataFrame(rows).to_json(folder / f"series-rank{rank}.jsonl", orient="records", lines=True)
+
+
+def make_meter(folder: Path, rank: int, *, env_steps: int, learned: int, **counts: int) -> MeterFile:
+    """The meter of a rank with one environment."""
+    file = MeterFile.create(meter_path(folder, rank), num_envs=1)
+    Block(file, 1).set("env_steps", env_steps)
+    for name, count in {"learned": learned, **counts}.items():
+        Block(file, 0).set(name, count)
+    return file
+
+
+def measured(folder: Path, traits: Traits | None = None, lost: Sequence[int] = ()) -> Measured:
+    """What the record of the run in `folder` would hold; its window is the second half."""
+    cell = Cell(
+        system="sync",
+        scenario="pointnav",
+        workload="homogeneous",
+        gpus=NUM_RANKS,
+        seed=0,
+        device="cpu",
+        protocol="ddppo",
+        limits=Limits(iterations=4),
+        stall_s=60,
+        time_limit_s=600,
+    )
+    return measure(folder, cell, 1.0, Telemetry(os.getpid(), 1.0), traits or Traits(), lost)
+
+
+def test_both_timelines_of_a_rank_count(tmp_path: Path) -> None:
+    """By hand: of 3 timelines x 2 s, the learner learns 1, the sampler infers 1.5 and waits 0.5, rank 1 learns 2."""
+    two = {"span/learn": 0.5, "span/wait:rollout": 0.5, "sampler/infer": 0.75, "sampler/wait:learner": 0.25}
+    make_series(tmp_path, 0, [1, 2, 3, 4], two)
+    make_series(tmp_path, 1, [1, 2, 3, 4], {"span/learn": 1.0})
+    for rank in range(NUM_RANKS):
+        make_meter(tmp_path, rank, env_steps=40, learned=40)
+    assert measured(tmp_path).figures.time_shares == pytest.approx(
+        {"learn": 3 / 6, "wait:rollout": 1 / 6, "infer": 1.5 / 6, "wait:learner": 0.5 / 6}
+    )
+
+
+def test_where_ranks_drift_shares_are_cut_by_time(tmp_path: Path) -> None:
+    """By hand: the window is 4 s to 8 s; the 6 s iteration of rank 1 that began at 1 s lies in it by half."""
+    make_series(tmp_path, 0, [2, 4, 6, 8], {"span/learn": 2.0})
+    make_series(tmp_path, 1, [1, 7, 8, 9, 10], {"span/infer": 1.0})
+    for rank, learned in ((0, 40), (1, 50)):
+        make_meter(tmp_path, rank, env_steps=learned, learned=learned)
+    figures = measured(tmp_path, Traits(in_step=False)).figures
+    assert figures.window is not None
+    assert (figures.window.begin_s, figures.window.end_s) == (4, 8)
+    assert figures.time_shares == pytest.approx({"learn": 4 / 8, "infer": (0.5 + 1) / 8})
+    assert figures.steps_per_s == pytest.approx((20 + 5 + 10) / 4)
+
+
+def test_the_time_of_a_lost_rank_ends_with_it(tmp_path: Path) -> None:
+    """By hand: of the window from 4 s to 8 s rank 1 has seen 1 s, so the ranks had 5 s together."""
+    make_series(tmp_path, 0, [2, 4, 6, 8], {"span/learn": 2.0})
+    make_series(tmp_path, 1, [4, 5], {"span/infer": 1.0})
+    make_meter(tmp_path, 0, env_steps=40, learned=40)
+    make_meter(tmp_path, 1, env_steps=27, learned=20, discarded=3)
+    result = measured(tmp_path, Traits(in_step=False, survives_lost_rank=True), lost=[1])
+    assert result.figures.time_shares == pytest.approx({"learn": 4 / 5, "infer": 1 / 5})
+    assert (result.counters.discarded, result.lost_env_steps, result.problem) == (3 + 4, {1: 4}, None)
+
+
+def test_only_lost_ranks_are_forgiven(tmp_path: Path) -> None:
+    """Env steps that a rank which was not lost cannot account for still break conservation."""
+    for rank in range(NUM_RANKS):
+        make_series(tmp_path, rank, [1, 2, 3, 4], {"span/learn": 1.0})
+        make_meter(tmp_path, rank, env_steps=41, learned=40)
+    assert "conservation broken: 82 env steps collected" in str(measured(tmp_path).problem)
+    assert "conservation broken: 82 env steps collected" in str(measured(tmp_path, lost=[1]).problem)
+    assert measured(tmp_path, lost=[0, 1]).problem is not None  # nobody went on: there is no window
+
+
+def test_a_lost_rank_that_had_not_begun_lost_nothing(tmp_path: Path) -> None:
+    """A rank that was killed before it had a meter is no error."""
+    make_series(tmp_path, 0, [1, 2, 3, 4], {"span/learn": 1.0})
+    make_meter(tmp_path, 0, env_steps=40, learned=40)
+    result = measured(tmp_path, Traits(survives_lost_rank=True), lost=[1])
+    assert (result.problem, result.lost_env_steps) == (None, {1: 0})
+
+
+def test_the_lane_is_environment_minus_2_of_the_spans(tmp_path: Path) -> None:
+    """`spans.parquet` has the rank as -1, its second thread as -2, and environments from 0."""
+    make_series(tmp_path, 0, [1], {"span/learn": 1.0})
+    file = make_meter(tmp_path, 0, env_steps=10, learned=10)
+    for index, kind in ((0, "learn"), (1, "simulate"), (file.lane_index, "infer")):
+        Block(file, index).put_span(KIND_OF[kind], 0.0, 0.5)
+    measured(tmp_path)
+    spans = pd.read_parquet(tmp_path / "spans.parquet")
+    assert dict(zip(spans["environment"], spans["kind"], strict=True)) == {-1: "learn", 0: "simulate", -2: "infer"}
+
+
+def test_environments_say_where_their_time_went(tmp_path: Path) -> None:
+    """The time between an answer and the next action is a share beside simulating and resetting."""
+    make_series(tmp_path, 0, [1], {"span/learn": 1.0})
+    block = Block(make_meter(tmp_path, 0, env_steps=10, learned=10), 1)
+    spent: dict[str, Any] = {"simulate": 3.0, "reset": 1.0, "wait:inference": 4.0}
+    for kind, seconds in spent.items():
+        block.put_span(KIND_OF[kind], 0.0, seconds)
+    assert measured(tmp_path).figures.env_time_shares == {kind: seconds / 8 for kind, seconds in spent.items()}

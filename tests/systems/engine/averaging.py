@@ -1,0 +1,133 @@
+"""What tests of averaging share: a quadratic to minimise, mailboxes in one process, ranks of which some are lost."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+
+from harness.contract import Place
+from harness.launch.local import free_port, rank_variables
+from harness.meter import RankMeter
+from systems.engine.average import Averager
+from systems.engine.group import Group
+from systems.engine.mailbox import Answer, Handler
+from tests.systems.engine import ranks
+
+ALONE = Place(rank=0, num_ranks=1, local_rank=0)
+
+
+class Quadratic(torch.nn.Module):
+    """f(theta) = 1/2 sum_k curvature_k theta_k^2; the policy of these tests, in double precision."""
+
+    def __init__(self, start: list[float], curvature: list[float]) -> None:
+        super().__init__()
+        self.theta = torch.nn.Parameter(torch.tensor(start, dtype=torch.float64))
+        self.curvature = torch.tensor(curvature, dtype=torch.float64)
+
+    def update(
+        self, averager: Averager, optimizer: torch.optim.Optimizer, noise: torch.Tensor | float = 0.0
+    ) -> torch.Tensor:
+        """One update of a rank, with noise, [P], on its gradient; returns the gradient that it stepped on."""
+        averager.begin_update()
+        self.theta.grad = self.curvature * self.theta.detach() + noise
+        averager.average_gradients(self.parameters())
+        gradient = self.theta.grad.clone()
+        optimizer.step()
+        averager.end_update()
+        return gradient
+
+
+def meter_in(folder: Path, rank: int = 0) -> RankMeter:
+    """A meter of a rank without environments."""
+    return RankMeter(folder, rank, 0)
+
+
+def sgd(policy: torch.nn.Module, learning_rate: float) -> torch.optim.Optimizer:
+    """Plain SGD."""
+    return torch.optim.SGD(policy.parameters(), lr=learning_rate)
+
+
+class Office:
+    """The mailboxes of some ranks in one process, without sockets or threads."""
+
+    def __init__(self, num_ranks: int) -> None:
+        self.published: list[dict[str, bytes]] = [{} for _ in range(num_ranks)]
+        self.handlers: list[Mapping[str, Handler]] = [{} for _ in range(num_ranks)]
+
+        self.desks: dict[int, Desk] = {}
+
+    def mailbox(self, group: Group, handlers: Mapping[str, Handler], limit_s: float) -> Desk:  # noqa: ARG002
+        """Takes the place of `Mailbox`."""
+        self.handlers[group.rank] = handlers
+        self.desks[group.rank] = Desk(self, group.rank)
+        return self.desks[group.rank]
+
+
+class Desk:
+    """One rank's mailbox in an `Office`."""
+
+    def __init__(self, office: Office, rank: int) -> None:
+        self._office, self._rank = office, rank
+        self.gone: frozenset[int] = frozenset()
+        self.lost_answers = 0
+        """So many of the next answers do not arrive, though the questions do."""
+
+    def publish(self, name: str, value: bytes) -> None:
+        """As a mailbox does."""
+        self._office.published[self._rank][name] = value
+
+    def ask(self, rank: int, name: str, payload: bytes = b"") -> Answer | None:
+        """As a mailbox does."""
+        handler = self._office.handlers[rank].get(name)
+        answer = handler(self._rank, bytearray(payload)) if handler else self._office.published[rank].get(name, b"")
+        if self.lost_answers:
+            self.lost_answers -= 1
+            return None
+        return answer
+
+    def close(self) -> None:
+        """As a mailbox does."""
+
+
+def group_of(rank: int, num_ranks: int) -> Group:
+    """A rank among others that are not processes: no connection is made."""
+    group = Group(ALONE)
+    group.rank, group.num_ranks = rank, num_ranks
+    return group
+
+
+def run_losing(function: Callable[[Path], None], num_ranks: int, lost: int, folder: Path) -> dict[int, str]:
+    """Calls a function of a module with `folder` on every rank, where rank `lost` kills or stops itself.
+
+    Returns what each other rank has printed, once all of those have ended; raises AssertionError unless they ended
+    well, and TimeoutExpired if they did not end.
+    """
+    port = free_port()
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", ranks.__name__, function.__module__, function.__name__, str(folder)],
+            cwd=ranks.ROOT,
+            env=os.environ | rank_variables(rank, num_ranks, port),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for rank in range(num_ranks)
+    ]
+    try:
+        outputs = {
+            rank: process.communicate(timeout=ranks.LIMIT_S)[0].decode()
+            for rank, process in enumerate(processes)
+            if rank != lost
+        }
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    assert not any(processes[rank].returncode for rank in outputs), outputs
+    return outputs

@@ -1,0 +1,380 @@
+from __future__ import annotations
+
+import copy
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from harness.contract import Place
+from harness.meter import RankMeter
+from systems.engine.average import AllReduce, Averager
+from systems.engine.gossip import Gossip, GossipingRank, Received, choose_peer, mix_pulled, mix_pushed
+from systems.engine.group import Group
+from systems.engine.mailbox import Answer, Mailbox
+from systems.engine.weights import SKETCH_SIZE, Sketch, consensus_distance, to_bytes
+from tests.systems.engine.averaging import Office, Quadratic, group_of, meter_in, run_losing, sgd
+from tests.systems.engine.moments import Array, exact, theorem_1
+from tests.systems.engine.ranks import run_ranks
+
+RATE = 0.1
+
+
+class Lockstep:
+    """A mailbox whose owner waits for all ranks before and after each question about weights."""
+
+    def __init__(self, mailbox: Mailbox, group: Group) -> None:
+        self._mailbox, self._group = mailbox, group
+        self.gone = mailbox.gone
+
+    def publish(self, name: str, value: bytes) -> None:
+        self._mailbox.publish(name, value)
+
+    def ask(self, rank: int, name: str, payload: bytes = b"") -> Answer | None:
+        self._group.sum(np.zeros(1))
+        answer = self._mailbox.ask(rank, name, payload)
+        self._group.sum(np.zeros(1))
+        return answer
+
+
+def network() -> nn.Module:
+    """The same weights, whoever calls it."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+
+
+def update(policy: nn.Module, averager: Averager, optimizer: torch.optim.Optimizer, data: torch.Tensor) -> None:
+    """One update on a batch."""
+    averager.begin_update()
+    optimizer.zero_grad()
+    torch.autograd.backward(policy(data).square().mean())
+    averager.average_gradients(policy.parameters())
+    optimizer.step()
+    averager.end_update()
+
+
+def gossip_in_lockstep(folder: Path, mode: str) -> None:
+    """On each of 2 ranks: gossip in lock-step, and all-reduce on a copy, on the same batches."""
+    place = Place.from_environment()
+    group, meter = Group(place), meter_in(folder, place.rank)
+    policy, twin = network(), network()
+    gossip = Gossip(mode=mode, seconds=60).open(group, meter, policy, np.random.default_rng(place.rank))
+    assert isinstance(gossip, GossipingRank)
+    mailbox = gossip._mailbox
+    gossip._mailbox = Lockstep(mailbox, group)  # type: ignore[assignment]
+    reduce = AllReduce().open(group, meter, twin, np.random.default_rng(0))
+    optimizers = sgd(policy, RATE), sgd(twin, RATE)
+    generator = torch.Generator().manual_seed(place.rank)
+    start = copy.deepcopy(policy.state_dict())
+    for _ in range(20):
+        data = torch.randn(16, 5, generator=generator, dtype=torch.float64)
+        update(policy, gossip, optimizers[0], data)
+        update(twin, reduce, optimizers[1], data)
+        for ours, theirs in zip(policy.parameters(), twin.parameters(), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-13)
+    assert not torch.allclose(start["0.weight"], policy.state_dict()["0.weight"], atol=1e-3)
+    gossip._mailbox = mailbox
+    meter.close()
+    gossip.close()
+
+
+def pull_in_lockstep(folder: Path) -> None:
+    """As `gossip_in_lockstep`, pulling."""
+    gossip_in_lockstep(folder, "pull")
+
+
+def push_in_lockstep(folder: Path) -> None:
+    """As `gossip_in_lockstep`, pushing."""
+    gossip_in_lockstep(folder, "push")
+
+
+def gossip_with_loss(folder: Path, lost: int, number: int) -> None:
+    """On each of 3 ranks: iterations of 5 updates until there are 100 in all; one rank is lost after its third."""
+    place = Place.from_environment()
+    group, meter = Group(place), meter_in(folder, place.rank)
+    policy = Quadratic([1.0, 1.0, 1.0], [1.0, 2.0, 3.0])
+    averager = Gossip(seconds=0.5).open(group, meter, policy, np.random.default_rng(place.rank))
+    optimizer = sgd(policy, RATE)
+    generator = torch.Generator().manual_seed(place.rank)
+    num_updates, total, is_over = 0, np.zeros(2), False
+    while not is_over:
+        for _ in range(5):
+            policy.update(averager, optimizer, 0.1 * torch.randn(3, generator=generator, dtype=torch.float64))
+        num_updates += 5
+        total = averager.agree(np.array([num_updates, 1.0]))
+        if num_updates == 15:
+            group.sum(np.zeros(1))
+            averager.agree(np.array([num_updates, 1.0]))  # all have heard all
+            group.sum(np.zeros(1))
+            if place.rank == lost:
+                os.kill(os.getpid(), number)
+        is_over = averager.is_over(bool(total[0] >= 100))
+    own = policy.theta.detach().clone()
+    leaves_policy = averager.final_policy()
+    found = {
+        "updates": num_updates,
+        "total": total.tolist(),
+        "own": own.tolist(),
+        "final": policy.theta.tolist() if leaves_policy else None,
+        "statistics": averager.statistics(),
+    }
+    (folder / f"found-{place.rank}.json").write_text(json.dumps(found))
+    averager.close()
+    meter.close()
+
+
+def lose_first_killed(folder: Path) -> None:
+    """Rank 0, which hosts the group's store, is killed."""
+    gossip_with_loss(folder, 0, signal.SIGKILL)
+
+
+def lose_last_stopped(folder: Path) -> None:
+    """Rank 2 is stopped and does not wake."""
+    gossip_with_loss(folder, 2, signal.SIGSTOP)
+
+
+def test_peers_are_uniform_among_the_others_that_are_there() -> None:
+    """Every other rank that is not gone is chosen equally often, the rank itself and those gone never."""
+    generator = np.random.default_rng(0)
+    chosen = Counter(choose_peer(generator, 2, 6, {4}) for _ in range(8000))
+    assert set(chosen) == {0, 1, 3, 5}
+    assert all(abs(count - 2000) < 5 * 39 for count in chosen.values())  # 5 standard deviations
+    assert choose_peer(generator, 0, 3, {1, 2}) is None
+    assert choose_peer(generator, 0, 1, frozenset()) is None
+
+
+def test_mixing() -> None:
+    """A pull is (1 - beta) own + beta other; a push is the mean of the rank's own weights and all received."""
+    own, other = torch.tensor([1.0, 8.0]), torch.tensor([3.0, 0.0])
+    assert mix_pulled(own, other, 0.25).tolist() == [1.5, 6.0]
+    assert mix_pushed(own, other + other, 2).tolist() == pytest.approx([7 / 3, 8 / 3])
+    assert mix_pushed(own, torch.zeros(2), 0).tolist() == [1.0, 8.0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "rule"),
+    [
+        ({"mode": "shout"}, "average.mode=shout: must be one of: pull, push"),
+        ({"interval": 0}, "average.interval=0: must be at least 1"),
+        ({"beta": 0.0}, "average.beta=0.0: must be above 0 and at most 1"),
+        ({"beta": 1.5}, "average.beta=1.5: must be above 0 and at most 1"),
+        ({"mode": "push", "beta": 0.3}, "average.beta=0.3: a push averages evenly; leave it out, or use "),
+        ({"order": "late"}, "average.order=late: must be one of: fresh, stale"),
+        ({"seconds": 0.0}, "average.seconds=0.0: must be above 0"),
+    ],
+)
+def test_wrong_settings_are_refused(fields: dict[str, object], rule: str) -> None:
+    """A setting that cannot be is refused with its rule."""
+    with pytest.raises(ValueError, match=r"^average\.") as caught:
+        Gossip(**fields)  # type: ignore[arg-type]
+    assert str(caught.value).startswith(rule)
+
+
+@pytest.mark.parametrize("function", [pull_in_lockstep, push_in_lockstep])
+def test_two_ranks_in_lockstep_equal_all_reduce(function: Callable[[Path], None], tmp_path: Path) -> None:
+    """With 2 ranks, interval 1, beta 1/2 and equal starts, gossip in lock-step is all-reduce with plain SGD."""
+    run_ranks(function, 2, tmp_path)
+
+
+@pytest.mark.parametrize(("function", "lost"), [(lose_first_killed, 0), (lose_last_stopped, 2)])
+def test_the_run_goes_on_without_a_lost_rank(function: Callable[[Path], None], lost: int, tmp_path: Path) -> None:
+    """Others skip a rank that is killed or stopped, say so once, count its last progress, and leave their mean."""
+    outputs = run_losing(function, 3, lost, tmp_path)
+    found = {rank: json.loads((tmp_path / f"found-{rank}.json").read_text()) for rank in outputs}
+    assert len(found) == 2
+    for rank, output in outputs.items():
+        assert output.count(f"rank {lost} is gone: ") == output.count("is gone") == 1
+        assert found[rank]["statistics"]["ranks_lost"] == 1
+        assert found[rank]["total"][1] == 3
+        assert 0 < found[rank]["statistics"]["consensus_distance"] < 3
+    assert max(each["total"][0] for each in found.values()) >= 100
+    for each in found.values():
+        assert each["total"][0] <= 15 + sum(other["updates"] for other in found.values())
+        assert each["updates"] > 15
+    assert [each["final"] is not None for _, each in sorted(found.items())] == [True, False]
+    mean = np.mean([each["own"] for each in found.values()], axis=0)
+    assert next(each["final"] for each in found.values() if each["final"]) == pytest.approx(mean.tolist())
+
+
+def test_pushed_weights_take_no_more_memory_when_they_wait() -> None:
+    """However many pushes wait, one sum and one count are kept, and their mean is that of all."""
+    generator = torch.Generator().manual_seed(0)
+    sent = torch.randn(500, 10, generator=generator, dtype=torch.float64)
+    received = Received(sent[0])
+    for weights in sent:
+        received.put(1, bytearray(to_bytes(weights)))
+        assert received._total.shape == (10,)
+    total, count = received.take()
+    own = torch.ones(10, dtype=torch.float64)
+    expected = torch.cat([sent, own[None]]).mean(0)
+    torch.testing.assert_close(mix_pushed(own, total, count), expected)
+    assert received.take()[1] == 0
+    with pytest.raises(ValueError, match="79 bytes came, 80 are"):
+        received.put(1, bytearray(79))
+
+
+@pytest.mark.parametrize("size", [10, 20 * SKETCH_SIZE])
+def test_consensus_distance(size: int) -> None:
+    """The mean distance to the mean is exact for small policies, and within 5 % from the sketches of large ones."""
+    weights = torch.randn(4, size, generator=torch.Generator().manual_seed(1), dtype=torch.float64) + 3
+    expected = (weights - weights.mean(0)).norm(dim=1).mean().item()
+    sketch = Sketch(size)
+    found = consensus_distance([sketch.of(each) for each in weights])
+    assert found == pytest.approx(expected, rel=1e-9 if size == 10 else 0.05)
+
+
+class AtOnce:
+    """An executor without a thread: in one process nobody else changes weights meanwhile."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def submit(self, function: Callable[[torch.Tensor], object], argument: torch.Tensor) -> Future[object]:
+        done: Future[object] = Future()
+        done.set_result(function(argument))
+        return done
+
+
+@pytest.fixture
+def meter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RankMeter]:
+    """One meter for all ranks of this process; their exchanges make no threads."""
+    monkeypatch.setattr("systems.engine.gossip.ThreadPoolExecutor", AtOnce)
+    meter = meter_in(tmp_path)
+    yield meter
+    meter.close()
+
+
+def open_ranks(
+    settings: Gossip, policies: list[Quadratic], meter: RankMeter, monkeypatch: pytest.MonkeyPatch, seed: int = 0
+) -> list[Averager]:
+    """The averagers of some ranks in one process."""
+    office = Office(len(policies))
+    monkeypatch.setattr("systems.engine.gossip.Mailbox", office.mailbox)
+    return [
+        settings.open(group_of(rank, len(policies)), meter, policy, np.random.default_rng([seed, rank]))
+        for rank, policy in enumerate(policies)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (Gossip(order="fresh", beta=0.25), 0.75 * (4 - RATE * 8) + 0.25 * 10),  # eq. 3.65 and 3.67
+        (Gossip(order="stale", beta=0.25), 0.75 * 4 + 0.25 * 10 - RATE * 8),  # eq. 3.62
+        (Gossip(order="fresh", mode="push"), ((4 - RATE * 8) + 10) / 2),
+        (Gossip(order="stale", mode="push"), (4 + 10) / 2 - RATE * 8),
+        (Gossip(interval=2), 4 - RATE * 8),
+    ],
+)
+def test_one_update(settings: Gossip, expected: float, meter: RankMeter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An update does what the equations of section 3.6 say: theta 4, gradient 8, the other rank's theta 10."""
+    policies = [Quadratic([4.0], [2.0]), Quadratic([10.0], [0.0])]
+    averagers = open_ranks(settings, policies, meter, monkeypatch)
+    policies[1].update(averagers[1], sgd(policies[1], RATE))
+    if settings.mode == "push":
+        policies[0].theta.data.fill_(4.0)
+    policies[0].update(averagers[0], sgd(policies[0], RATE))
+    assert policies[0].theta.item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_optimisers_momentum_is_not_mixed(meter: RankMeter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nesterov momentum is the rank's own: what gossip does to the weights does not enter it."""
+    policies = [Quadratic([4.0], [2.0]), Quadratic([10.0], [0.0])]
+    averager = open_ranks(Gossip(), policies, meter, monkeypatch)[0]
+    optimizer = torch.optim.SGD(policies[0].parameters(), lr=RATE, momentum=0.9, nesterov=True)
+    velocity = 0.0
+    for _ in range(5):
+        gradient = policies[0].update(averager, optimizer).item()
+        velocity = 0.9 * velocity + gradient
+        assert optimizer.state[policies[0].theta]["momentum_buffer"].item() == pytest.approx(velocity, rel=1e-12)
+
+
+P, CURVATURE, VARIANCE, NUM_STEPS = 4, [1.0, 4.0], 1.0, 150
+M, L = min(CURVATURE), max(CURVATURE)
+
+
+def algorithm_5(alpha: float, beta: float, deviation: float, num_runs: int, seed: int) -> Array:
+    """Sum over ranks of squared distances in runs of Alg. 5, [num_runs, NUM_STEPS + 1]; one random rank acts a step.
+
+    Every run is 50 that share who acts and who is asked, each with noise of its own; what is returned is their mean.
+    """
+    generator = np.random.default_rng(seed)
+    noise = torch.Generator().manual_seed(seed)
+    curvature = torch.tensor(CURVATURE, dtype=torch.float64)
+    found = np.empty((num_runs, NUM_STEPS + 1))
+    for run in range(num_runs):
+        theta = torch.ones(P, 50, len(CURVATURE), dtype=torch.float64)
+        for t in range(NUM_STEPS + 1):
+            found[run, t] = theta.square().sum().item() / 50
+            rank = int(generator.integers(P))
+            peer = choose_peer(generator, rank, P, frozenset())
+            assert peer is not None
+            mixed = mix_pulled(theta[rank], theta[peer], beta)
+            xi = torch.randn(mixed.shape, generator=noise, dtype=torch.float64) * deviation / len(CURVATURE) ** 0.5
+            theta[rank] = mixed - alpha * (curvature * mixed + xi)
+    return found
+
+
+@pytest.mark.parametrize(("share", "factor"), [(0.2, 4.0), (1.0, 1.5)])
+def test_gossip_stays_under_the_bound_of_theorem_1(share: float, factor: float) -> None:
+    """On a strongly convex quadratic, E sum_i |theta_i - theta*|^2 is under eq. 3.6 at every t, and near it.
+
+    Alg. 5 with one random rank acting a step, as the theorem's time model has it, and noisy gradients of variance
+    sigma^2; alpha is `share` of the most that the theorem allows. The bound is at most `factor` times what is
+    measured, and what is measured agrees with the exact second moments, so a wrong rule cannot hide under it.
+    """
+    alpha = share * 2 / (M + L)
+    runs = algorithm_5(alpha, 0.5, VARIANCE**0.5, 200, seed=0)
+    bound = theorem_1(P, alpha, M, L, VARIANCE, P * len(CURVATURE), NUM_STEPS)
+    measured, error = runs.mean(0), runs.std(0) / len(runs) ** 0.5
+    assert (measured + 2 * error <= bound).all()
+    assert (bound <= factor * measured).all()
+    expected = exact("algorithm 5", P, alpha, 0.5, CURVATURE, VARIANCE, NUM_STEPS)
+    assert (np.abs(measured - expected) <= 4.5 * error + 1e-12).all()
+    assert (expected <= bound).all()
+
+
+@pytest.mark.parametrize(("beta", "deviation"), [(-0.5, 1.0), (1.5, 1.0), (0.5, 2.0)])
+def test_wrong_gossip_breaks_the_bound_of_theorem_1(beta: float, deviation: float) -> None:
+    """The bound tells wrong from right: with beta of the wrong sign or size, or with doubled noise, it is broken."""
+    alpha = 2 / (M + L)
+    runs = algorithm_5(alpha, beta, deviation, 200, seed=0)
+    bound = theorem_1(P, alpha, M, L, VARIANCE, P * len(CURVATURE), NUM_STEPS)
+    assert (runs.mean(0) - 4 * runs.std(0) / len(runs) ** 0.5 > bound).any()
+
+
+@pytest.mark.parametrize("order", ["fresh", "stale"])
+def test_ranks_of_the_engine_stay_under_the_bound(
+    order: str, meter: RankMeter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine's own ranks, one random one updating a step, have the second moments of eq. 3.62 and 3.65-3.67.
+
+    Those are under the bound too, with this noise and step size; with little noise they need not be: an exchange
+    shows what a rank had at its last one, which the theorem's time model leaves out.
+    """
+    num_runs, num_steps, alpha = 200, 60, 0.2 * 2 / (M + L)
+    generator, noise = np.random.default_rng(0), torch.Generator().manual_seed(0)
+    found = np.empty((num_runs, num_steps + 1))
+    for run in range(num_runs):
+        policies = [Quadratic([1.0, 1.0], CURVATURE) for _ in range(P)]
+        averagers = open_ranks(Gossip(order=order), policies, meter, monkeypatch, seed=run)
+        optimizers = [sgd(policy, alpha) for policy in policies]
+        for t in range(num_steps + 1):
+            found[run, t] = sum(policy.theta.detach().square().sum().item() for policy in policies)
+            rank = int(generator.integers(P))
+            xi = torch.randn(2, generator=noise, dtype=torch.float64) * (VARIANCE / 2) ** 0.5
+            policies[rank].update(averagers[rank], optimizers[rank], xi)
+    measured, error = found.mean(0), found.std(0) / num_runs**0.5
+    expected = exact(order, P, alpha, 0.5, CURVATURE, VARIANCE, num_steps)
+    assert (np.abs(measured - expected) <= 4.5 * error + 1e-12).all()
+    bound = theorem_1(P, alpha, M, L, VARIANCE, P * len(CURVATURE), num_steps)
+    assert (expected <= bound).all()
+    assert (measured <= bound).all()

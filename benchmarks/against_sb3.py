@@ -2,7 +2,8 @@
 
 `nox -s bench -- sb3` runs it: ViZDoom `basic` with 16 environments, the network of the DQN paper without recurrence
 (`policy=nature`), T 128, 4 mini-batches of 512, 2 epochs, and all other settings as Stable-Baselines3 2.9.2 has them by
-default. Measured as in `benchmarks.against_sample_factory`.
+default. Measured as in `benchmarks.against_sample_factory`; the window is longer, since both sides collect 2,048 env
+steps and then learn for seconds, so that a window's ends count for a rollout more or less.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.against_sample_factory import ours, theirs
 from benchmarks.in_turn import compare
-from benchmarks.measure import Timing, pin_to_cores
+from benchmarks.measure import Timing, prepare
 from benchmarks.programs import machine
 
 PEER = "sb3_ppo"
@@ -49,7 +50,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--system", help="of ours, with settings. [default: sync with the peer's]")
     parser.add_argument("--scenario", default=SCENARIO)
     parser.add_argument("--rounds", type=int, default=2, help="of ours, theirs, theirs, ours")
-    parser.add_argument("--seconds", type=float, default=60, help="window of each measurement")
+    parser.add_argument("--seconds", type=float, default=120, help="window of each measurement")
     parser.add_argument("--warmup", type=float, default=30, help="seconds before it")
     parser.add_argument("--num-envs", type=int, default=16)
     parser.add_argument("--cores", type=int, default=2)
@@ -60,7 +61,7 @@ def main() -> None:
     """Measures both sides and prints all figures."""
     asked = arguments()
     asked.system = asked.system or system(asked.num_envs)
-    pin_to_cores(asked.cores)
+    prepare(asked.cores)
     print(machine(), flush=True)
     timing = Timing(warmup_s=asked.warmup, window_s=asked.seconds)
     with tempfile.TemporaryDirectory(prefix="rlbench-bench-") as made:

@@ -19,9 +19,9 @@ import torch
 from harness.contract import Scenario
 from systems.learn.policy import Policy, build_policy
 
-NUM_UPDATES = 8
+NUM_UPDATES = 5
 NUM_INFERENCES = 100
-NUM_WARM_UP = 3
+NUM_WARM_UP = 2
 """Calls that are not counted."""
 
 

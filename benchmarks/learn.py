@@ -77,12 +77,13 @@ class Trainings:
 
 def trained(system: str, run: store.StoredRun, task: Task) -> Trained:
     """Reduces a run to when it ended, and whether by reaching the threshold."""
-    metric, _, value = parse_condition(task.until)
+    metric, _, threshold = parse_condition(task.until)
     last = pd.read_parquet(run.path / "series.parquet").sort_values("end_s").iloc[-1]
+    mean = last.get(metric)  # there is none before 100 episodes have ended
     return Trained(
         system=system,
         seed=run.record.cell.seed,
-        reached=bool(last.get(metric, float("-inf")) >= value),
+        reached=mean is not None and bool(mean >= threshold),
         env_steps=run.record.counters.env_steps,
         seconds=float(last["end_s"]),
     )

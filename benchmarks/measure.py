@@ -2,7 +2,8 @@
 
 The program is a child in a session of its own. Nothing here reads its output but to say why it failed. All its
 descendants are killed in the end, also those that left its process group or lost their parent, since some simulators
-do; a descendant that is born and orphaned between two looks at the tree would be missed.
+do; a descendant that is born and orphaned between two looks at the tree would be missed. What they had mapped of
+/dev/shm is removed then. Ctrl-C and SIGTERM end a measurement in the same way.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from types import TracebackType
 from typing import Self
 
 import psutil
+
+from harness.process import shared_memory_names
 
 LOOK_EVERY_S = 0.5
 LAST_CHARACTERS = 2000
@@ -72,6 +75,7 @@ class Family:
                 start_new_session=True,
             )
         self._members = {psutil.Process(self._child.pid)}
+        self._shared: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -85,10 +89,13 @@ class Family:
         return self._child.poll() is None
 
     def look(self) -> None:
-        """Notes the descendants of all members."""
+        """Notes the descendants of all members, and what they share."""
         for member in tuple(self._members):
             with suppress(psutil.Error):
                 self._members.update(member.children(recursive=True))
+        for member in self._members:
+            with suppress(OSError):  # it has ended
+                self._shared.update(shared_memory_names(member.pid))
 
     def check(self) -> None:
         """Raises RuntimeError with the end of the output when the program has ended."""
@@ -126,6 +133,8 @@ class Family:
                 member.kill()
         self._child.wait()
         psutil.wait_procs(list(self._members), timeout=10)
+        for path in self._shared:
+            Path(path).unlink(missing_ok=True)
 
 
 def steps_per_s(program: Program, timing: Timing) -> float:
@@ -145,8 +154,12 @@ def steps_per_s(program: Program, timing: Timing) -> float:
     return steps / seconds
 
 
-def pin_to_cores(num_cores: int) -> Sequence[int]:
-    """Lets this process and all that it starts use the first so many cores; raises ValueError when there are fewer."""
+def prepare(num_cores: int) -> Sequence[int]:
+    """Lets this process and all that it starts use the first so many cores; makes SIGTERM mean what Ctrl-C means.
+
+    Raises ValueError when there are fewer cores.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < num_cores:
         raise ValueError(f"--cores {num_cores}: this process may use {len(cores)}; ask for fewer")

@@ -77,7 +77,7 @@ def _shown(choice: Any, variants: Mapping[str, type]) -> str:
     for number, field in enumerate(dataclasses.fields(choice)):
         value = getattr(choice, field.name)
         is_count = isinstance(value, int) and not isinstance(value, bool)
-        if value != field.default or (number == 0 and not is_count and value is not None):
+        if value != field.default or (number == 0 and not is_count and value not in {None, False}):
             words.append(_setting(field.name, value))
     return " ".join(words)
 

@@ -72,6 +72,8 @@ def join_ranks(rows: Iterable[Row], *, in_step: bool = True, lost: Collection[in
     by_rank: dict[int, list[Row]] = {}
     for row in sorted(rows):
         by_rank.setdefault(row[0], []).append(row)
+    if by_rank.keys() <= set(lost):  # no rank went on
+        return []
     return _join_in_step(by_rank, lost) if in_step else _join_by_time(by_rank, lost)
 
 
@@ -99,8 +101,6 @@ def _join_in_step(by_rank: dict[int, list[Row]], lost: Collection[int]) -> list[
 
 def _join_by_time(by_rank: dict[int, list[Row]], lost: Collection[int]) -> list[Part]:
     surviving = {rank: rows for rank, rows in by_rank.items() if rank not in lost}
-    if not surviving:
-        return []
     begin_s = min(rows[0][2] for rows in by_rank.values())
     first_end_s = min(rows[-1][3] for rows in surviving.values())
     fewest = min(surviving.values(), key=len)

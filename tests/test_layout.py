@@ -11,7 +11,17 @@ ROOT = Path(__file__).resolve().parents[1]
 OURS = ("harness", "systems", "scenarios", "results", "reports")
 OF_HARNESS_FOR_ALL = {
     f"harness.{name}"
-    for name in ("contract", "settings", "budget", "meter", "counted", "devices", "emulated_gpu", "process")
+    for name in [
+        "contract",
+        "settings",
+        "budget",
+        "meter",
+        "meter_file",
+        "counted",
+        "devices",
+        "emulated_gpu",
+        "process",
+    ]
 }
 """What systems and scenarios may know of the harness."""
 MOST_LINES = 400

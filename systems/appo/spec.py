@@ -9,7 +9,7 @@ from systems.engine.trajectories import Trajectories
 
 SPEC = EngineSystem(
     name="appo",
-    about="APPO (Sample Factory): collecting and learning never wait for each other, one learner for all",
+    about="Sample Factory: collecting and learning go on side by side",
     collect=DoubleBuffered(),
     rollout=Trajectories(num_steps=32, batch=2048),
     overlap=Continuous(),

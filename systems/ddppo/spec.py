@@ -9,7 +9,7 @@ from systems.engine.spec import EngineSystem
 
 SPEC = EngineSystem(
     name="ddppo",
-    about="DD-PPO: SyncOnRL that cuts stragglers when 60 % of the ranks have finished",
+    about="DD-PPO: stragglers are cut when most have finished",
     collect=Lockstep(),
     rollout=Fixed(),
     overlap=Alternate(),

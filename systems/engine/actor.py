@@ -27,7 +27,7 @@ class Actor:
     def __init__(self, policy: Policy, table: Table, device: Device, generator: torch.Generator) -> None:
         self.table = table
         self.version = 0
-        self._policy = policy
+        self.policy = policy
         self._device = device
         self._generator = generator
         # The same memory as the table's, seen as tensors.
@@ -41,7 +41,7 @@ class Actor:
         """Chooses an action on the observation in each of `slots` [K]; the state after it goes to `nexts` [K]."""
         columns, rows = self._columns, torch.from_numpy(slots)
         with self._device.busy("infer", len(slots)):
-            actions, log_probs, values, state = self._policy.act(
+            actions, log_probs, values, state = self.policy.act(
                 {key: self._read(f"obs/{key}", rows) for key in self._keys},
                 self._read("prev_action", rows),
                 self._read("state", rows),
@@ -71,7 +71,7 @@ class Actor:
         self, obs: dict[str, torch.Tensor], previous: torch.Tensor, states_at: torch.Tensor, into: torch.Tensor
     ) -> None:
         with self._device.busy("infer", len(into)):
-            values = self._policy.value(obs, previous, self._read("state", states_at))
+            values = self.policy.value(obs, previous, self._read("state", states_at))
             self._columns["bootstrap"][into] = values.cpu()
 
 

@@ -58,7 +58,8 @@ class ClientRank(AsynchronousRank):
         self, group: Group, meter: RankMeter, policy: torch.nn.Module, serve: Serve, interval: int, seconds: float
     ) -> None:
         self._shared = SharedWeights(Weights(policy).get(), serve)
-        super().__init__(group, meter, policy, Mailbox(group, {"exchange": self._shared.answer}, seconds))
+        mailbox = Mailbox(group, {"exchange": self._shared.answer}, seconds, vital=frozenset({SERVER}))
+        super().__init__(group, meter, policy, mailbox)
         self._interval, self._num_updates = interval, 0
 
     def begin_update(self) -> None:

@@ -29,14 +29,14 @@ def choose_batch(
         turn: where the choice begins when there are more than `most`, so that each gets its turn.
 
     Returns:
-        Environments [K], ascending; none if inference should wait.
+        Environments [K], in the order of their turns; none if inference should wait.
     """
     if len(ready) < least and num_in_flight:
         return ready[:0]
     if not most or len(ready) <= most:
         return ready
     first = int(np.searchsorted(ready, turn))
-    return np.sort(np.roll(ready, -first)[:most])
+    return np.roll(ready, -first)[:most]
 
 
 def check_bounds(least: int, most: int, where: str = "collect") -> None:

@@ -1,14 +1,12 @@
 """Elastic averaging: each rank and a centre pull at each other (dissertation, section 3.2 and Algorithm 4).
 
-Who writes and reads, what blocks, what frees it, and what happens when a process dies: see `central.py`.
+The settings; `clients.py` has what a rank does.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
-
-from systems.engine.central import ClientRank
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,28 +47,11 @@ class Elastic:
         generator: np.random.Generator,  # noqa: ARG002  nothing is random
     ) -> Averager:
         """Makes the averager of this rank; the centre lives on rank 0."""
-        return _ElasticRank(self, group, meter, policy)
+        from systems.engine.clients import ElasticRank  # imports torch, which naming a system must not
+
+        return ElasticRank(self, group, meter, policy)
 
 
 def moving_rate(beta: float, num_ranks: int) -> float:
     """The moving rate that a setting stands for."""
     return beta or 0.8 / num_ranks
-
-
-class _ElasticRank(ClientRank):
-    def __init__(self, settings: Elastic, group: Group, meter: RankMeter, policy: torch.nn.Module) -> None:
-        self._beta = beta = moving_rate(settings.beta, group.num_ranks)
-
-        def serve(centre: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
-            """Moves the centre by beta (theta - centre); the answer is the centre as it was."""
-            before = centre.clone()
-            centre += beta * (sent - before)
-            return before
-
-        super().__init__(group, meter, policy, serve, settings.interval, settings.seconds)
-
-    def _exchange(self) -> None:
-        own = self._weights.get()
-        centre = self._ask_server(own)
-        if centre is not None:
-            self._weights.set(own - self._beta * (own - centre))

@@ -17,10 +17,8 @@ on. Nothing is queued here. Open a mailbox only after all child processes are fo
 
 from __future__ import annotations
 
-import os
 import secrets
 import socket
-import struct
 import sys
 import threading
 import time
@@ -29,19 +27,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from systems.engine import frames
+from systems.engine.frames import Answer
+
 if TYPE_CHECKING:
     from systems.engine.group import Group
 
 MOST_SILENCES = 3
 RETRY_S = 30.0
 MOST_BYTES = 1 << 34
-KEY_BYTES = 16
-QUESTION = struct.Struct(f"<{KEY_BYTES}sIHQ")
-"""Key of the run, rank that asks, length of the name, length of the payload."""
-ANSWER = struct.Struct("<?Q")
-"""Whether the question was answered; length of the answer, or of the error."""
-
-Answer = bytes | bytearray
 Handler = Callable[[int, bytearray], bytes]
 """Answers one question, given the rank that asks and the payload; called in the threads of a mailbox."""
 
@@ -62,16 +56,19 @@ class _Peer:
 class Mailbox:
     """This rank's mailbox, and its way to those of the others. One thread at a time may call `ask`."""
 
-    def __init__(self, group: Group, handlers: Mapping[str, Handler], limit_s: float) -> None:
+    def __init__(
+        self, group: Group, handlers: Mapping[str, Handler], limit_s: float, vital: frozenset[int] = frozenset()
+    ) -> None:
         """Opens the mailbox and waits until all ranks have opened theirs.
 
         Args:
             group: the ranks.
             handlers: by the name of the question.
             limit_s: seconds for one question and its answer together.
+            vital: ranks without which the run does not go on; what is said of a loss differs.
         """
         self.rank, self.num_ranks, self._limit_s = group.rank, group.num_ranks, limit_s
-        self._handlers = handlers
+        self._handlers, self._vital = handlers, vital
         self._published: dict[str, bytes] = {}
         self._closed = threading.Event()
         self.is_quiet = False
@@ -81,9 +78,9 @@ class Mailbox:
         self._lock = threading.Lock()
         if self.num_ranks == 1:
             return
-        self._listener, host = _listen()
+        self._listener, host = frames.listen()
         if self.rank == 0:
-            group.publish("mailbox/key", secrets.token_hex(KEY_BYTES))
+            group.publish("mailbox/key", secrets.token_hex(frames.KEY_BYTES))
         self._key = bytes.fromhex(group.read("mailbox/key"))
         threading.Thread(target=self._accept, name="mailbox", daemon=True).start()
         group.publish(f"mailbox/{self.rank}", f"{host} {self._listener.getsockname()[1]}")
@@ -143,11 +140,11 @@ class Mailbox:
         self._closed.set()
         if self.num_ranks == 1:
             return
-        _end(self._listener)
+        frames.end(self._listener)
         with self._lock:
             connections = list(self._accepted)
         for connection in connections:
-            _end(connection)
+            frames.end(connection)
         for peer in self._peers.values():
             _drop(peer)
 
@@ -155,13 +152,13 @@ class Mailbox:
         """One question over the peer's connection; over a new one if the old one was cut, which its owner may do."""
         is_new = peer.connection is None
         try:
-            connection = peer.connection = peer.connection or _connect(peer, deadline)
+            connection = peer.connection = peer.connection or frames.connect(peer.host, peer.port, deadline)
             label = name.encode()
-            head = QUESTION.pack(self._key, self.rank, len(label), len(payload)) + label
-            _send(connection, head, deadline)
-            _send(connection, payload, deadline)
-            was_answered, size = ANSWER.unpack(_receive(connection, ANSWER.size, deadline))
-            return was_answered, _receive(connection, size, deadline)
+            head = frames.QUESTION.pack(self._key, self.rank, len(label), len(payload)) + label
+            frames.send(connection, head, deadline)
+            frames.send(connection, payload, deadline)
+            was_answered, size = frames.ANSWER.unpack(frames.receive(connection, frames.ANSWER.size, deadline))
+            return was_answered, frames.receive(connection, size, deadline)
         except OSError as error:
             _drop(peer)  # half a message may be under way in it
             if is_new or not isinstance(error, ConnectionError):
@@ -176,11 +173,14 @@ class Mailbox:
         peer.retry_s *= 2
         if not peer.is_gone:
             peer.is_gone = True
-            self._say(f"rank {rank} is gone: {why}, {MOST_SILENCES} times in a row; the run goes on without it")
+            self._say_gone(rank, f"{why}, {MOST_SILENCES} times in a row")
 
     def _note_death(self, rank: int, peer: _Peer) -> None:
         peer.is_gone, peer.retry_at = True, float("inf")
-        self._say(f"rank {rank} is gone: its process has ended; the run goes on without it")
+        self._say_gone(rank, "its process has ended")
+
+    def _say_gone(self, rank: int, why: str) -> None:
+        self._say(f"rank {rank} is gone: {why}" + ("" if rank in self._vital else "; the run goes on without it"))
 
     def _say(self, what: str) -> None:
         if not self.is_quiet:
@@ -203,26 +203,27 @@ class Mailbox:
     def _serve(self, connection: socket.socket) -> None:
         """Answers one peer until it, or this mailbox, ends the connection."""
         with suppress(OSError):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else short answers take 40 ms
             while not self._closed.is_set():
                 connection.settimeout(None)
                 first = connection.recv(1)
                 if not first:
                     break
                 deadline = time.monotonic() + self._limit_s
-                rest = _receive(connection, QUESTION.size - 1, deadline)
-                key, rank, name_size, size = QUESTION.unpack(first + rest)
+                rest = frames.receive(connection, frames.QUESTION.size - 1, deadline)
+                key, rank, name_size, size = frames.QUESTION.unpack(first + rest)
                 if key != self._key or size > MOST_BYTES:
                     break  # not one of our ranks
-                name = _receive(connection, name_size, deadline).decode()
-                payload = _receive(connection, size, deadline)
+                name = frames.receive(connection, name_size, deadline).decode()
+                payload = frames.receive(connection, size, deadline)
                 answer: Answer
                 try:
                     was_answered, answer = True, self._reply(rank, name, payload)
                 except Exception as error:  # noqa: BLE001  it is the asker's to raise
                     was_answered, answer = False, f"{type(error).__name__}: {error}".encode()
                 deadline = time.monotonic() + self._limit_s
-                _send(connection, ANSWER.pack(was_answered, len(answer)), deadline)
-                _send(connection, answer, deadline)
+                frames.send(connection, frames.ANSWER.pack(was_answered, len(answer)), deadline)
+                frames.send(connection, answer, deadline)
                 del payload, answer  # a connection at rest holds no weights
         with self._lock:
             self._accepted.discard(connection)
@@ -233,62 +234,7 @@ class Mailbox:
         return handler(rank, payload) if handler is not None else self._published.get(name, b"")
 
 
-def _listen() -> tuple[socket.socket, str]:
-    """A socket on the interface that leads to the ranks' master, and the name or address at which others reach it."""
-    master, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    family, _, _, _, address = socket.getaddrinfo(master, port, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect(address)  # sends nothing; chooses the interface
-        host = str(probe.getsockname()[0])
-    is_loopback = host == "::1" or host.startswith("127.")
-    if is_loopback and int(os.environ["WORLD_SIZE"]) > int(
-        os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"])
-    ):
-        # The master's own name often leads to its loopback interface, where other machines cannot reach it.
-        return socket.create_server(("", 0), family=family, backlog=128), socket.gethostname()
-    return socket.create_server((host, 0), family=family, backlog=128), host
-
-
-def _connect(peer: _Peer, deadline: float) -> socket.socket:
-    connection = socket.create_connection((peer.host, peer.port), timeout=_left(deadline))
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connection
-
-
-def _send(connection: socket.socket, data: Answer, deadline: float) -> None:
-    connection.settimeout(_left(deadline))
-    connection.sendall(data)  # its timeout is for all of the data
-
-
-def _receive(connection: socket.socket, size: int, deadline: float) -> bytearray:
-    """Exactly `size` bytes; raises TimeoutError at the deadline, ConnectionError at the connection's end."""
-    data = bytearray(size)
-    view = memoryview(data)
-    while view:
-        connection.settimeout(_left(deadline))
-        count = connection.recv_into(view)
-        if not count:
-            raise ConnectionResetError("the connection has ended")
-        view = view[count:]
-    return data
-
-
-def _left(deadline: float) -> float:
-    """Seconds until the deadline; raises TimeoutError when it has passed."""
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError("the time limit has passed")
-    return left
-
-
 def _drop(peer: _Peer) -> None:
     if peer.connection is not None:
         peer.connection.close()
         peer.connection = None
-
-
-def _end(connection: socket.socket) -> None:
-    """Closes a socket that another thread may be waiting on."""
-    with suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
-    connection.close()

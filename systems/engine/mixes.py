@@ -1,78 +1,91 @@
-"""Which choices do not go together, why, and the nearest mix that does."""
+"""Which choices do not go together, why, and the nearest mixes that do. All of it is about names of variants."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import itertools
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from systems.engine.actor_side import ActorSide
-from systems.engine.continuous import Continuous
-from systems.engine.one_learner import Central
-from systems.engine.overlap import OneAhead
-from systems.engine.preempt import Never
-from systems.engine.trajectories import Trajectories
-from systems.engine.variable import Variable
-
-if TYPE_CHECKING:
-    from systems.engine.average import Average
-    from systems.engine.collect import Collector
-    from systems.engine.overlap import Alternate
-    from systems.engine.preempt import PreemptChoice
-    from systems.engine.rollout import RolloutChoice
+NUM_NEAREST = 3
+"""So many mixes are named, if as many are equally near."""
 
 
-def why_impossible(
-    collect: Collector,
-    rollout: RolloutChoice,
-    overlap: Alternate | OneAhead | Continuous,
-    preempt: PreemptChoice,
-    average: Average,
-) -> str | None:
-    """None, or why these five choices make no system, with the nearest that do."""
-    preempts = not isinstance(preempt, Never)
-    name = type(preempt).__name__.lower()
-    fills = type(rollout).__name__.lower()
-    rules = (
-        (
-            isinstance(overlap, Continuous) and preempts,
-            f"overlap=continuous with preempt={name}",
-            "ranks that never stop collecting have no stragglers to cut",
-            "preempt=never, or overlap=alternate",
-        ),
-        (
-            isinstance(overlap, Continuous) and not isinstance(rollout, Trajectories),
-            f"overlap=continuous with rollout={fills}",
-            "what never ends has no rollout to fill",
-            "rollout=trajectories, or overlap=oneahead",
-        ),
-        (
-            isinstance(average, Central) and preempts,
-            f"average=central with preempt={name}",
-            "one rank collects for all, so there are no ranks to cut",
-            "preempt=never, or average=allreduce",
-        ),
-        (
-            isinstance(rollout, Trajectories) and preempts,
-            f"rollout=trajectories with preempt={name}",
-            "a batch is complete or it is not learned",
-            "rollout=variable, or preempt=never",
-        ),
-        (
-            isinstance(collect, ActorSide) and preempts,
-            f"collect=actorside with preempt={name}",
-            "actors send whole trajectories, which cannot be cut",
-            "preempt=never, or collect=dynamic",
-        ),
-        (
-            isinstance(collect, ActorSide) and isinstance(rollout, Variable),
-            "collect=actorside with rollout=variable",
-            "an actor must know how many steps it is to play",
-            "rollout=trajectories, or collect=dynamic",
-        ),
-        (
-            isinstance(collect, ActorSide) and isinstance(overlap, OneAhead),
-            "collect=actorside with overlap=oneahead",
-            "actors take the newest weights, not those of one rollout before",
-            "overlap=continuous, or collect=dynamic",
-        ),
-    )
-    return next((f"{what}: {why}; nearest: {nearest}" for impossible, what, why, nearest in rules if impossible), None)
+class Rule(NamedTuple):
+    """Variants of two choices that no system can have together."""
+
+    first: tuple[str, frozenset[str]]
+    second: tuple[str, frozenset[str]]
+    why: str
+
+    def forbids(self, mix: Mapping[str, str]) -> bool:
+        """Whether the mix has both."""
+        return all(mix[choice] in variants for choice, variants in (self.first, self.second))
+
+
+PREEMPTS = ("preempt", frozenset({"threshold", "optimal"}))
+RULES = (
+    Rule(
+        ("overlap", frozenset({"continuous"})),
+        PREEMPTS,
+        "ranks that never stop collecting have no stragglers to cut",
+    ),
+    Rule(
+        ("overlap", frozenset({"continuous"})),
+        ("rollout", frozenset({"fixed", "variable"})),
+        "what never ends has no rollout to fill",
+    ),
+    Rule(
+        ("average", frozenset({"central"})),
+        PREEMPTS,
+        "one rank collects for all, so there are no ranks to cut",
+    ),
+    Rule(
+        ("rollout", frozenset({"trajectories"})),
+        PREEMPTS,
+        "a batch is complete or it is not learned",
+    ),
+    Rule(
+        ("collect", frozenset({"actorside"})),
+        PREEMPTS,
+        "actors send whole trajectories, which cannot be cut",
+    ),
+    Rule(
+        ("collect", frozenset({"actorside"})),
+        ("rollout", frozenset({"variable"})),
+        "an actor must know how many steps it is to play",
+    ),
+    Rule(
+        ("collect", frozenset({"actorside"})),
+        ("overlap", frozenset({"oneahead"})),
+        "actors take the newest weights, not those of one rollout before",
+    ),
+)
+
+
+def why_impossible(mix: Mapping[str, str], variants: Mapping[str, Mapping[str, type]]) -> str | None:
+    """None, or why a mix makes no system, with the nearest that do.
+
+    Args:
+        mix: the variant of each choice.
+        variants: all there are, of each choice.
+    """
+    rule = next((rule for rule in RULES if rule.forbids(mix)), None)
+    if rule is None:
+        return None
+    what = " with ".join(f"{choice}={mix[choice]}" for choice, _ in (rule.first, rule.second))
+    return f"{what}: {rule.why}; nearest: {', or '.join(nearest(mix, variants))}"
+
+
+def nearest(mix: Mapping[str, str], variants: Mapping[str, Mapping[str, type]]) -> list[str]:
+    """The first of the possible mixes that differ from a mix in the fewest choices, as settings: `preempt=never`."""
+    for num_changes in range(1, len(mix) + 1):
+        found = [
+            ":".join(f"{choice}={variant}" for choice, variant in change.items())
+            for choices in itertools.combinations(mix, num_changes)
+            for chosen in itertools.product(*(variants[choice] for choice in choices))
+            for change in [dict(zip(choices, chosen, strict=True))]
+            if not any(rule.forbids({**mix, **change}) for rule in RULES)
+        ]
+        if found:
+            return found[:NUM_NEAREST]
+    raise AssertionError("some mix is possible")

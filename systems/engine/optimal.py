@@ -127,7 +127,8 @@ class _OptimalMonitor(NeverMonitor):
         return self._total >= self._plan.num_samples and has_enough(rollout)
 
     def _report(self, rollout: Rollout) -> None:
-        new = rollout.num_samples - self._reported
+        # What ends after a rollout is full is counted with the next one, to which it belongs.
+        new = min(rollout.num_samples, self._all // self._group.num_ranks) - self._reported
         self._total = self._group.add(f"steps/{self._iteration}", new)
         self._reported += new
 

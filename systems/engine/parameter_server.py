@@ -1,7 +1,6 @@
 """Downpour: ranks send sums of gradients to a parameter server (dissertation, section 3.2 and Algorithm 3).
 
-Who writes and reads, what blocks, what frees it, and what happens when a process dies: see `central.py`. Gradients
-whose answer did not come are not sent again: they may have been applied, and must not be twice.
+The settings; `clients.py` has what a rank does.
 """
 
 from __future__ import annotations
@@ -9,12 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-import torch
-
-from systems.engine.central import ClientRank
-
 if TYPE_CHECKING:
     import numpy as np
+    import torch
 
     from harness.meter import RankMeter
     from systems.engine.average import Averager
@@ -55,38 +51,6 @@ class ParameterServer:
         generator: np.random.Generator,  # noqa: ARG002  nothing is random
     ) -> Averager:
         """Makes the averager of this rank; the server lives on rank 0."""
-        return _DownpourRank(self, group, meter, policy)
+        from systems.engine.clients import DownpourRank  # imports torch, which naming a system must not
 
-
-class _DownpourRank(ClientRank):
-    def __init__(self, settings: ParameterServer, group: Group, meter: RankMeter, policy: torch.nn.Module) -> None:
-        velocity: torch.Tensor | None = None
-
-        def serve(weights: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-            """One step of the server with momentum; the answer is the new weights."""
-            nonlocal velocity
-            step = -settings.learning_rate * gradient
-            velocity = step if velocity is None else step + settings.momentum * velocity
-            weights += velocity
-            return weights
-
-        super().__init__(group, meter, policy, serve, settings.interval, settings.seconds)
-        self._gradient = torch.zeros_like(self._weights.get())
-
-    def end_update(self) -> None:
-        """Adds the gradient that the optimiser has stepped on, clipped as it was."""
-        super().end_update()
-        self._gradient += self._weights.gradient()
-
-    def final_policy(self) -> bool:
-        """The server's weights on rank 0, with the gradients that were not sent yet; True there."""
-        if self._num_updates > 0:
-            with self._meter.span("communicate"):
-                self._exchange()
-        return super().final_policy()
-
-    def _exchange(self) -> None:
-        weights = self._ask_server(self._gradient)
-        self._gradient.zero_()
-        if weights is not None:
-            self._weights.set(weights)
+        return DownpourRank(self, group, meter, policy)

@@ -12,7 +12,6 @@ system survives that. With `Central` averaging rank 0 does all of this, and the 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,33 +19,31 @@ import numpy as np
 import torch
 
 from harness.contract import Place
-from harness.devices import sibling
-from harness.emulated_gpu import EmulatedGpu
 from systems.engine.actor import Actor, close_runs
-from systems.engine.actor_side import ActorSide
+from systems.engine.assembly import (
+    make_policy,
+    open_following,
+    open_rollout,
+    open_stale_fill,
+    seats_of,
+    start_workers,
+)
 from systems.engine.background import Background
 from systems.engine.continuous import Continuous
-from systems.engine.double_buffered import DoubleBuffered
-from systems.engine.following import BroadcastWeights, CopiedWeights, SameWeights, weight_columns
 from systems.engine.group import Group
 from systems.engine.learner import Learner
-from systems.engine.one_learner import Central, rendering_rank
-from systems.engine.optimal import Optimal
-from systems.engine.pool import WorkerPool
+from systems.engine.one_learner import Central
 from systems.engine.progress import RunProgress
 from systems.engine.rollout import Experience, runs_of
 from systems.engine.sampler import Sampler
-from systems.engine.stale import StaleFill
 from systems.engine.tables import Table, rollout_columns
-from systems.engine.trajectories import StreamRollout, Trajectories
+from systems.engine.trajectories import StreamRollout
 from systems.engine.worker import error_path
-from systems.learn.policy import build_policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.contract import Context, Seat
-    from systems.engine.rollout import Rollout
+    from harness.contract import Context
     from systems.engine.spec import EngineSystem
 
 POLICY_FILE = "policy.pt"
@@ -56,7 +53,8 @@ ALONE = Place(rank=0, num_ranks=1, local_rank=0)
 
 def run_rank(system: EngineSystem, context: Context) -> None:
     """Trains on this rank until the budget is spent."""
-    torch.set_num_threads(context.device.num_threads)
+    # Two threads that each spread over all cores would wait for each other at every operation.
+    torch.set_num_threads(max(1, context.device.num_threads // (2 if system.overlap.is_concurrent else 1)))
     if context.device.torch_name != "cpu":
         torch.cuda.set_device(context.device.torch_name)
     if isinstance(system.average, Central) and context.place.rank > 0:
@@ -87,84 +85,30 @@ class RankLoop:
     """The parts of one rank, and the acts that an overlap puts in order."""
 
     def __init__(self, system: EngineSystem, context: Context) -> None:
-        self._context = context
-        self._system = system
-        self._collector = system.collect
+        self._context, self._system = context, system
         self._experience: Experience | None = None
         self._statistics: dict[str, float] = {}
         scenario, place = context.scenario, context.place
-        seats = _seats(system, context)
-        self._build_rollout(system, len(seats))
-        policy = build_policy(scenario.policy, scenario.observation_space, scenario.num_actions, context.seed)
-        self._policy = policy.to(context.device.torch_name)
+        seats = seats_of(system, context)
+        self._num_steps = system.rollout.steps(scenario.rollout_steps)
+        self._stale = open_stale_fill(system, context, len(seats))
+        self._rollout = open_rollout(system, context, len(seats))
+        if isinstance(self._rollout, StreamRollout):
+            self._rollout.on_room = self.wake
+        self._policy = make_policy(context)
         self._table = Table(
-            rollout_columns(scenario.observation_space, len(seats), len(self._rollout.acted), policy.state_size)
+            rollout_columns(scenario.observation_space, len(seats), len(self._rollout.acted), self._policy.state_size)
         )
         actor_seed, learner_seed = np.random.SeedSequence([context.seed, place.rank]).generate_state(2).tolist()
-        self._build_weights(actor_seed)
-        self._pool = self._start_workers(seats, actor_seed)
+        generator = torch.Generator(context.device.torch_name).manual_seed(actor_seed)
+        self._critic = Actor(self._policy, self._table, context.device, generator)
+        self._following = open_following(system, context, self._critic, generator)
+        self._pool = start_workers(system, context, self._table, seats, self._following, actor_seed)
         try:
             self._join_ranks(learner_seed)
         except BaseException:
             self.abort()
             raise
-
-    def _build_rollout(self, system: EngineSystem, num_envs: int) -> None:
-        scenario, choice = self._context.scenario, system.rollout
-        num_steps = choice.steps(scenario.rollout_steps)
-        self._num_steps = num_steps
-        fills = isinstance(system.preempt, Optimal) and system.preempt.fill_stale
-        self._stale = StaleFill(choice.target(num_envs, num_steps)) if fills else None
-        if isinstance(system.overlap, Continuous):
-            assert isinstance(choice, Trajectories), "the spec refuses all else"
-            updates = scenario.learn.epochs * scenario.learn.num_minibatches
-            self._rollout: Rollout = choice.open_stream(
-                num_envs, num_steps, max_lag=system.overlap.max_lag, updates_per_batch=updates
-            )
-            self.stream.on_room = self.wake
-        else:
-            self._rollout = choice.open(num_envs, num_steps, ahead=system.overlap.ahead + fills)
-
-    def _build_weights(self, seed: int) -> None:
-        """The actors of both threads, and how weights get from one to the other."""
-        system, device, scenario = self._system, self._context.device, self._context.scenario
-        generator = torch.Generator(device.torch_name).manual_seed(seed)
-        self._actor = Actor(self._policy, self._table, device, generator)
-        self._critic = self._actor
-        self._shared_weights: Table | None = None
-        if isinstance(system.collect, ActorSide):
-            self._shared_weights = Table(weight_columns(sum(p.numel() for p in self._policy.parameters())))
-            self._weights: SameWeights | CopiedWeights | BroadcastWeights = BroadcastWeights(
-                self._policy, self._shared_weights
-            )
-        elif system.overlap.is_concurrent:
-            acting = build_policy(scenario.policy, scenario.observation_space, scenario.num_actions, self._context.seed)
-            acting.to(device.torch_name)
-            self._actor = Actor(acting, self._table, device, generator)
-            self._weights = CopiedWeights(self._policy, acting, self._actor)
-        else:
-            self._weights = SameWeights(self._actor)
-
-    def _start_workers(self, seats: list[Seat], seed: int) -> WorkerPool:
-        context, collect = self._context, self._collector
-        acting = None
-        if self._shared_weights is not None:
-            from systems.engine.acting import Acting
-
-            seeds = np.random.SeedSequence(seed).generate_state(len(seats)).tolist()
-            acting = Acting(scenario=context.scenario, weights=self._shared_weights, seeds=dict(enumerate(seeds)))
-        num_cores = len(seats) if isinstance(context.device, EmulatedGpu) else context.device.num_threads
-        priority = None
-        if isinstance(collect, DoubleBuffered) and not isinstance(context.device, EmulatedGpu):
-            priority = collect.priority
-        return WorkerPool(
-            context,
-            self._table,
-            seats,
-            envs_per_worker=collect.envs_per_worker(len(seats), num_cores),
-            priority=priority,
-            acting=acting,
-        )
 
     def _join_ranks(self, learner_seed: int) -> None:
         """All ranks begin together, with equal weights."""
@@ -185,21 +129,20 @@ class RankLoop:
             context.device,
             meter,
             self._averager,
-            self._weights,
+            self._following.weights,
             torch.Generator().manual_seed(learner_seed),
         )
-        with self._weights.changing():
-            self._weights.publish(0)
-        self._weights.refresh()
+        with self._following.weights.changing():
+            self._following.weights.publish(0)
         refreshes = isinstance(system.overlap, Continuous)
         self._sampler = Sampler(
             self._rollout,
-            self._actor,
+            self._following.actor,
             self._pool,
             self._monitor,
             meter.open_lane() if system.overlap.is_concurrent else meter,
-            self._weights.refresh if refreshes else lambda: None,
-            plays=self._shared_weights is not None,
+            self._following.weights.refresh if refreshes else lambda: None,
+            plays=self._following.shared is not None,
         )
         self._pool.begin(self._rollout.at)
         with meter.span("wait:straggler"):
@@ -220,7 +163,7 @@ class RankLoop:
     def collect(self) -> None:
         """Fills the rollout, or as much of it as the other ranks wait for."""
         self._sampler.begin()
-        self._collector.collect(self._sampler)
+        self._system.collect.collect(self._sampler)
         self._monitor.finished(self._rollout)
 
     def take(self) -> Experience:
@@ -252,7 +195,7 @@ class RankLoop:
 
     def take_newest_weights(self) -> None:
         """The sampler acts with what was learned so far."""
-        self._weights.refresh()
+        self._following.weights.refresh()
 
     def wait_for_ranks(self) -> None:
         """Waits for the slowest rank, where ranks do."""
@@ -301,8 +244,8 @@ class RankLoop:
 
     def close(self) -> None:
         """Ends a run that went well: one rank leaves the weights, the workers end, and the rank leaves the group."""
-        if self._shared_weights is not None:
-            self._shared_weights["stop"][0] = True
+        if self._following.shared is not None:
+            self._following.shared["stop"][0] = True
         self._sampler.drain()
         self._pool.close()
         held = 0 if self._experience is None else self._experience.num_samples - self._experience.num_stale
@@ -314,18 +257,3 @@ class RankLoop:
     def abort(self) -> None:
         """Ends the workers at once."""
         self._pool.close(grace_s=0)
-
-
-def _seats(system: EngineSystem, context: Context) -> list[Seat]:
-    """The environments that this rank steps: its own, or with `Central` averaging those of all ranks."""
-    if not isinstance(system.average, Central):
-        return [context.seat(index, context.env_seed(index)) for index in range(context.scenario.num_envs)]
-    num_ranks = context.place.num_ranks
-    seats: list[Seat] = []
-    for rank in range(num_ranks):
-        of_rank = replace(context, place=Place(rank=rank, num_ranks=num_ranks, local_rank=rank))
-        for index in range(context.scenario.num_envs):
-            renders = rendering_rank(len(seats), rank, num_ranks, system.average.placement)
-            seat = of_rank.seat(index, of_rank.env_seed(index))
-            seats.append(replace(seat, device=sibling(context.device, renders)))
-    return seats

@@ -58,7 +58,8 @@ class EngineSystem:
     def __post_init__(self) -> None:
         """Refuses impossible mixes, and learning settings that there are not."""
         replace(LearnSettings(), **self.learn)
-        if reason := why_impossible(self.collect, self.rollout, self.overlap, self.preempt, self.average):
+        mix = {choice: type(getattr(self, choice)).__name__.lower() for choice in self.VARIANTS}
+        if reason := why_impossible(mix, self.VARIANTS):
             raise ValueError(f"{self.name}: {reason}")
 
     @property

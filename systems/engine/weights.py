@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from systems.engine.mailbox import Answer
+    from systems.engine.frames import Answer
 
 SKETCH_SIZE = 4096
 

@@ -9,7 +9,7 @@ from systems.engine.spec import EngineSystem
 
 SPEC = EngineSystem(
     name="htsrl",
-    about="HTS-RL: learns on one rollout while it collects the next, with the weights from before",
+    about="HTS-RL: learns one rollout behind",
     collect=Dynamic(),
     rollout=Fixed(),
     overlap=OneAhead(),

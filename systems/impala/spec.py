@@ -9,7 +9,7 @@ from systems.engine.trajectories import Trajectories
 
 SPEC = EngineSystem(
     name="impala",
-    about="IMPALA: actors hold a copy of the policy and send trajectories to one learner",
+    about="IMPALA: the policy acts in the workers",
     collect=ActorSide(),
     rollout=Trajectories(num_steps=32, batch=2048),
     overlap=Continuous(),

@@ -1,11 +1,14 @@
-"""An LSTM layer over packed sequences, for CPUs: what `torch.nn.LSTM` computes, to rounding.
+"""An LSTM layer for CPUs, over packed sequences or one step: what `torch.nn.LSTM` computes, to rounding.
 
-On a CPU torch takes packed sequences step by step and, in each step of the backward pass, adds to a gradient of the size
-of all weights; its fused operation wants sequences padded to one length. Here the input's and all weights' products are
-one matrix product over all samples, and what remains for each time step is the recurrent product of the sequences that
-have this step.
+On a CPU torch takes packed sequences step by step and, in each step of the backward pass, writes a gradient of the
+size of the whole mini-batch; its fused operation wants sequences padded to one length. Here the products with the
+inputs, and those for the weights' gradients, are one each over all samples; what remains for each time step is the
+recurrent product of the sequences that have this step.
 
-Letters: M samples in packed order (see `systems.learn.sequences`), K sequences, F features, U units.
+Weights are those of a layer of `torch.nn.LSTM`, in its order: of the input [4 U, F], recurrent [4 U, U], two biases
+[4 U]; the gates' order is entry, forget, candidate, exit.
+
+Letters: N environments, M samples in packed order (see `systems.learn.sequences`), K sequences, F features, U units.
 """
 
 from __future__ import annotations
@@ -18,25 +21,44 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 
-def lstm_layer(
-    inputs: Tensor, batch_sizes: list[int], state: tuple[Tensor, Tensor], weights: Listed[Tensor]
-) -> Tensor:
+def lstm_layer(inputs: Tensor, batch_sizes: list[int], state: tuple[Tensor, Tensor], weights: Listed[Tensor]) -> Tensor:
     """One layer over whole sequences.
 
     Args:
         inputs: float [M, F], in packed order.
         batch_sizes: how many sequences have a first, second, ... step; M in total.
         state: hidden values and cells before each sequence, each [K, U], the longest sequence first; without gradient.
-        weights: those of a layer of `torch.nn.LSTM` in its order: of the input [4 U, F], recurrent [4 U, U], two biases
-            [4 U]; the gates' order is entry, forget, candidate, exit.
+        weights: of the layer.
 
     Returns:
         Hidden values [M, U] after each step.
     """
-    assert not (state[0].requires_grad or state[1].requires_grad), "sequences begin with stored states"
+    assert not any(tensor.requires_grad for tensor in state), "sequences begin with stored states"
     of_input, recurrent, one_bias, other_bias = weights
     hidden: Tensor = _Layer.apply(inputs, *state, of_input, recurrent, one_bias + other_bias, batch_sizes)  # type: ignore[no-untyped-call]
     return hidden
+
+
+def lstm_step(inputs: Tensor, state: tuple[Tensor, Tensor], weights: Listed[Tensor]) -> tuple[Tensor, Tensor]:
+    """One step of one layer, without gradients.
+
+    Works on columns: with few of them, the product weights x columns reads the weights as they lie in memory. With 16
+    environments and 512 units that takes half the time of torch's fused operation, or less.
+
+    Args:
+        inputs: float [N, F].
+        state: hidden values and cells before the step, each [N, U].
+        weights: of the layer.
+
+    Returns:
+        Hidden values and cells after the step, each [N, U].
+    """
+    of_input, recurrent, one_bias, other_bias = weights
+    hidden, cells = state
+    gates = torch.addmm((one_bias + other_bias).unsqueeze(1), of_input, inputs.t()).addmm_(recurrent, hidden.t())
+    entry, forget, candidate, exit_ = gates.chunk(4)  # [U, N]
+    new_cells = forget.sigmoid_().mul_(cells.t()).addcmul_(entry.sigmoid_(), candidate.tanh_())
+    return exit_.sigmoid_().mul_(new_cells.tanh()).t(), new_cells.t()
 
 
 class _Layer(torch.autograd.Function):
@@ -56,9 +78,11 @@ class _Layer(torch.autograd.Function):
         """Fills `gates` [M, 4 U], first with the input's part of all, then step by step."""
         num_units = first_hidden.shape[1]
         gates = torch.addmm(bias, inputs, weight_ih.t())
-        hidden, cells, squashed = gates.new_empty(3, len(inputs), num_units)  # squashed: tanh(cells)
+        hidden, cells, squashed = (gates.new_empty(len(inputs), num_units) for _ in range(3))  # squashed: tanh(cells)
         before, cells_before = first_hidden, first_cells
-        for gate, now, cell, tanh in zip(*(torch.split(x, sizes) for x in (gates, hidden, cells, squashed)), strict=True):
+        for gate, now, cell, tanh in zip(
+            *(torch.split(x, sizes) for x in (gates, hidden, cells, squashed)), strict=True
+        ):
             num = len(gate)
             gate.addmm_(before[:num], weight_hh.t())
             gate[:, : 2 * num_units].sigmoid_()

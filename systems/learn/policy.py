@@ -21,7 +21,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from harness.settings import POLICIES
 from systems.learn.encoders import ConvEncoder, Encoder, SmallEncoder
-from systems.learn.lstm import lstm_layer
+from systems.learn.lstm import lstm_layer, lstm_step
 from systems.learn.observations import Layout
 from systems.learn.resnet import ResNetEncoder
 
@@ -118,10 +118,17 @@ class Policy(nn.Module):
     def _step(self, obs: Mapping[str, Tensor], prev_actions: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """One step of the core: (hidden [N, U], new state [N, D])."""
         state = state.masked_fill((prev_actions < 0).unsqueeze(1), 0.0)
-        features = self._features(obs, prev_actions).unsqueeze(0)  # [1, N, F]
-        output, (hidden, cells) = self.core(features, self._unfold(state))
-        folded = torch.stack((hidden, cells)).permute(2, 0, 1, 3).reshape(state.shape)
-        return output[0], folded
+        features = self._features(obs, prev_actions)  # [N, F]
+        hidden, cells = self._unfold(state)
+        if features.is_cuda:
+            output, (hidden, cells) = self.core(features.unsqueeze(0), (hidden, cells))
+            return output[0], torch.stack((hidden, cells)).permute(2, 0, 1, 3).reshape(state.shape)
+        layers = []
+        for weights, *before in zip(self.core.all_weights, hidden, cells, strict=True):
+            layers.append(lstm_step(features, (before[0], before[1]), weights))
+            features = layers[-1][0]
+        after = torch.cat([layer[0] for layer in layers] + [layer[1] for layer in layers], 1)
+        return features, after
 
     def _features(self, obs: Mapping[str, Tensor], prev_actions: Tensor) -> Tensor:
         """What the core reads; index 0 of the embedding is the start token."""

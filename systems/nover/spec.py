@@ -9,7 +9,7 @@ from systems.engine.spec import EngineSystem
 
 SPEC = EngineSystem(
     name="nover",
-    about="NoVER: VER with T steps of every environment, its published ablation",
+    about="VER with T steps of every environment",
     collect=Dynamic(),
     rollout=Fixed(),
     overlap=Alternate(),

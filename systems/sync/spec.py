@@ -9,7 +9,7 @@ from systems.engine.spec import EngineSystem
 
 SPEC = EngineSystem(
     name="sync",
-    about="SyncOnRL: all environments step together, all ranks learn together",
+    about="SyncOnRL: all step together, all learn together",
     collect=Lockstep(),
     rollout=Fixed(),
     overlap=Alternate(),

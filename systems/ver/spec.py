@@ -9,7 +9,7 @@ from systems.engine.variable import Variable
 
 SPEC = EngineSystem(
     name="ver",
-    about="VER: T x N steps from whichever environments are fastest, stragglers cut at the best moment",
+    about="variable experience rollouts, stragglers cut at the best moment",
     collect=Dynamic(),
     rollout=Variable(),
     overlap=Alternate(),

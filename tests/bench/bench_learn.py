@@ -1,4 +1,7 @@
-"""Times of the policies, on one thread: `pytest tests/bench/bench_learn.py`; the sizes are in the names."""
+"""Times of the policies: `pytest tests/bench/bench_learn.py`; the sizes are in the names.
+
+On one thread, as ranks that share a CPU do; those of Sample Factory's workload on two, as an idle machine's core count.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ from gymnasium.spaces import Box, Dict
 from pytest_benchmark.fixture import BenchmarkFixture
 from torch import Tensor
 
+from harness.settings import LearnSettings
+from systems.learn.batch import make_batch
 from systems.learn.policy import build_policy
+from systems.learn.ppo import make_optimizer, update
 from systems.learn.sequences import cut_sequences, fixed_runs, pack
 
 GOAL = Box(-np.inf, np.inf, (3,), np.float32)
@@ -60,3 +66,58 @@ def test_evaluate_backward(benchmark: BenchmarkFixture, case: str) -> None:
         torch.autograd.backward((log_probs + entropies + values).sum())
 
     benchmark(evaluate_backward)
+
+
+@pytest.fixture
+def two_threads(one_thread: None) -> None:  # noqa: ARG001  # it puts the number of threads back
+    """Runs torch on two threads."""
+    torch.set_num_threads(2)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_act_16_on_two_threads(benchmark: BenchmarkFixture) -> None:
+    """One action for each of 16 environments, 3x72x128 pixels."""
+    kind, of, _ = CASES["conv-rgb72x128"]
+    policy = build_policy(kind, of, 4, seed=0)
+    obs, prev_actions, state = zeros(of, 16), torch.zeros(16, dtype=torch.int64), policy.initial_state(16)
+    benchmark(policy.act, obs, prev_actions, state, torch.Generator())
+    print_per_sample(benchmark, 16)
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("episode_steps", [0, 40], ids=["one-episode", "episodes-of-40"])
+def test_update_2048_on_two_threads(benchmark: BenchmarkFixture, episode_steps: int) -> None:
+    """One update of Sample Factory's batch, with V-trace: 64 runs of 32 steps, 3x72x128 pixels, 2048 samples."""
+    num_steps, num_envs = 32, 64
+    num = num_steps * num_envs
+    kind, of, _ = CASES["conv-rgb72x128"]
+    policy = build_policy(kind, of, 4, seed=0)
+    settings = LearnSettings(correct="vtrace", clip=0.1, clip_low=1 / 1.1, learning_rate=1e-4, adam_eps=1e-6)
+    clock = np.add.outer(np.arange(num_steps), 7 * np.arange(num_envs)).ravel()  # environments out of step
+    starts = clock % episode_steps == 0 if episode_steps else np.zeros(num, np.bool_)
+    flat, never = torch.zeros(num), torch.zeros(num, dtype=torch.bool)
+    batch = make_batch(
+        runs=fixed_runs(num_steps, num_envs),
+        envs=range(num_envs),
+        states=policy.initial_state(num),
+        obs=zeros(of, num),
+        actions=torch.zeros(num, dtype=torch.int64),
+        prev_actions=torch.from_numpy(-1 * starts),
+        log_probs=flat - 1.4,
+        values=flat,
+        rewards=flat + 1,
+        terminated=never,
+        truncated=never,
+        bootstrap=flat,
+        settings=settings,
+    )
+    optimizer, packed = make_optimizer(policy, settings), pack(batch.sequences)
+    benchmark(update, policy, optimizer, batch, packed, settings)
+    print_per_sample(benchmark, num)
+
+
+def print_per_sample(benchmark: BenchmarkFixture, num: int) -> None:
+    """Prints the median and the shortest time of a sample."""
+    assert benchmark.stats is not None
+    times = benchmark.stats.stats
+    print(f"  {1e3 * times.median / num:.3f} ms a sample (least {1e3 * times.min / num:.3f})")

@@ -58,7 +58,7 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rlbench-bench-") as folder:
         runs = store.read_runs(sweep(asked, Path(folder)))
-        print(f"\n{'system':12} {'workload':14} GPUs  steps/s  lost: mean env, worst env, learner    CPU")
+        print(f"\n{'system':12} {'workload':14} GPUs  steps/s  looked at   lost: mean env, worst env, learner    CPU")
         kept = [_print_run(run) for run in runs]
     print(f"aims: at most {MOST_LOST:.0%} lost, and less than {MOST_CPU_PERCENT:.0f}% of a core")
     sys.exit(0 if all(kept) else 1)
@@ -71,7 +71,8 @@ def _print_run(run: store.StoredRun) -> bool:
     cpu = figures.cpu_percent.value
     shown = "n/a" if cpu is None else f"{cpu:.0f}%"
     print(
-        f"{cell.system:12} {cell.workload:14} {cell.gpus:4} {figures.steps_per_s or 0:8,.0f}  "
+        f"{cell.system:12} {cell.workload:14} {cell.gpus:4} {figures.steps_per_s or 0:8,.0f} "
+        f"{overhead.seconds:8.0f} s  "
         f"{overhead.collecting:14.1%} {overhead.worst_env:10.1%}  {learner} {shown:>10}"
     )
     return overhead.largest <= MOST_LOST and (cpu is None or cpu < MOST_CPU_PERCENT)

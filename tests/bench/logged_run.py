@@ -1,4 +1,4 @@
-"""The overhead of a run on `logged/…`: from its records, spans and configuration to what `tests.bench.overhead` takes."""
+"""The overhead of a run on `logged/…`: its records, spans and configuration, as `tests.bench.overhead` takes them."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ class Logged:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overhead:
-    """Shares of the window."""
+    """Shares of the time that was looked at."""
 
+    seconds: float
+    """How long that is, on the wall clock: the window, as far back as the ranks' latest spans are kept."""
     collecting: float
     """Lost by environments, mean over all of the run."""
     worst_env: float
@@ -81,11 +83,16 @@ def zero_s(spans: pd.DataFrame, log: Logged, time_scale: float) -> float:
     return float(log.envs[0].times[-1, 0] - own["begin_s"].iloc[-1] * time_scale)
 
 
-def held_times(spans: pd.DataFrame, log: Logged, rank: int, zero: float, time_scale: float) -> Held:
-    """When a rank did not infer by design; its second lane, where it has one, is the one that infers."""
+def inferring_lane(spans: pd.DataFrame, rank: int) -> pd.DataFrame:
+    """The spans of the thread of a rank that infers: its second lane, where it has one."""
     of_rank = spans[spans["rank"] == rank]
-    lane = SECOND_LANE if (of_rank["environment"] == SECOND_LANE).any() else RANK
-    own = of_rank[of_rank["environment"] == lane]
+    second = of_rank["environment"] == SECOND_LANE
+    return of_rank[second if second.any() else of_rank["environment"] == RANK]
+
+
+def held_times(spans: pd.DataFrame, log: Logged, rank: int, zero: float, time_scale: float) -> Held:
+    """When a rank did not infer by design."""
+    own = inferring_lane(spans, rank)
 
     def moments(*kinds: str) -> Moments:
         chosen = own[own["kind"].isin(kinds)][["begin_s", "end_s"]]
@@ -114,7 +121,7 @@ def group_numbers(configuration: Mapping[str, Any], log: Logged) -> dict[int, ob
 
 
 def overhead_of(run: store.StoredRun) -> Overhead:
-    """The overhead of a run in the window of its record."""
+    """The overhead of a run in the window of its record. Raises ValueError when it did not finish."""
     record, log = run.record, read_log(run.path)
     window = record.figures.window
     if record.status != "finished" or window is None:
@@ -122,7 +129,8 @@ def overhead_of(run: store.StoredRun) -> Overhead:
     configuration, scale = record.configuration, record.figures.time_scale
     spans = pd.read_parquet(run.path / "spans.parquet")
     zero = zero_s(spans, log, scale)
-    during = (zero + window.begin_s * scale, zero + window.end_s * scale)
+    kept_since = max(inferring_lane(spans, gpu)["begin_s"].min() for gpu in log.reservations)
+    during = (zero + max(window.begin_s, kept_since) * scale, zero + window.end_s * scale)
     groups = group_numbers(configuration, log)
     lanes = {gpu: lane_busy(found, LANES[0]) for gpu, found in log.reservations.items()}
     inferences = {
@@ -147,6 +155,7 @@ def overhead_of(run: store.StoredRun) -> Overhead:
         )
     seconds = during[1] - during[0]
     return Overhead(
+        seconds=seconds,
         collecting=float(np.mean(lost)) / seconds,
         worst_env=max(lost) / seconds,
         learner=_learner_share(configuration, log, during),

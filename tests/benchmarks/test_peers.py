@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import secrets
 import sys
 from pathlib import Path
 
@@ -14,15 +15,14 @@ from benchmarks.peers.counter import FOLDER_VARIABLE, StepCounter, total_env_ste
 QUICK = Timing(warmup_s=0.1, window_s=0.3)
 
 
-def program(folder: Path, code: str, *, ends_by_itself: bool = False) -> Program:
+def program(folder: Path, code: str, *arguments: str) -> Program:
     """Python code that makes a file `step-...` for each env step."""
     return Program(
         name="stand-in",
-        command=(sys.executable, "-c", code),
+        command=(sys.executable, "-c", code, *arguments),
         folder=folder,
         count=lambda: len(list(folder.glob("step-*"))),
         variables={},
-        ends_by_itself=ends_by_itself,
     )
 
 
@@ -71,7 +71,10 @@ def test_a_program_that_ends_is_an_error_with_its_output(tmp_path: Path) -> None
 
 
 LEAVES = """
-import subprocess, sys, pathlib, time
+import mmap, subprocess, sys, pathlib, time
+shared = open(f"/dev/shm/{sys.argv[1]}", "w+b")
+shared.truncate(4096)
+mapped = mmap.mmap(shared.fileno(), 4096)
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
 pathlib.Path("pid.tmp").write_text(str(child.pid))
 pathlib.Path("pid.tmp").rename("pid")
@@ -80,13 +83,15 @@ time.sleep(600)
 
 
 def test_descendants_in_other_sessions_are_killed(tmp_path: Path) -> None:
-    """Some simulators leave the process group; they end with the measurement all the same."""
-    with Family(program(tmp_path, LEAVES)) as family:
+    """Some simulators leave the process group; they end with the measurement, and so does their shared memory."""
+    name = f"rlbench-test-{secrets.token_hex(8)}"
+    with Family(program(tmp_path, LEAVES, name)) as family:
         while not (tmp_path / "pid").exists():
             family.stay(0.05)
         pid = int((tmp_path / "pid").read_text())
     status = Path(f"/proc/{pid}/status")
     assert not status.exists() or "State:\tZ" in status.read_text()
+    assert not Path("/dev/shm", name).exists()  # noqa: S108  it is where POSIX shared memory lies
 
 
 def test_an_environment_is_made_anew_when_requirements_change(tmp_path: Path) -> None:

@@ -32,7 +32,9 @@ def make_series(folder: Path, rank: int, ends: Sequence[float], spent: dict[str,
 def make_meter(folder: Path, rank: int, *, env_steps: int, learned: int, **counts: int) -> MeterFile:
     """The meter of a rank with one environment."""
     file = MeterFile.create(meter_path(folder, rank), num_envs=1)
-    Block(file, 1).set("env_steps", env_steps)
+    env = Block(file, 1)
+    env.set("env_steps", env_steps)
+    env.floats[env.word("step_s")] = 0.1 * env_steps
     for name, count in {"learned": learned, **counts}.items():
         Block(file, 0).set(name, count)
     return file

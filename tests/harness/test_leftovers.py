@@ -47,23 +47,18 @@ def test_descendants_end_with_what_they_had_started(tmp_path: Path) -> None:
 
 
 def test_what_one_rank_leaves_is_killed_and_nothing_else() -> None:
-    """Of two orphans that are ours now, the one with the rank's number dies, and its child; the other is not touched."""
+    """Of two orphans that are ours now, the one with the rank's number dies, and its child; the other lives on."""
     process.adopt_orphans()
-    code = (
-        "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', 'import subprocess as s; "
-        'c = s.Popen(["sleep", "1000"]); print(c.pid, flush=True); c.wait()\'], start_new_session=True, '
-        "stdout=subprocess.PIPE, text=True); print(child.pid, child.stdout.readline().strip(), flush=True)"
+    inner = "import subprocess; child = subprocess.Popen(['sleep', '1000']); print(child.pid, flush=True); child.wait()"
+    outer = (
+        f"import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', {inner!r}], start_new_session=True, "
+        "stdout=subprocess.PIPE, text=True); print(child.pid, child.stdout.readline())"
     )
     families = []
     for rank in (3, 4):
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "RANK": str(rank)},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        families.append([psutil.Process(int(pid)) for pid in done.stdout.split()])
+        environment = {**os.environ, "RANK": str(rank)}
+        said = subprocess.check_output([sys.executable, "-c", outer], env=environment, text=True, timeout=60)
+        families.append([psutil.Process(int(pid)) for pid in said.split()])
     end_rank(3)
     assert [one.is_running() for one in families[0]] == [False, False]
     assert [one.is_running() for one in families[1]] == [True, True]

@@ -66,7 +66,7 @@ def test_live_meters_sum_over_the_ranks(tmp_path: Path) -> None:
 
 
 def test_a_lost_rank_does_not_hold_the_display_up(tmp_path: Path) -> None:
-    """What it had counted stays; how far the run is, the others say. It is news once, even before its meter is there."""
+    """What it had counted stays; how far the run is, the others say. It is news once, with or without a meter."""
     for rank, iterations in ((0, 9), (1, 2)):
         file = MeterFile.create(meter_path(tmp_path, rank), num_envs=1)
         Block(file, 0).add("iteration", iterations)

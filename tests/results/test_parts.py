@@ -94,7 +94,7 @@ def test_rounding_loses_no_step() -> None:
 def test_no_rows_and_only_lost_ranks_are_no_parts(*, in_step: bool) -> None:
     """Without a rank that went on there is nothing to measure."""
     assert join_ranks([], in_step=in_step) == []
-    assert join_ranks(rank_rows(0, [1, 2], 1), in_step=False, lost=[0]) == []
+    assert join_ranks(rank_rows(0, [1, 2], 1), in_step=in_step, lost=[0]) == []
 
 
 def test_series_file(tmp_path: Path) -> None:

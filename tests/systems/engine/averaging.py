@@ -6,16 +6,21 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 
+import numpy as np
+import pytest
 import torch
 
 from harness.contract import Place
 from harness.launch.local import free_port, rank_variables
 from harness.meter import RankMeter
 from systems.engine.average import Averager
+from systems.engine.frames import Answer
+from systems.engine.gossip import Gossip
 from systems.engine.group import Group
-from systems.engine.mailbox import Answer, Handler
+from systems.engine.mailbox import Handler
 from tests.systems.engine import ranks
 
 ALONE = Place(rank=0, num_ranks=1, local_rank=0)
@@ -61,7 +66,7 @@ class Office:
 
         self.desks: dict[int, Desk] = {}
 
-    def mailbox(self, group: Group, handlers: Mapping[str, Handler], limit_s: float) -> Desk:  # noqa: ARG002
+    def mailbox(self, group: Group, handlers: Mapping[str, Handler], *_: object, **__: object) -> Desk:
         """Takes the place of `Mailbox`."""
         self.handlers[group.rank] = handlers
         self.desks[group.rank] = Desk(self, group.rank)
@@ -131,3 +136,28 @@ def run_losing(function: Callable[[Path], None], num_ranks: int, lost: int, fold
             process.communicate()
     assert not any(processes[rank].returncode for rank in outputs), outputs
     return outputs
+
+
+class AtOnce:
+    """An executor without a thread: in one process nobody else changes weights meanwhile."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def submit(self, function: Callable[[torch.Tensor], object], argument: torch.Tensor) -> Future[object]:
+        done: Future[object] = Future()
+        done.set_result(function(argument))
+        return done
+
+
+def open_gossip(
+    settings: Gossip, policies: list[Quadratic], meter: RankMeter, monkeypatch: pytest.MonkeyPatch, seed: int = 0
+) -> list[Averager]:
+    """The averagers of some ranks in one process; their exchanges make no threads."""
+    office = Office(len(policies))
+    monkeypatch.setattr("systems.engine.gossiping.Mailbox", office.mailbox)
+    monkeypatch.setattr("systems.engine.gossiping.ThreadPoolExecutor", AtOnce)
+    return [
+        settings.open(group_of(rank, len(policies)), meter, policy, np.random.default_rng([seed, rank]))
+        for rank, policy in enumerate(policies)
+    ]

@@ -16,7 +16,7 @@ def theorem_1(p: int, alpha: float, m: float, big_l: float, variance: float, sta
     """Right side of eq. 3.6 for t = 0 .. num_steps; `start` is the sum over ranks of squared distances at t = 0."""
     rate = 1 - 2 * alpha / p * m * big_l / (m + big_l)
     floor = p * alpha * variance * (m + big_l) / (2 * m * big_l)
-    return rate ** np.arange(num_steps + 1) * start + floor
+    return np.power(rate, np.arange(num_steps + 1, dtype=np.float64)) * start + floor
 
 
 def _event(order: str, p: int, i: int, j: int, alpha: float, beta: float, c: float) -> tuple[Array, Array]:

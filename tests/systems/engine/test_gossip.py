@@ -6,7 +6,6 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +16,13 @@ from torch import nn
 from harness.contract import Place
 from harness.meter import RankMeter
 from systems.engine.average import AllReduce, Averager
-from systems.engine.gossip import Gossip, GossipingRank, Received, choose_peer, mix_pulled, mix_pushed
+from systems.engine.frames import Answer
+from systems.engine.gossip import Gossip, choose_peer, mix_pulled, mix_pushed
+from systems.engine.gossiping import GossipingRank, Received
 from systems.engine.group import Group
-from systems.engine.mailbox import Answer, Mailbox
+from systems.engine.mailbox import Mailbox
 from systems.engine.weights import SKETCH_SIZE, Sketch, consensus_distance, to_bytes
-from tests.systems.engine.averaging import Office, Quadratic, group_of, meter_in, run_losing, sgd
-from tests.systems.engine.moments import Array, exact, theorem_1
+from tests.systems.engine.averaging import Quadratic, meter_in, open_gossip, run_losing, sgd
 from tests.systems.engine.ranks import run_ranks
 
 RATE = 0.1
@@ -231,37 +231,12 @@ def test_consensus_distance(size: int) -> None:
     assert found == pytest.approx(expected, rel=1e-9 if size == 10 else 0.05)
 
 
-class AtOnce:
-    """An executor without a thread: in one process nobody else changes weights meanwhile."""
-
-    def __init__(self, *_: object) -> None:
-        pass
-
-    def submit(self, function: Callable[[torch.Tensor], object], argument: torch.Tensor) -> Future[object]:
-        done: Future[object] = Future()
-        done.set_result(function(argument))
-        return done
-
-
 @pytest.fixture
-def meter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RankMeter]:
-    """One meter for all ranks of this process; their exchanges make no threads."""
-    monkeypatch.setattr("systems.engine.gossip.ThreadPoolExecutor", AtOnce)
+def meter(tmp_path: Path) -> Iterator[RankMeter]:
+    """One meter for all ranks of this process."""
     meter = meter_in(tmp_path)
     yield meter
     meter.close()
-
-
-def open_ranks(
-    settings: Gossip, policies: list[Quadratic], meter: RankMeter, monkeypatch: pytest.MonkeyPatch, seed: int = 0
-) -> list[Averager]:
-    """The averagers of some ranks in one process."""
-    office = Office(len(policies))
-    monkeypatch.setattr("systems.engine.gossip.Mailbox", office.mailbox)
-    return [
-        settings.open(group_of(rank, len(policies)), meter, policy, np.random.default_rng([seed, rank]))
-        for rank, policy in enumerate(policies)
-    ]
 
 
 @pytest.mark.parametrize(
@@ -277,7 +252,7 @@ def open_ranks(
 def test_one_update(settings: Gossip, expected: float, meter: RankMeter, monkeypatch: pytest.MonkeyPatch) -> None:
     """An update does what the equations of section 3.6 say: theta 4, gradient 8, the other rank's theta 10."""
     policies = [Quadratic([4.0], [2.0]), Quadratic([10.0], [0.0])]
-    averagers = open_ranks(settings, policies, meter, monkeypatch)
+    averagers = open_gossip(settings, policies, meter, monkeypatch)
     policies[1].update(averagers[1], sgd(policies[1], RATE))
     if settings.mode == "push":
         policies[0].theta.data.fill_(4.0)
@@ -288,93 +263,10 @@ def test_one_update(settings: Gossip, expected: float, meter: RankMeter, monkeyp
 def test_the_optimisers_momentum_is_not_mixed(meter: RankMeter, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nesterov momentum is the rank's own: what gossip does to the weights does not enter it."""
     policies = [Quadratic([4.0], [2.0]), Quadratic([10.0], [0.0])]
-    averager = open_ranks(Gossip(), policies, meter, monkeypatch)[0]
+    averager = open_gossip(Gossip(), policies, meter, monkeypatch)[0]
     optimizer = torch.optim.SGD(policies[0].parameters(), lr=RATE, momentum=0.9, nesterov=True)
     velocity = 0.0
     for _ in range(5):
         gradient = policies[0].update(averager, optimizer).item()
         velocity = 0.9 * velocity + gradient
         assert optimizer.state[policies[0].theta]["momentum_buffer"].item() == pytest.approx(velocity, rel=1e-12)
-
-
-P, CURVATURE, VARIANCE, NUM_STEPS = 4, [1.0, 4.0], 1.0, 150
-M, L = min(CURVATURE), max(CURVATURE)
-
-
-def algorithm_5(alpha: float, beta: float, deviation: float, num_runs: int, seed: int) -> Array:
-    """Sum over ranks of squared distances in runs of Alg. 5, [num_runs, NUM_STEPS + 1]; one random rank acts a step.
-
-    Every run is 50 that share who acts and who is asked, each with noise of its own; what is returned is their mean.
-    """
-    generator = np.random.default_rng(seed)
-    noise = torch.Generator().manual_seed(seed)
-    curvature = torch.tensor(CURVATURE, dtype=torch.float64)
-    found = np.empty((num_runs, NUM_STEPS + 1))
-    for run in range(num_runs):
-        theta = torch.ones(P, 50, len(CURVATURE), dtype=torch.float64)
-        for t in range(NUM_STEPS + 1):
-            found[run, t] = theta.square().sum().item() / 50
-            rank = int(generator.integers(P))
-            peer = choose_peer(generator, rank, P, frozenset())
-            assert peer is not None
-            mixed = mix_pulled(theta[rank], theta[peer], beta)
-            xi = torch.randn(mixed.shape, generator=noise, dtype=torch.float64) * deviation / len(CURVATURE) ** 0.5
-            theta[rank] = mixed - alpha * (curvature * mixed + xi)
-    return found
-
-
-@pytest.mark.parametrize(("share", "factor"), [(0.2, 4.0), (1.0, 1.5)])
-def test_gossip_stays_under_the_bound_of_theorem_1(share: float, factor: float) -> None:
-    """On a strongly convex quadratic, E sum_i |theta_i - theta*|^2 is under eq. 3.6 at every t, and near it.
-
-    Alg. 5 with one random rank acting a step, as the theorem's time model has it, and noisy gradients of variance
-    sigma^2; alpha is `share` of the most that the theorem allows. The bound is at most `factor` times what is
-    measured, and what is measured agrees with the exact second moments, so a wrong rule cannot hide under it.
-    """
-    alpha = share * 2 / (M + L)
-    runs = algorithm_5(alpha, 0.5, VARIANCE**0.5, 200, seed=0)
-    bound = theorem_1(P, alpha, M, L, VARIANCE, P * len(CURVATURE), NUM_STEPS)
-    measured, error = runs.mean(0), runs.std(0) / len(runs) ** 0.5
-    assert (measured + 2 * error <= bound).all()
-    assert (bound <= factor * measured).all()
-    expected = exact("algorithm 5", P, alpha, 0.5, CURVATURE, VARIANCE, NUM_STEPS)
-    assert (np.abs(measured - expected) <= 4.5 * error + 1e-12).all()
-    assert (expected <= bound).all()
-
-
-@pytest.mark.parametrize(("beta", "deviation"), [(-0.5, 1.0), (1.5, 1.0), (0.5, 2.0)])
-def test_wrong_gossip_breaks_the_bound_of_theorem_1(beta: float, deviation: float) -> None:
-    """The bound tells wrong from right: with beta of the wrong sign or size, or with doubled noise, it is broken."""
-    alpha = 2 / (M + L)
-    runs = algorithm_5(alpha, beta, deviation, 200, seed=0)
-    bound = theorem_1(P, alpha, M, L, VARIANCE, P * len(CURVATURE), NUM_STEPS)
-    assert (runs.mean(0) - 4 * runs.std(0) / len(runs) ** 0.5 > bound).any()
-
-
-@pytest.mark.parametrize("order", ["fresh", "stale"])
-def test_ranks_of_the_engine_stay_under_the_bound(
-    order: str, meter: RankMeter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The engine's own ranks, one random one updating a step, have the second moments of eq. 3.62 and 3.65-3.67.
-
-    Those are under the bound too, with this noise and step size; with little noise they need not be: an exchange
-    shows what a rank had at its last one, which the theorem's time model leaves out.
-    """
-    num_runs, num_steps, alpha = 200, 60, 0.2 * 2 / (M + L)
-    generator, noise = np.random.default_rng(0), torch.Generator().manual_seed(0)
-    found = np.empty((num_runs, num_steps + 1))
-    for run in range(num_runs):
-        policies = [Quadratic([1.0, 1.0], CURVATURE) for _ in range(P)]
-        averagers = open_ranks(Gossip(order=order), policies, meter, monkeypatch, seed=run)
-        optimizers = [sgd(policy, alpha) for policy in policies]
-        for t in range(num_steps + 1):
-            found[run, t] = sum(policy.theta.detach().square().sum().item() for policy in policies)
-            rank = int(generator.integers(P))
-            xi = torch.randn(2, generator=noise, dtype=torch.float64) * (VARIANCE / 2) ** 0.5
-            policies[rank].update(averagers[rank], optimizers[rank], xi)
-    measured, error = found.mean(0), found.std(0) / num_runs**0.5
-    expected = exact(order, P, alpha, 0.5, CURVATURE, VARIANCE, num_steps)
-    assert (np.abs(measured - expected) <= 4.5 * error + 1e-12).all()
-    bound = theorem_1(P, alpha, M, L, VARIANCE, P * len(CURVATURE), num_steps)
-    assert (expected <= bound).all()
-    assert (measured <= bound).all()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from harness.contract import Place
-from systems.engine import mailbox as mailbox_module
+from systems.engine import frames
 from systems.engine.group import Group
 from systems.engine.mailbox import MOST_SILENCES, Handler, Mailbox
 from tests.systems.engine.averaging import ALONE, run_losing
@@ -162,7 +162,7 @@ def test_strangers_get_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         return b"answer"
 
     first, second = open_both(monkeypatch, {"name": note})
-    head = mailbox_module.QUESTION.pack(bytes(16), 1, 4, 2) + b"name" + b"ab"
+    head = frames.QUESTION.pack(bytes(16), 1, 4, 2) + b"name" + b"ab"
     for said in (head, b"GET / HTTP/1.1\r\n\r\n" * 4):
         with socket.create_connection(first._listener.getsockname(), timeout=30) as stranger:
             stranger.sendall(said)
@@ -197,7 +197,7 @@ def test_a_cut_connection_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None
             assert second.ask(0, "name") == b"here"
         assert first.num_connections == 1
         for connection in list(first._accepted):
-            mailbox_module._end(connection)
+            frames.end(connection)
         while first.num_connections:  # its thread notices
             threading.Event().wait(0.001)
     for mailbox in (first, second):

@@ -140,6 +140,12 @@ def test_wrong_settings_are_refused(fields: dict[str, float], rule: str) -> None
     assert str(caught.value) == rule
 
 
+def update_for_ever(policy: Quadratic, averager: Averager, optimizer: torch.optim.Optimizer) -> None:
+    """Until an update raises."""
+    while True:
+        policy.update(averager, optimizer)
+
+
 def serve_and_die(folder: Path) -> None:
     """On each of 3 ranks: updates without end; rank 0 is killed, rank 1 and 2 note how that ends for them."""
     place = Place.from_environment()
@@ -153,8 +159,7 @@ def serve_and_die(folder: Path) -> None:
     if place.rank == 0:
         os.kill(os.getpid(), signal.SIGKILL)
     with pytest.raises(RuntimeError, match=r"^the parameter server \(rank 0\) is gone$"):
-        while True:
-            policy.update(averager, optimizer)
+        update_for_ever(policy, averager, optimizer)
     (folder / f"raised-{place.rank}").touch()
 
 

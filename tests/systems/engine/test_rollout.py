@@ -3,62 +3,131 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from systems.engine.rollout import Fixed, FixedRollout
-from systems.engine.tables import Table, rollout_columns
-from tests.systems.engine.counting import SPACE
+from systems.engine.rollout import Experience, Fixed, FixedRollout, runs_of
+from tests.systems.engine.driving import Driver
 
 ENVS = np.arange(2)
 
 
-def table_for(rollout: FixedRollout) -> Table:
-    """A table with room for the rollout."""
-    num_slots = Fixed().num_slots(rollout.num_envs, rollout.num_steps)
-    return Table(rollout_columns(SPACE, rollout.num_envs, num_slots, state_size=1))
-
-
 def test_slots_by_hand() -> None:
-    """Step t of environment n is in slot t * N + n; one more row holds where the environments stand at the end."""
-    rollout = Fixed().open(num_envs=2, num_steps=3)
-    seen = [rollout.slots(ENVS).tolist()]
-    seen += [rollout.advance(ENVS).tolist() for _ in range(3)]
-    assert seen == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    """Each step has a slot of its own, and its observation's successor is where the environment stands afterwards."""
+    rollout = Fixed().open(num_envs=2, num_steps=3, ahead=0)
+    at = [rollout.at.tolist()]
+    for _ in range(3):
+        nexts = rollout.start(ENVS)
+        assert rollout.in_flight.all()
+        rollout.finish(ENVS)
+        assert rollout.at.tolist() == nexts.tolist()
+        at.append(rollout.at.tolist())
+    assert at == [[0, 1], [2, 3], [4, 5], [6, 7]]
     assert rollout.is_full
     assert rollout.num_samples == 6
-    assert [run.tolist() for run in rollout.runs()] == [[0, 2, 4], [1, 3, 5]]
-    assert Fixed().num_slots(2, 3) == 8
+    runs, envs = runs_of(rollout.take())
+    assert [run.tolist() for run in runs] == [[0, 2, 4], [1, 3, 5]]
+    assert envs == [0, 1]
+    assert rollout.follow[[0, 2, 4]].tolist() == [2, 4, 6]
+    assert rollout.acted[:8].tolist() == [True] * 6 + [False] * 2
 
 
 def test_environments_advance_alone() -> None:
-    """Environments need not be in step: each has its own count, and is full at T."""
-    rollout = FixedRollout(num_envs=2, num_steps=3)
+    """Environments need not be in step: each has its own count, and may not act beyond T."""
+    rollout = FixedRollout(num_envs=2, target_steps=3)
     for _ in range(3):
-        rollout.advance(ENVS[1:])
-    assert rollout.slots(ENVS).tolist() == [0, 7]
+        assert rollout.may_act().all()
+        rollout.start(ENVS[1:])
+        rollout.finish(ENVS[1:])
+    assert rollout.may_act().tolist() == [True, False]
+    assert rollout.at[0] == 0
     assert not rollout.is_full
-    assert rollout.num_samples == 3
-    assert [run.tolist() for run in rollout.runs()] == [[], [1, 3, 5]]
+    assert (rollout.num_samples, rollout.num_steps) == (3, 0)
+    runs, envs = runs_of(rollout.take())
+    assert [run.tolist() for run in runs] == [[1, 2, 3]]
+    assert envs == [1]
 
 
 @pytest.mark.parametrize("num_steps", [2, 3])
 def test_begins_where_it_ended(num_steps: int) -> None:
-    """The next rollout begins with the last observation, previous action and episode start, also after a cut one."""
-    rollout = FixedRollout(num_envs=2, num_steps=3)
-    table = table_for(rollout)
+    """The next rollout begins with the slot at which an environment stands, also after a cut one; nothing is moved."""
+    rollout = FixedRollout(num_envs=2, target_steps=3)
     for _ in range(num_steps):
-        rollout.advance(ENVS)
-    last = rollout.slots(ENVS)
-    table["obs/where"][last] = [[1, 2, 3], [4, 5, 6]]
-    table["prev_action"][last] = [7, -1]
-    table["episode_start"][last] = [False, True]
-    table["action"][last] = 9
-    rollout.begin(table)
+        rollout.start(ENVS)
+        rollout.finish(ENVS)
+    stood = rollout.at.tolist()
+    taken = rollout.take()
+    assert len(taken) == 2 * num_steps
     assert rollout.num_samples == 0
-    assert rollout.slots(ENVS).tolist() == [0, 1]
-    assert table["obs/where"][:2].tolist() == [[1, 2, 3], [4, 5, 6]]
-    assert table["prev_action"][:2].tolist() == [7, -1]
-    assert table["episode_start"][:2].tolist() == [False, True]
-    assert table["action"][:2].tolist() == [0, 0], "what is chosen and received is not carried over"
-    table.close()
+    assert rollout.at.tolist() == stood
+    assert not rollout.acted[stood].any(), "what is chosen there belongs to the next rollout"
+    rollout.start(ENVS)
+    rollout.finish(ENVS)
+    assert [slot for _, slot in rollout.take()] == stood
+
+
+def test_a_step_in_flight_belongs_to_the_next_rollout() -> None:
+    """A cut rollout leaves out what has not ended; it ends, and is counted, in the next one."""
+    rollout = FixedRollout(num_envs=2, target_steps=3)
+    rollout.start(ENVS)
+    rollout.finish(ENVS[:1])
+    assert rollout.take() == [(0, 0)]
+    assert rollout.in_flight.tolist() == [False, True]
+    assert rollout.may_act().tolist() == [True, True], "one of its three steps is in flight"
+    rollout.finish(ENVS[1:])
+    assert rollout.take() == [(1, 1)]
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+@pytest.mark.parametrize("seed", range(5))
+def test_exactly_t_steps_each_in_any_order(seed: int, ahead: int) -> None:
+    """Over many rollouts: T steps of each environment, every one in order and once, slots enough and none used twice."""
+    num_envs, num_steps = 5, 7
+    driver = Driver(Fixed().open(num_envs, num_steps, ahead=ahead), seed)
+    held: list[list[int]] = []
+    for number in range(60):
+        cut = int(driver.rng.integers(1, num_envs * num_steps)) if number % 3 == 2 else None
+        driver.fill(cut)
+        is_full = driver.rollout.is_full
+        steps = driver.rollout.take()
+        driver.check_taken(steps)
+        if is_full:
+            assert sorted(env for env, _ in steps) == np.repeat(range(num_envs), num_steps).tolist()
+        held.append([slot for _, slot in steps])
+        if len(held) > ahead:
+            driver.release(held.pop(0))
+    assert driver.num_taken == driver.num_finished
+    assert driver.most_in_use > num_envs * num_steps
+
+
+def test_a_burst_takes_what_is_missing() -> None:
+    """An environment that plays by itself gets the rest of its T steps; what it did not play is free again."""
+    driver = Driver(FixedRollout(num_envs=1, target_steps=4), seed=0)
+    for _ in range(30):
+        assert driver.rollout.burst(0) == 4
+        driver.start_burst(0)
+        assert driver.rollout.in_flight.all()
+        driver.finish_burst(0, 1)
+        assert driver.rollout.burst(0) == 3
+        driver.start_burst(0)
+        driver.finish_burst(0, 3)
+        assert driver.rollout.is_full
+        steps = driver.rollout.take()
+        driver.check_taken(steps)
+        driver.release(slot for _, slot in steps)
+    assert driver.num_taken == 120
+
+
+def test_experience_counts_its_stale_samples() -> None:
+    """Stale runs come first; what is fresh is the rest."""
+    runs = [np.array([4, 5]), np.array([1]), np.array([7, 8, 9])]
+    experience = Experience(runs=runs, envs=[0, 1, 0], num_stale_runs=2)
+    assert (experience.num_samples, experience.num_stale) == (6, 3)
+    assert [run.tolist() for run in experience.fresh_runs] == [[7, 8, 9]]
+
+
+def test_runs_keep_the_order_of_time() -> None:
+    """Steps of several environments, in the order in which they ended, become one run each."""
+    runs, envs = runs_of([(2, 10), (0, 11), (2, 3), (0, 1), (2, 7)])
+    assert envs == [0, 2]
+    assert [run.tolist() for run in runs] == [[11, 1], [10, 3, 7]]
 
 
 def test_steps_of_the_scenario_or_its_own() -> None:

@@ -130,24 +130,18 @@ def test_refuses(kind: str, of: gymnasium.spaces.Dict, message: str) -> None:
     assert "\n" not in str(refusal.value)
 
 
-def test_padded_and_packed_sequences_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a CPU the core takes sequences padded or packed, whichever is faster; values and gradients are the same."""
-    policy = sharpen(build_policy("small", space(), 4, seed=1).double())
-    batch = play(policy, space(), num_steps=12, num_envs=3)
-    packed = pack(batch.sequences)
-    assert len(set(packed.batch_sizes.tolist())) > 2, "sequences of several lengths"
+@pytest.mark.parametrize("num_at_once", [1, 4, 5])
+def test_images_in_parts(monkeypatch: pytest.MonkeyPatch, num_at_once: int) -> None:
+    """However many images go through the convolutions at a time, the values and gradients are the same."""
+    of = space(pixels=(3, 36, 40), depth=0)
+    policy = sharpen(build_policy("conv", of, 4, seed=1).double())
+    batch = play(policy, of, num_steps=3, num_envs=3)
     results = []
-    for most in (0, 1000):
-        monkeypatch.setattr("systems.learn.policy.MOST_PADDED", most)
+    for most in (num_at_once, 1000):
+        monkeypatch.setattr("systems.learn.encoders.NUM_AT_ONCE", most)
         policy.zero_grad()
-        outputs = policy.evaluate(
-            {key: entries[packed.index] for key, entries in batch.obs.items()},
-            batch.prev_actions[packed.index],
-            packed.batch_sizes,
-            packed.states,
-            batch.actions[packed.index],
-        )
-        torch.autograd.backward(torch.stack(outputs).sum())
-        results.append([*outputs, *(parameter.grad for parameter in policy.parameters())])
+        features = policy.encoder(batch.obs)
+        torch.autograd.backward(features.square().sum())
+        results.append([features, *(parameter.grad for parameter in policy.encoder.parameters())])
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)

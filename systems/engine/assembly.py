@@ -1,0 +1,124 @@
+"""The parts of a rank that a system's five choices ask for; `rank_loop.py` joins them. Nothing here blocks for long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from harness.contract import Place
+from harness.devices import sibling
+from harness.emulated_gpu import EmulatedGpu
+from systems.engine.actor import Actor
+from systems.engine.actor_side import ActorSide
+from systems.engine.continuous import Continuous
+from systems.engine.double_buffered import DoubleBuffered
+from systems.engine.following import BroadcastWeights, CopiedWeights, Followed, SameWeights, weight_columns
+from systems.engine.one_learner import Central, rendering_rank
+from systems.engine.optimal import Optimal
+from systems.engine.pool import WorkerPool
+from systems.engine.stale import StaleFill
+from systems.engine.tables import Table
+from systems.engine.trajectories import Trajectories
+from systems.learn.policy import Policy, build_policy
+
+if TYPE_CHECKING:
+    from harness.contract import Context, Seat
+    from systems.engine.rollout import Rollout
+    from systems.engine.spec import EngineSystem
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """Who acts, and how their weights follow those that learn."""
+
+    weights: Followed
+    actor: Actor
+    """Of the thread that samples."""
+    shared: Table | None
+    """`weight_columns`, where the actors are processes of their own."""
+
+
+def seats_of(system: EngineSystem, context: Context) -> list[Seat]:
+    """The environments that this rank steps: its own, or with `Central` averaging those of all ranks."""
+    if not isinstance(system.average, Central):
+        return [context.seat(index, context.env_seed(index)) for index in range(context.scenario.num_envs)]
+    num_ranks = context.place.num_ranks
+    seats: list[Seat] = []
+    for rank in range(num_ranks):
+        of_rank = replace(context, place=Place(rank=rank, num_ranks=num_ranks, local_rank=rank))
+        for index in range(context.scenario.num_envs):
+            renders = rendering_rank(len(seats), rank, num_ranks, system.average.placement)
+            seat = of_rank.seat(index, of_rank.env_seed(index))
+            seats.append(replace(seat, device=sibling(context.device, renders)))
+    return seats
+
+
+def _fills_stale(system: EngineSystem) -> bool:
+    return isinstance(system.preempt, Optimal) and system.preempt.fill_stale
+
+
+def open_stale_fill(system: EngineSystem, context: Context, num_envs: int) -> StaleFill | None:
+    """The buffer of steps that fill preempted rollouts, where the system wants that."""
+    if not _fills_stale(system):
+        return None
+    return StaleFill(system.rollout.target(num_envs, system.rollout.steps(context.scenario.rollout_steps)))
+
+
+def open_rollout(system: EngineSystem, context: Context, num_envs: int) -> Rollout:
+    """What is filled, and room for what is held beside it."""
+    choice, learn = system.rollout, context.scenario.learn
+    num_steps = choice.steps(context.scenario.rollout_steps)
+    if not isinstance(system.overlap, Continuous):
+        return choice.open(num_envs, num_steps, ahead=system.overlap.ahead + _fills_stale(system))
+    assert isinstance(choice, Trajectories), "the spec refuses all else"
+    return choice.open_stream(
+        num_envs,
+        num_steps,
+        max_lag=system.overlap.max_lag,
+        updates_per_batch=learn.epochs * learn.num_minibatches,
+    )
+
+
+def make_policy(context: Context) -> Policy:
+    """The policy on the rank's device, with the weights that all ranks begin with."""
+    scenario = context.scenario
+    policy = build_policy(scenario.policy, scenario.observation_space, scenario.num_actions, context.seed)
+    return policy.to(context.device.torch_name)
+
+
+def open_following(system: EngineSystem, context: Context, critic: Actor, generator: torch.Generator) -> Following:
+    """Who acts: the learner's own weights, a copy of them in a second thread, or copies in the workers."""
+    if isinstance(system.collect, ActorSide):
+        shared = Table(weight_columns(sum(parameter.numel() for parameter in critic.policy.parameters())))
+        return Following(BroadcastWeights(critic.policy, shared), critic, shared)
+    if not system.overlap.is_concurrent:
+        return Following(SameWeights(critic), critic, None)
+    acting = make_policy(context)
+    actor = Actor(acting, critic.table, context.device, generator)
+    return Following(CopiedWeights(critic.policy, acting, actor), actor, None)
+
+
+def start_workers(
+    system: EngineSystem, context: Context, table: Table, seats: list[Seat], following: Following, seed: int
+) -> WorkerPool:
+    """The processes that step the environments."""
+    collect, emulated = system.collect, isinstance(context.device, EmulatedGpu)
+    acting = None
+    if following.shared is not None:
+        from systems.engine.acting import Acting
+
+        seeds = np.random.SeedSequence(seed).generate_state(len(seats)).tolist()
+        acting = Acting(scenario=context.scenario, weights=following.shared, seeds=dict(enumerate(seeds)))
+    # Emulated environments sleep, so they are no fewer than there would be on a machine that has the GPUs.
+    num_cores = len(seats) if emulated else context.device.num_threads
+    return WorkerPool(
+        context,
+        table,
+        seats,
+        envs_per_worker=collect.envs_per_worker(len(seats), num_cores),
+        priority=collect.priority if isinstance(collect, DoubleBuffered) and not emulated else None,
+        acting=acting,
+    )

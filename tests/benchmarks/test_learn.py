@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from benchmarks.learn import TASKS, Trainings
+from benchmarks.learn_table import Task, Trained
+from results.schema import Counters, Status
+from tests.results.records import make_record, write_run_folder
+
+TASK = Task(scenario="pointnav", until="success>=0.9", seeds=(0, 1))
+
+
+def trainings(out: Path, system: str = "ver:preempt=never") -> Trainings:
+    """Of one system."""
+    return Trainings(system=system, task=TASK, limit_s=600, out=out)
+
+
+def leave_run(folder: Path, seed: int, success: list[float | None], *, name: str, status: Status = "finished") -> None:
+    """Leaves a run of 1,500 env steps whose iterations, of 2 s each, ended with these means."""
+    record = make_record(
+        "ver",
+        status=status,
+        reason=None if status == "finished" else "killed",
+        cell={"seed": seed},
+        counters=Counters(env_steps=1500, learned=1500),
+        id=name,
+    )
+    run_folder = write_run_folder(folder / "sweep", record)
+    ends = [2.0 * (i + 1) for i in range(len(success))]
+    pd.DataFrame({"end_s": ends, "success": success}).to_parquet(run_folder / "series.parquet")
+
+
+def test_runs_are_reduced_to_when_they_ended_and_how(tmp_path: Path) -> None:
+    """The last iteration says whether the threshold was reached; seconds are those of training."""
+    own = trainings(tmp_path)
+    leave_run(own.folder, 0, [None, 0.5, 0.9], name="a")
+    leave_run(own.folder, 1, [None, 0.95, 0.89, 0.7], name="b")
+    assert own.results() == [
+        Trained(system=own.system, seed=0, reached=True, env_steps=1500, seconds=6),
+        Trained(system=own.system, seed=1, reached=False, env_steps=1500, seconds=8),
+    ]
+
+
+def test_a_run_without_enough_episodes_has_not_reached_anything(tmp_path: Path) -> None:
+    """There are no means before 100 episodes have ended."""
+    own = trainings(tmp_path)
+    leave_run(own.folder, 0, [None, None], name="a")
+    assert [result.reached for result in own.results()] == [False]
+
+
+def test_what_is_missing_is_run_again(tmp_path: Path) -> None:
+    """Failed runs do not count, so their seeds are still to be run; the sweep that is there is resumed."""
+    own = trainings(tmp_path)
+    assert "--resume" not in own.command
+    leave_run(own.folder, 0, [0.9], name="a")
+    leave_run(own.folder, 1, [0.9], name="b", status="failed")
+    (own.folder / "sweep" / "sweep.json").touch()
+    assert not own.is_complete
+    assert own.command[-1] == "--resume"
+    leave_run(own.folder, 1, [0.9], name="c")
+    assert own.is_complete
+
+
+def test_other_settings_have_other_folders(tmp_path: Path) -> None:
+    """A system with settings, and another limit, are not taken for each other."""
+    folders = {
+        trainings(tmp_path).folder,
+        trainings(tmp_path, "ver").folder,
+        Trainings(system="ver", task=TASK, limit_s=60, out=tmp_path).folder,
+        *(Trainings(system="ver", task=task, limit_s=60, out=tmp_path).folder for task in TASKS.values()),
+    }
+    assert len(folders) == 4 + (TASKS["pointnav"].until != TASK.until)
+
+
+@pytest.mark.parametrize("task", TASKS.values())
+def test_thresholds_are_from_below(task: Task) -> None:
+    """The tables speak of reaching a threshold, so every one of them is a >=."""
+    assert ">=" in task.until

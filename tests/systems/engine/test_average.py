@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from harness.contract import Place
+from systems.engine.average import AllReduce, Averager
+from systems.engine.elastic import Elastic
+from systems.engine.gossip import Gossip
+from systems.engine.group import Group
+from systems.engine.parameter_server import ParameterServer
+from tests.systems.engine.averaging import ALONE, Quadratic, meter_in, sgd
+from tests.systems.engine.ranks import run_ranks
+
+CHOICES = (AllReduce(), Gossip(), Gossip(mode="push", order="stale"), Elastic(), ParameterServer())
+
+
+def reduce_together(folder: Path) -> None:
+    """On each of 2 ranks: an update, the barrier, progress and the end, and what the group alone gives for them."""
+    place = Place.from_environment()
+    group, meter = Group(place), meter_in(folder, place.rank)
+    policy, twin = (torch.nn.Linear(7, 3) for _ in range(2))
+    generator = torch.Generator().manual_seed(place.rank)
+    averager = AllReduce().open(group, meter, policy, np.random.default_rng(0))
+    for ours, theirs in zip(policy.parameters(), twin.parameters(), strict=True):
+        ours.grad = torch.randn(ours.shape, generator=generator)
+        theirs.grad = ours.grad.clone()
+    averager.begin_update()
+    averager.average_gradients(policy.parameters())
+    averager.end_update()
+    group.average_gradients(twin.parameters())
+    averager.wait_for_ranks()
+    found = {
+        "gradients": [parameter.grad for parameter in policy.parameters()],
+        "of group": [parameter.grad for parameter in twin.parameters()],
+        "total": averager.agree(np.array([1.0, 10.0 + place.rank])).tolist(),
+        "over": [averager.is_over(own=False), averager.is_over(own=True)],
+        "final": averager.final_policy(),
+        "statistics": averager.statistics(),
+    }
+    torch.save(found, folder / f"found-{place.rank}.pt")
+    averager.close()
+    meter.close()
+
+
+def test_all_reduce_is_what_the_group_does(tmp_path: Path) -> None:
+    """Gradients are the group's means to the bit, progress its sum, the end the rank's own; rank 0 leaves weights."""
+    run_ranks(reduce_together, 2, tmp_path)
+    found = [torch.load(tmp_path / f"found-{rank}.pt") for rank in range(2)]
+    for rank, each in enumerate(found):
+        for ours, theirs, others in zip(each["gradients"], each["of group"], found[1 - rank]["gradients"], strict=True):
+            assert torch.equal(ours, theirs)
+            assert torch.equal(ours, others)
+            assert ours.any()
+        assert each["total"] == [2.0, 21.0]
+        assert each["over"] == [False, True]
+        assert each["final"] is (rank == 0)
+        assert each["statistics"] == {}
+
+
+def test_alone_every_way_has_one_rank(tmp_path: Path) -> None:
+    """One rank alone agrees with itself at once, keeps its weights where it may, and leaves its policy."""
+    meter = meter_in(tmp_path)
+    for choice in CHOICES:
+        policy = Quadratic([2.0], [1.0])
+        averager: Averager = choice.open(Group(ALONE), meter, policy, np.random.default_rng(0))
+        optimizer = sgd(policy, 0.01)
+        for _ in range(5):
+            policy.update(averager, optimizer)
+            averager.wait_for_ranks()
+            assert averager.agree(np.array([3.0, 4.0])).tolist() == [3.0, 4.0]
+            assert not averager.is_over(own=False)
+        if not isinstance(choice, (Elastic, ParameterServer)):
+            assert policy.theta.item() == pytest.approx(2.0 * 0.99**5, rel=1e-12)
+        assert averager.is_over(own=True)
+        assert averager.final_policy()
+        averager.close()
+    meter.close()
+
+
+def test_which_ways_survive_a_lost_rank() -> None:
+    """All but the synchronous one do, and say so before a run begins."""
+    assert [choice.survives_lost_rank for choice in CHOICES] == [False, True, True, True, True]

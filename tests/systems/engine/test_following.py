@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+from systems.engine.actor import Actor
+from systems.engine.following import BroadcastWeights, CopiedWeights, SameWeights, read_newest, weight_columns
+from systems.engine.tables import Table, rollout_columns
+from systems.learn.policy import Policy, build_policy
+from tests.scenarios.seats import PlainDevice
+from tests.systems.engine.counting import SPACE
+from tests.systems.engine.ranks import LIMIT_S, run_ranks
+
+NUM_VERSIONS = 2000
+NUM_PARAMETERS = 20_000
+
+
+def policy_and_actor() -> tuple[Policy, Actor]:
+    """A policy, and an actor that acts with it."""
+    policy = build_policy("small", SPACE, 4, seed=0)
+    table = Table(rollout_columns(SPACE, 1, 2, policy.state_size))
+    return policy, Actor(policy, table, PlainDevice("cpu"), torch.Generator())
+
+
+@torch.no_grad()
+def fill(policy: torch.nn.Module, value: float) -> None:
+    """Gives all weights one value."""
+    for parameter in policy.parameters():
+        parameter.fill_(value)
+
+
+def values_of(policy: torch.nn.Module) -> set[float]:
+    """All values that weights have."""
+    return {float(bound) for parameter in policy.parameters() for bound in (parameter.min(), parameter.max())}
+
+
+def test_the_same_weights_carry_their_version() -> None:
+    """Where learner and sampler take turns, what was published is what acts, at once."""
+    _, actor = policy_and_actor()
+    weights = SameWeights(actor)
+    with weights.changing():
+        weights.publish(3)
+    assert actor.version == 3
+    weights.refresh()
+    assert actor.version == 3
+
+
+def test_a_copy_changes_when_it_is_refreshed() -> None:
+    """The sampler's copy stays as it is until it is refreshed, and then has the newest weights and their version."""
+    learned, _ = policy_and_actor()
+    acting, actor = policy_and_actor()
+    weights = CopiedWeights(learned, acting, actor)
+    for version in (1, 2):
+        with weights.changing():
+            fill(learned, float(version))
+            weights.publish(version)
+    assert actor.version == 0
+    assert values_of(acting) != {2.0}
+    weights.refresh()
+    assert actor.version == 2
+    assert values_of(acting) == {2.0}
+    fill(learned, 9.0)  # a change that nobody has published
+    weights.refresh()
+    assert values_of(acting) == {2.0}
+
+
+def test_a_copy_is_never_torn() -> None:
+    """A thread changes weights, another copies them: the copy is always of one version, the one that it says."""
+    learned, _ = policy_and_actor()
+    acting, actor = policy_and_actor()
+    fill(learned, 0.0)
+    fill(acting, 0.0)
+    weights = CopiedWeights(learned, acting, actor)
+    is_over = threading.Event()
+
+    def write() -> None:
+        for version in range(1, NUM_VERSIONS + 1):
+            with weights.changing():
+                fill(learned, float(version))
+                weights.publish(version)
+        is_over.set()
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    seen = [0]
+    while not is_over.is_set():
+        weights.refresh()
+        assert values_of(acting) == {float(actor.version)}
+        assert actor.version >= seen[-1]
+        seen.append(actor.version)
+    writer.join(LIMIT_S)
+    weights.refresh()
+    assert values_of(acting) == {float(NUM_VERSIONS)}
+    assert len(set(seen)) > 3, "the two did run at the same time"
+
+
+def test_a_change_in_the_middle_is_not_copied() -> None:
+    """While the learner is inside `changing`, a refresh waits for its end."""
+    learned, _ = policy_and_actor()
+    acting, actor = policy_and_actor()
+    weights = CopiedWeights(learned, acting, actor)
+    reader = threading.Thread(target=weights.refresh, daemon=True)
+    with weights.changing():
+        weights.publish(1)
+        reader.start()
+        reader.join(0.2)
+        assert reader.is_alive()
+        fill(learned, 5.0)
+    reader.join(LIMIT_S)
+    assert not reader.is_alive()
+    assert values_of(acting) == {5.0}
+
+
+def halves_with(version: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    """Two halves that hold a version and the one before."""
+    halves = np.zeros((2, 8), np.float32)
+    halves[version % 2], halves[(version - 1) % 2] = version, version - 1
+    return halves, np.array([version])
+
+
+@pytest.mark.parametrize("overtakes", [0, 1, 2, 3, 6])
+def test_a_reader_that_was_overtaken_reads_again(overtakes: int) -> None:
+    """Whatever the writer does in the middle of a read, what counts is a whole read of one version."""
+    halves, version = halves_with(4)
+    reads: list[list[float]] = []
+
+    def read(half: npt.NDArray[np.float32]) -> None:
+        first = half[:4].tolist()
+        if not reads:
+            for _ in range(overtakes):
+                newer = int(version[0]) + 1
+                halves[newer % 2] = newer
+                version[0] = newer
+            if overtakes:  # and it is about to write the next one
+                halves[(int(version[0]) + 1) % 2, 5] = version[0] + 1
+        reads.append(first + half[4:].tolist())
+
+    assert read_newest(halves, version, read) == 4 + overtakes
+    assert set(reads[-1]) == {4.0 + overtakes}
+
+
+def test_the_newest_arrives() -> None:
+    """Actors read, from shared memory, the parameters that the learner last published, in their order."""
+    policy, _ = policy_and_actor()
+    table = Table(weight_columns(sum(parameter.numel() for parameter in policy.parameters())))
+    weights = BroadcastWeights(policy, table)
+    flats: list[npt.NDArray[np.float32]] = []
+    for version in range(4):
+        with torch.no_grad(), weights.changing():
+            for parameter in policy.parameters():
+                parameter.add_(1.0)
+            weights.publish(version)
+        weights.refresh()
+        read = read_newest(table["weights"], table["weights_version"], lambda half: flats.append(half.copy()))
+        assert read == version
+        expected = torch.cat([parameter.detach().reshape(-1) for parameter in policy.parameters()])
+        assert np.array_equal(flats[-1], expected.numpy())
+    table.close()
+
+
+def write_versions(table: Table) -> None:
+    """In a process of its own: publishes one version after the other, all of its weights alike."""
+    weights = torch.nn.Linear(NUM_PARAMETERS, 1, bias=False)
+    broadcast = BroadcastWeights(weights, table)
+    for version in range(1, NUM_VERSIONS + 1):
+        fill(weights, float(version))
+        broadcast.publish(version)
+
+
+def read_versions(folder: Path) -> None:
+    """In a rank: reads while another process writes; leaves what it has seen."""
+    table = Table(weight_columns(NUM_PARAMETERS))
+    writer = multiprocessing.get_context("forkserver").Process(target=write_versions, args=(table,))
+    writer.start()
+    pieces: list[tuple[float, float]] = []
+    seen = []
+    while not seen or seen[-1][0] < NUM_VERSIONS:
+        version = read_newest(
+            table["weights"],
+            table["weights_version"],
+            lambda half: pieces.append((float(half.min()), float(half.max()))),
+        )
+        seen.append((version, *pieces[-1]))
+    writer.join()
+    np.save(folder / "seen.npy", np.array(seen))
+
+
+def test_what_processes_share_is_never_torn(tmp_path: Path) -> None:
+    """A process writes, another reads as fast as they can: every read is whole, of the version that it says."""
+    run_ranks(read_versions, 1, tmp_path)
+    version, least, most = np.load(tmp_path / "seen.npy").T
+    assert (least == version).all()
+    assert (most == version).all()
+    assert (np.diff(version) >= 0).all()
+    assert len(set(version.tolist())) > 3, "the two did run at the same time"

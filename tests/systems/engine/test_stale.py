@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from systems.engine.rollout import Step
+from systems.engine.stale import StaleFill, overwrite
+
+
+class Ring:
+    """A literal ring buffer: `capacity` places, and a pointer to the place that is written next."""
+
+    def __init__(self, capacity: int) -> None:
+        self.places: list[Step | None] = [None] * capacity
+        self.pointer = 0
+
+    def write(self, steps: list[Step]) -> list[Step]:
+        """Writes steps one after the other; returns what was there."""
+        overwritten = []
+        for step in steps:
+            old = self.places[self.pointer]
+            if old is not None:
+                overwritten.append(old)
+            self.places[self.pointer] = step
+            self.pointer = (self.pointer + 1) % len(self.places)
+        return overwritten
+
+    def by_age(self) -> list[Step]:
+        """What is in it, the oldest first."""
+        turned = self.places[self.pointer :] + self.places[: self.pointer]
+        return [step for step in turned if step is not None]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_fills_as_a_ring_buffer_does(seed: int) -> None:
+    """Over many rollouts, full and cut: experience and freed slots are those of a ring buffer of T x N places."""
+    rng = np.random.default_rng(seed)
+    capacity, num_envs = int(rng.integers(1, 40)), int(rng.integers(1, 6))
+    stale, ring, next_slot = StaleFill(capacity), Ring(capacity), 0
+    for _ in range(50):
+        num_fresh = capacity if rng.random() < 0.3 else int(rng.integers(1, capacity + 1))
+        fresh = [(int(rng.integers(num_envs)), next_slot + number) for number in range(num_fresh)]
+        next_slot += num_fresh
+        overwritten = ring.write(fresh)
+        experience, freed = stale.fill(fresh)
+        left = ring.by_age()[: -len(fresh)]
+        assert freed == [slot for _, slot in overwritten]
+        assert experience.num_samples == len(ring.by_age())
+        assert experience.num_stale == len(left)
+        assert sorted(np.concatenate(experience.fresh_runs).tolist()) == [slot for _, slot in fresh]
+        for env, run in zip(experience.envs, experience.runs, strict=True):
+            of_env = {slot for number, slot in ring.by_age() if number == env}
+            assert set(run.tolist()) <= of_env
+            assert (np.diff(run) > 0).all(), "in order of time"
+        stale_slots = [slot for run in experience.runs[: experience.num_stale_runs] for slot in run.tolist()]
+        assert sorted(stale_slots) == [slot for _, slot in left]
+
+
+def test_the_oldest_go_first() -> None:
+    """A preempted rank fills up to T x N with the newest steps of the rollout before (VER section 2.3)."""
+    stale = StaleFill(4)
+    first, freed = stale.fill([(0, 10), (1, 11), (0, 12), (1, 13)])
+    assert freed == []
+    assert first.num_stale == 0
+    second, freed = stale.fill([(1, 14)])
+    assert freed == [10]
+    assert [run.tolist() for run in second.runs] == [[12], [11, 13], [14]]
+    assert list(second.envs) == [0, 1, 1]
+    assert (second.num_samples, second.num_stale) == (4, 3)
+    third, freed = stale.fill([(0, 15), (0, 16)])
+    assert freed == [11, 12]
+    assert [run.tolist() for run in third.runs] == [[13, 14], [15, 16]]
+
+
+def test_a_full_rollout_leaves_nothing_stale() -> None:
+    """T x N fresh steps overwrite all."""
+    stale = StaleFill(3)
+    stale.fill([(0, 1), (0, 2)])
+    experience, freed = stale.fill([(0, 3), (0, 4), (0, 5)])
+    assert freed == [1, 2]
+    assert experience.num_stale == 0
+
+
+@pytest.mark.parametrize(
+    ("buffer", "fresh", "left", "gone"),
+    [
+        ([], [(0, 1)], [], []),
+        ([(0, 1), (0, 2)], [], [(0, 1), (0, 2)], []),
+        ([(0, 1), (0, 2)], [(0, 3)], [(0, 1), (0, 2)], []),
+        ([(0, 1), (0, 2), (0, 3)], [(0, 4)], [(0, 2), (0, 3)], [(0, 1)]),
+        ([(0, 1), (0, 2), (0, 3)], [(0, 4), (0, 5), (0, 6)], [], [(0, 1), (0, 2), (0, 3)]),
+    ],
+)
+def test_overwrite(buffer: list[Step], fresh: list[Step], left: list[Step], gone: list[Step]) -> None:
+    """Fresh steps overwrite as many of the oldest as there is no room for, in a buffer of three."""
+    assert overwrite(buffer, fresh, 3) == (left, gone)

@@ -1,0 +1,69 @@
+"""Actors receive what the learner learns: the sampler's copy of `appo`, and the copies in `impala`'s workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from scenarios.emulated.env import NUM_CUES, OBSERVATION_SPACE
+from systems.learn.policy import Policy, build_policy
+from tests.systems.engine.cells import make_cell, profile
+from tests.systems.engine.recorded import Recorded, run_recorded
+
+NUM_ITERATIONS = 30
+SETTINGS = "rollout.num_steps=4:rollout.batch=16:overlap.max_lag=8:learn.learning_rate=0.01"
+DEVICES = {"appo": "emulated", "impala": "cpu"}
+"""So both clocks of learning are there: one that waits, one that works."""
+
+
+@pytest.fixture(scope="module", params=DEVICES)
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """A run of a system that collects while it learns."""
+    folder = tmp_path_factory.mktemp(request.param)
+    cell = make_cell(
+        f"{request.param}:{SETTINGS}", profile(folder), iterations=NUM_ITERATIONS, device=DEVICES[request.param]
+    )
+    return run_recorded(folder / "run", cell)
+
+
+def log_probs_with(policy: Policy, samples: dict[str, NDArray[np.generic]], which: NDArray[np.bool_]) -> torch.Tensor:
+    """What a policy says of the actions of some samples: their log-probabilities, [K]."""
+    assert isinstance(policy.encoder, torch.nn.Module)
+    obs = {"cue": torch.from_numpy(samples["obs/cue"][which])}
+    actions = torch.from_numpy(samples["action"][which])
+    with torch.no_grad():
+        hidden, _ = policy._step(
+            obs, torch.from_numpy(samples["prev_action"][which]), torch.from_numpy(samples["state"][which])
+        )
+        return torch.log_softmax(policy.policy_head(hidden), -1).gather(1, actions.unsqueeze(1)).squeeze(1)
+
+
+def test_every_environment_goes_on_with_newer_weights(run: Recorded) -> None:
+    """The versions of an environment's samples never go back, and go up to a few before the last."""
+    samples = run.samples()
+    for env in range(4):
+        versions = samples["version"][samples["env"] == env]
+        assert (np.diff(versions) >= 0).all()
+        assert len(np.unique(versions)) > NUM_ITERATIONS / 4
+    assert samples["version"].max() >= NUM_ITERATIONS - 10
+    assert (samples["version"] <= samples["learned_at"]).all()
+
+
+def test_a_sample_was_acted_with_the_weights_of_its_version(run: Recorded) -> None:
+    """The stored log-probabilities are those of the learner's weights at the stored version, and of no other."""
+    assert isinstance(OBSERVATION_SPACE, gymnasium.spaces.Dict)
+    samples, weights = run.samples(), run.weights_by_version()
+    policy = build_policy("small", OBSERVATION_SPACE, NUM_CUES, seed=0)
+    for version in np.unique(samples["version"]):
+        which = samples["version"] == version
+        stored = torch.from_numpy(samples["log_prob"][which])
+        policy.load_state_dict(weights[version])
+        torch.testing.assert_close(log_probs_with(policy, samples, which), stored, rtol=1e-4, atol=1e-5)
+        for other in {version - 1, version + 1} & set(range(len(weights))):
+            policy.load_state_dict(weights[other])
+            assert (log_probs_with(policy, samples, which) - stored).abs().max() > 1e-4

@@ -111,7 +111,7 @@ class Scenario(Protocol):
 
     @property
     def policy(self) -> str:
-        """One of `small`, `conv`, `resnet` (systems/learn)."""
+        """One of `small`, `conv`, `nature`, `resnet` (systems/learn)."""
 
     @property
     def learn(self) -> LearnSettings:

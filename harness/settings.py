@@ -103,5 +103,5 @@ TYPICAL_GPU_COSTS = GpuCosts(infer_fixed_s=0.0033, infer_item_s=0.00006, learn_i
 
 CORRECTIONS = ("none", "vtrace", "truncated_is")
 OPTIMIZERS = ("adam", "sgd")
-POLICIES = ("small", "conv", "resnet")
+POLICIES = ("small", "conv", "nature", "resnet")
 """Networks of `systems/learn`."""

@@ -34,7 +34,7 @@ class Habitat:
     rollout_steps: int = 128
     """T: steps of each environment in one rollout."""
     policy: str = "resnet"
-    """One of `small`, `conv`, `resnet`."""
+    """One of `small`, `conv`, `nature`, `resnet`."""
     learn: LearnSettings = field(default_factory=LearnSettings)
     gpu_costs: GpuCosts = field(default_factory=lambda: replace(TYPICAL_GPU_COSTS, render_s=0.001))
     preload: tuple[str, ...] = ("habitat_sim", "scenarios.habitat.world")

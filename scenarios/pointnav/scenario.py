@@ -39,7 +39,7 @@ class PointNav:
     rollout_steps: int = 128
     """T: steps of each environment in one rollout."""
     policy: str = "small"
-    """One of `small`, `conv`, `resnet`."""
+    """One of `small`, `conv`, `nature`, `resnet`."""
     learn: LearnSettings = field(default_factory=quick_learning)
     gpu_costs: GpuCosts = TYPICAL_GPU_COSTS
     preload: tuple[str, ...] = ("scenarios.pointnav.world", "scenarios.pointnav.task")

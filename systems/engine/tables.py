@@ -51,7 +51,7 @@ class Table:
         offset = 0
         for column in columns:
             count = math.prod(column.shape)
-            flat = np.frombuffer(memory, dtype=column.dtype, count=count, offset=offset)
+            flat = np.frombuffer(memory, dtype=column.dtype, count=count, offset=offset) if count else np.empty(0)
             self._arrays[column.name] = flat.reshape(column.shape)
             offset += column.num_bytes
 

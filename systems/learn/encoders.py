@@ -99,30 +99,34 @@ class SmallEncoder(Encoder):
         return nearest.clamp(0, MAX_DEPTH_M)
 
 
-class ConvEncoder(Encoder):
-    """Sample Factory's simplified network up to the recurrent core (appendix A.1.3, figure A.1).
+SIMPLIFIED = ((8, 4, 32), (4, 2, 64), (3, 2, 128))
+"""Sample Factory's simplified network (appendix A.1.3, figure A.1): kernel, stride and channels of each convolution."""
+NATURE = ((8, 4, 32), (4, 2, 64), (3, 1, 64))
+"""Mnih et al. 2015, Human-level control through deep reinforcement learning, 'Model architecture'."""
 
-    Convolutions 8x8/4-32, 4x4/2-64, 3x3/2-128 and a fully connected layer of 512, each with ReLU. Vectors, if there are
-    any, go through two layers of 128, as the game information of the full network in the same figure does.
+
+class ConvEncoder(Encoder):
+    """Three convolutions and a fully connected layer of 512, each with ReLU.
+
+    Vectors, if there are any, go through two layers of 128, as the game information of Sample Factory's full network
+    does (figure A.1).
     """
 
-    layers = ((8, 4), (4, 2), (3, 2))
     least_size = 36
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(
+        self, layout: Layout, kind: str = "conv", layers: tuple[tuple[int, int, int], ...] = SIMPLIFIED
+    ) -> None:
         super().__init__()
         self.layout = layout
-        channels, height, width = layout.image_shape("conv", self.least_size)
-        flat = 128 * conv_size(height, *self.layers) * conv_size(width, *self.layers)
-        self.convs = nn.Sequential(
-            nn.Conv2d(channels, 32, 8, stride=4),
-            nn.ReLU(inplace=True),
-            nn.Conv2d(32, 64, 4, stride=2),
-            nn.ReLU(inplace=True),
-            nn.Conv2d(64, 128, 3, stride=2),
-            nn.ReLU(inplace=True),
-            nn.Flatten(),
-        )
+        num_channels, height, width = layout.image_shape(kind, self.least_size)
+        convs: list[nn.Module] = []
+        for kernel, stride, num_out in layers:
+            convs += [nn.Conv2d(num_channels, num_out, kernel, stride=stride), nn.ReLU(inplace=True)]
+            num_channels = num_out
+        self.convs = nn.Sequential(*convs, nn.Flatten())
+        sizes = [(kernel, stride) for kernel, stride, _ in layers]
+        flat = num_channels * conv_size(height, *sizes) * conv_size(width, *sizes)
         self.hidden = nn.Sequential(nn.Linear(flat, 512), nn.ReLU(inplace=True))
         self.num_features = 512
         if layout.vectors:

@@ -1,4 +1,4 @@
-"""Recurrent policies: an encoder, an LSTM, a policy head and a value head.
+"""Policies: an encoder, an LSTM (`nature` has none), a policy head and a value head.
 
 While collecting, `act` takes one step of each of N environments; the recurrent state goes in and out as one tensor
 [N, D], a column of the rollout's table. While learning, `evaluate` takes whole sequences, packed
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from harness.settings import POLICIES
-from systems.learn.encoders import ConvEncoder, Encoder, SmallEncoder
+from systems.learn.encoders import NATURE, ConvEncoder, Encoder, SmallEncoder
 from systems.learn.lstm import lstm_layer, lstm_step
 from systems.learn.observations import Layout
 from systems.learn.resnet import ResNetEncoder
@@ -38,14 +38,16 @@ class Policy(nn.Module):
         self.num_actions = num_actions
         self.encoder = encoder
         self.prev_action = nn.Embedding(num_actions + 1, num_action_features) if num_action_features else None
-        self.core = nn.LSTM(encoder.num_features + num_action_features, num_units, num_layers)
+        num_features = encoder.num_features + num_action_features
+        self.core = nn.LSTM(num_features, num_units, num_layers) if num_layers else None
+        num_units = num_units if num_layers else num_features
         self.policy_head = nn.Linear(num_units, num_actions)
         self.value_head = nn.Linear(num_units, 1)
 
     @property
     def state_size(self) -> int:
-        """D = 2 * E * U: hidden values and cells of all layers."""
-        return 2 * self.core.num_layers * self.core.hidden_size
+        """D = 2 * E * U: hidden values and cells of all layers; 0 without any."""
+        return 0 if self.core is None else 2 * self.core.num_layers * self.core.hidden_size
 
     def initial_state(self, num_envs: int) -> Tensor:
         """Zeros [N, D] on the policy's device."""
@@ -107,6 +109,8 @@ class Policy(nn.Module):
 
     def _run_core(self, features: Tensor, batch_sizes: Tensor, states: Tensor) -> Tensor:
         """Packed sequences through the core: what it puts out, [M, U], in packed order."""
+        if self.core is None:
+            return features
         hidden, cells = self._unfold(states)
         if features.is_cuda:
             output, _ = self.core(PackedSequence(features, batch_sizes), (hidden, cells))
@@ -117,8 +121,10 @@ class Policy(nn.Module):
 
     def _step(self, obs: Mapping[str, Tensor], prev_actions: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """One step of the core: (hidden [N, U], new state [N, D])."""
-        state = state.masked_fill((prev_actions < 0).unsqueeze(1), 0.0)
         features = self._features(obs, prev_actions)  # [N, F]
+        if self.core is None:
+            return features, state
+        state = state.masked_fill((prev_actions < 0).unsqueeze(1), 0.0)
         hidden, cells = self._unfold(state)
         if features.is_cuda:
             output, (hidden, cells) = self.core(features.unsqueeze(0), (hidden, cells))
@@ -139,6 +145,7 @@ class Policy(nn.Module):
 
     def _unfold(self, state: Tensor) -> tuple[Tensor, Tensor]:
         """[N, D] to hidden values and cells, each [E, N, U]."""
+        assert self.core is not None
         shape = (state.shape[0], 2, self.core.num_layers, self.core.hidden_size)
         hidden, cells = state.view(shape).permute(1, 2, 0, 3).contiguous()
         return hidden, cells
@@ -149,8 +156,8 @@ def build_policy(kind: str, observation_space: gymnasium.spaces.Dict, num_action
 
     Args:
         kind: `small` trains on a CPU in minutes; `conv` is Sample Factory's simplified network (figure A.1: LSTM 512,
-            no previous action); `resnet` is DD-PPO's PointGoal agent (appendix C: previous action to 32, two LSTM
-            layers of 512).
+            no previous action); `nature` has no recurrent core (Mnih et al. 2015); `resnet` is DD-PPO's PointGoal
+            agent (appendix C: previous action to 32, two LSTM layers of 512).
         observation_space: `pixels` [C, H, W], `depth` [1, H, W], vectors [K].
         num_actions: A.
         seed: the same seed gives the same weights.
@@ -171,6 +178,9 @@ def build_policy(kind: str, observation_space: gymnasium.spaces.Dict, num_action
                 policy = Policy(
                     ConvEncoder(layout), num_actions=num_actions, num_action_features=0, num_units=512, num_layers=1
                 )
+            case "nature":
+                encoder = ConvEncoder(layout, "nature", NATURE)
+                policy = Policy(encoder, num_actions=num_actions, num_action_features=0, num_units=0, num_layers=0)
             case "resnet":
                 policy = Policy(
                     ResNetEncoder(layout), num_actions=num_actions, num_action_features=32, num_units=512, num_layers=2

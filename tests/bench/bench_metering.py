@@ -38,7 +38,7 @@ NUM_ITERATIONS = NUM_WARM_UP + 300
 class HalfMeteredRank(RankMeter):
     """A meter that times spans in every other pair of iterations."""
 
-    def span(self, kind: str) -> AbstractContextManager[None]:  # type: ignore[override]  # any context will do
+    def span(self, kind: str) -> AbstractContextManager[None]:
         """Times a span, or does nothing."""
         return super().span(kind) if is_metered(self._block.get("iteration")) else nullcontext()
 

@@ -34,7 +34,7 @@ BAD_RUNS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("--systems", "sync:preempt.p=0.6"), ("sync:preempt.p: unknown field",)),
     (("--systems", "ddppo:learn.nope=1"), ("ddppo:learn.nope: unknown field", "epochs", "learning_rate")),
     ((*SYNC, "--scenario", "pointnav:nope=1"), ("pointnav:nope: unknown field", "num_envs", "resolution")),
-    ((*SYNC, "--scenario", "pointnav:policy=huge"), ("policy=huge", "small, conv, resnet")),
+    ((*SYNC, "--scenario", "pointnav:policy=huge"), ("policy=huge", "small, conv, nature, resnet")),
     ((*SYNC, "--scenario", "vizdoom:maps=basic+nope"), ("vizdoom:maps=basic+nope", "my_way_home")),
     # what breaks a rule: the rule is named
     ((), ("--systems: name at least one", "rlbench list")),

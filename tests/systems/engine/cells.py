@@ -1,13 +1,25 @@
-"""Cells and profiles that tests of whole systems share; imports no torch."""
+"""Cells, emulated profiles, and ranks that run several cells in turn; imports no torch."""
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+from harness import rank
 from harness.budget import Limits
+from harness.contract import Place
+from harness.launch.local import free_port
 from harness.plan import Cell
-from tests.systems.engine.ranks import LIMIT_S
+from tests.systems.engine import ranks
+from tests.systems.engine.ranks import LIMIT_S, Run, run_ranks
+
+CELLS_FILE = "cells.json"
+CELLS_PER_LIMIT = 5
+"""So many may take the time of one launch."""
 
 PROFILE = """
 about = "times of a test"
@@ -76,3 +88,36 @@ def make_cell(system: str, scenario: str, *, iterations: int, **fields: Any) -> 
         limits=Limits(iterations=iterations),
         **(defaults | fields),
     )
+
+
+def leave_cell(folder: Path, cell: Cell) -> Run:
+    """Makes a run's folder, with the cell in it."""
+    cell.load()
+    folder.mkdir()
+    (folder / "cell.json").write_text(cell.to_json())
+    return Run(folder)
+
+
+def run_here(folder: Path) -> None:
+    """Runs this rank of the cell in `folder`, on one thread.
+
+    Threads that wait for each other within a tiny inference make it slow by far where others use the cores too.
+    """
+    with patch.object(os, "sched_getaffinity", return_value={0}):
+        rank.run(folder, Place.from_environment())
+
+
+def run_in_turn(folder: Path, cells: Mapping[str, Cell], num_ranks: int) -> dict[str, Run]:
+    """Starts ranks that run all cells one after the other, each in a process group and with workers of its own."""
+    runs = {name: leave_cell(folder / f"run{number}", cell) for number, (name, cell) in enumerate(cells.items())}
+    (folder / CELLS_FILE).write_text(json.dumps([(str(run.folder), free_port()) for run in runs.values()]))
+    with patch.object(ranks, "LIMIT_S", LIMIT_S * -(-len(cells) // CELLS_PER_LIMIT)):
+        run_ranks(run_listed, num_ranks, folder)
+    return runs
+
+
+def run_listed(folder: Path) -> None:
+    """What each rank of `run_in_turn` does."""
+    for name, port in json.loads((folder / CELLS_FILE).read_text()):
+        os.environ["MASTER_PORT"] = str(port)
+        run_here(Path(name))

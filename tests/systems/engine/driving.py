@@ -37,7 +37,8 @@ class Driver:
 
     def may_start(self) -> list[int]:
         """Environments that wait for an action and may have one."""
-        return np.flatnonzero(~self.rollout.in_flight & self.rollout.may_act()).tolist()
+        waiting: list[int] = np.flatnonzero(~self.rollout.in_flight & self.rollout.may_act()).tolist()
+        return waiting
 
     def start(self, envs: Sequence[int]) -> None:
         """Sends actions."""

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness import rank
-from harness.contract import Place
 from harness.plan import Cell
+from tests.systems.engine.cells import leave_cell, run_here
 from tests.systems.engine.ranks import Run, run_ranks
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def record(folder: Path) -> None:
             weights.append({name: weight.clone() for name, weight in self._policy.state_dict().items()})
 
     vars(rank_loop)["Learner"] = RecordingLearner
-    rank.run(folder, Place.from_environment())
+    run_here(folder)
     if samples:
         np.savez(folder / SAMPLES_FILE, **{name: np.concatenate([s[name] for s in samples]) for name in samples[0]})
         torch.save(weights, folder / WEIGHTS_FILE)
@@ -85,8 +84,6 @@ class Recorded(Run):
 
 def run_recorded(folder: Path, cell: Cell) -> Recorded:
     """Runs the ranks of a cell in a new folder; their learners write down what they do. One rank that learns."""
-    cell.load()
-    folder.mkdir()
-    (folder / "cell.json").write_text(cell.to_json())
+    leave_cell(folder, cell)
     run_ranks(record, cell.gpus, folder)
     return Recorded(folder)

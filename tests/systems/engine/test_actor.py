@@ -14,7 +14,9 @@ from harness.budget import Limits
 from harness.contract import Context, Place
 from harness.devices import CpuDevice
 from harness.meter import RankMeter
+from systems.engine.preempt import NeverMonitor
 from systems.engine.rank_loop import RankLoop
+from systems.engine.rollout import Experience, Rollout
 from systems.learn.policy import Policy, build_policy
 from systems.sync.spec import SPEC as SYNC
 from tests.systems.engine.counting import LENGTHS, NUM_STEPS, SPACE, CountingScenario
@@ -25,79 +27,104 @@ CUT_STEPS = 5
 STEPS_OF = {"first": NUM_STEPS, "second": NUM_STEPS, "cut": CUT_STEPS}
 
 
-class StopAtFive:
+class StopAtFive(NeverMonitor):
     """A monitor whose other ranks have always finished."""
 
-    def should_stop(self, num_steps: int) -> bool:
-        return num_steps >= CUT_STEPS
-
-    def finished(self) -> None:
-        pass
+    def should_stop(self, rollout: Rollout) -> bool:
+        return rollout.num_steps >= CUT_STEPS
 
 
-def collect(folder: Path) -> None:
-    """On each rank: three iterations, the last one cut; leaves the table and the weights of each."""
+def context_of(folder: Path) -> Context:
+    """The context of a rank."""
     place = Place.from_environment()
     scenario = CountingScenario()
-    meter = RankMeter(folder, place.rank, scenario.num_envs)
-    context = Context(
+    return Context(
         place=place,
         scenario=scenario,
         device=CpuDevice(place.num_ranks),
         seed=0,
         budget=Limits(iterations=3),
-        meter=meter,
+        meter=RankMeter(folder, place.rank, scenario.num_envs),
         folder=str(folder),
         stall_s=60,
     )
+
+
+def save(loop: RankLoop, folder: Path, name: str, experience: Experience) -> None:
+    """Leaves the table, the slots of each run, and the policy that acts."""
+    columns = {column.name.replace("/", "."): loop._table[column.name] for column in loop._table.columns}
+    runs = {f"run.{number}": run for number, run in enumerate(experience.runs)}
+    rank = loop._context.place.rank
+    np.savez(
+        folder / f"{name}-{rank}.npz",
+        **columns,  # type: ignore[arg-type]  # numpy's stub
+        **runs,  # type: ignore[arg-type]
+        follow=loop._rollout.follow,
+        envs=np.array(experience.envs),
+        num_stale_runs=np.array(experience.num_stale_runs),
+    )
+    torch.save(loop._policy.state_dict(), folder / f"{name}-{rank}.pt")
+
+
+def collect(folder: Path) -> None:
+    """On each rank: three iterations, the last one cut; leaves the table and the weights of each."""
+    context = context_of(folder)
     loop = RankLoop(SYNC, context)
     for name in STEPS_OF:
         if name == "cut":
-            loop._monitor = StopAtFive()
+            loop._monitor = loop._sampler._monitor = StopAtFive()
+        loop.plan()
         loop.collect()
-        columns = {column.name.replace("/", "."): loop._table[column.name] for column in loop._table.columns}
-        np.savez(folder / f"{name}-{place.rank}.npz", **columns)  # type: ignore[arg-type]  # numpy's stub
-        torch.save(loop._policy.state_dict(), folder / f"{name}-{place.rank}.pt")
-        loop.learn()
+        experience = loop.take()
+        save(loop, folder, name, experience)
+        loop.learn(experience)
         loop.end_iteration()
     loop.close()
-    meter.close()
+    context.meter.close()
 
 
 @dataclass(frozen=True, slots=True)
-class Rollout:
+class Collected:
     """What a rank had in its table after it had collected, and the policy that acted."""
 
     columns: dict[str, NDArray[Any]]
     policy: Policy
     num_steps: int
+    slots: NDArray[np.int64]
+    """[T + 1, N], where environments stood before each step and after the last."""
 
     @classmethod
-    def load(cls, folder: Path, name: str, rank: int = 0) -> Rollout:
+    def load(cls, folder: Path, name: str, rank: int = 0) -> Collected:
         """Reads what `collect` left."""
         with np.load(folder / f"{name}-{rank}.npz") as columns:
             policy = build_policy("small", SPACE, 4, seed=1)
             policy.load_state_dict(torch.load(folder / f"{name}-{rank}.pt"))
-            return cls({key.replace(".", "/"): array for key, array in columns.items()}, policy, STEPS_OF[name])
+            slots = np.stack([columns[f"run.{env}"] for env in range(NUM_ENVS)], 1)
+            assert columns["envs"].tolist() == list(range(NUM_ENVS))
+            slots = np.concatenate((slots, columns["follow"][slots[-1:]]))
+            assert (columns["follow"][slots[:-1]] == slots[1:]).all()
+            read = {key.replace(".", "/"): array for key, array in columns.items()}
+            return cls(read, policy, STEPS_OF[name], slots)
 
     def at(self, name: str, step: int) -> Tensor:
         """The rows of one step, [N, ...]."""
-        return torch.from_numpy(self.columns[name][step * NUM_ENVS : (step + 1) * NUM_ENVS])
+        return torch.from_numpy(self.columns[name][self.slots[step]])
 
     def states(self) -> list[Tensor]:
-        """Recurrent states before step 0, 1, ... and after the last, worked out again from the stored start."""
-        states = [torch.from_numpy(self.columns["start_state"])]
+        """Recurrent states before step 0, 1, ... and after the last, worked out again from the first that is stored."""
+        states = [self.at("state", 0)]
         for step in range(self.num_steps):
             obs, previous = {"where": self.at("obs/where", step)}, self.at("prev_action", step)
             _, _, values, state = self.policy.act(obs, previous, states[-1], torch.Generator())
             torch.testing.assert_close(values, self.at("value", step))
+            torch.testing.assert_close(state, self.at("state", step + 1))
             states.append(state)
         return states
 
     def ends(self, name: str) -> list[list[int]]:
         """For each environment the steps at which it was `terminated` or `truncated`."""
         return [
-            [step for step in range(self.num_steps) if self.columns[name][step * NUM_ENVS + env]]
+            [step for step in range(self.num_steps) if self.columns[name][self.slots[step, env]]]
             for env in range(NUM_ENVS)
         ]
 
@@ -112,7 +139,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_episodes_end_where_they_should(folder: Path) -> None:
     """Time limits are truncations, final states terminations; the next step shows a new episode's first observation."""
-    rollout = Rollout.load(folder, "first")
+    rollout = Collected.load(folder, "first")
     assert rollout.ends("truncated") == [[3, 7, 11], [4, 9], [], []]
     assert rollout.ends("terminated") == [[], [], [], [5, 11]]
     for env, ends in enumerate([[3, 7, 11], [4, 9], [], [5, 11]]):
@@ -130,15 +157,15 @@ def test_episodes_end_where_they_should(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["first", "second", "cut"])
 def test_values_follow_from_the_stored_state(folder: Path, name: str) -> None:
     """From the state stored at the rollout's start, the policy gives the values that were stored with every step."""
-    rollout = Rollout.load(folder, name)
+    rollout = Collected.load(folder, name)
     assert len(rollout.states()) == rollout.num_steps + 1
     if name != "first":
-        assert rollout.columns["start_state"].any(axis=1).all(), "episodes go on from one rollout to the next"
+        assert rollout.at("state", 0).any(dim=1).all(), "episodes go on from one rollout to the next"
 
 
 def test_truncation_bootstraps_from_the_final_observation(folder: Path) -> None:
     """In the middle and at the last step: the final observation's value, with the recurrent state after the step."""
-    rollout = Rollout.load(folder, "first")
+    rollout = Collected.load(folder, "first")
     states = rollout.states()
     for env, step in ((0, 3), (0, 7), (0, 11), (1, 4), (1, 9)):
         action = rollout.at("action", step)[env]
@@ -152,7 +179,7 @@ def test_truncation_bootstraps_from_the_final_observation(folder: Path) -> None:
 @pytest.mark.parametrize(("name", "running"), [("first", [1, 2]), ("cut", [0, 1, 2, 3])])
 def test_running_episodes_bootstrap_from_the_next_observation(folder: Path, name: str, running: list[int]) -> None:
     """At the end of a rollout, a cut one too: the value of the observation at which the environment stands."""
-    rollout = Rollout.load(folder, name)
+    rollout = Collected.load(folder, name)
     end = rollout.num_steps
     going_on = [env for env in running if end - 1 not in rollout.ends("truncated")[env]]
     assert len(going_on) >= 2
@@ -166,17 +193,19 @@ def test_running_episodes_bootstrap_from_the_next_observation(folder: Path, name
 
 def test_versions_count_optimiser_steps(folder: Path) -> None:
     """Every step carries the version that chose it: 2 epochs of 2 mini-batches later the version is 4 higher."""
-    versions = [Rollout.load(folder, name).columns["version"][: CUT_STEPS * NUM_ENVS] for name in STEPS_OF]
-    assert [set(column.tolist()) for column in versions] == [{0}, {4}, {8}]
+    rollouts = [Collected.load(folder, name) for name in STEPS_OF]
+    versions = [rollout.columns["version"][rollout.slots[:-1]] for rollout in rollouts]
+    assert [set(of_rollout.ravel().tolist()) for of_rollout in versions] == [{0}, {4}, {8}]
 
 
 def test_ranks_agree_on_weights_and_not_on_actions(folder: Path) -> None:
     """All ranks have the same weights, to the bit, but sample actions with streams of their own."""
     for name in STEPS_OF:
-        ours, theirs = Rollout.load(folder, name, rank=0), Rollout.load(folder, name, rank=1)
+        ours, theirs = Collected.load(folder, name, rank=0), Collected.load(folder, name, rank=1)
         for weight, other in zip(ours.policy.parameters(), theirs.policy.parameters(), strict=True):
             assert torch.equal(weight, other)
-        differ = ours.columns["action"][: CUT_STEPS * NUM_ENVS] != theirs.columns["action"][: CUT_STEPS * NUM_ENVS]
+        differ = ours.columns["action"][ours.slots[:-1]] != theirs.columns["action"][theirs.slots[:-1]]
         assert 0.4 < differ.mean() <= 1, "of 4 actions, nearly uniform, 3/4 should differ"
-    first = Rollout.load(folder, "first")
-    assert len(set(map(tuple, first.columns["action"].reshape(-1, NUM_ENVS).T.tolist()))) == NUM_ENVS
+    first = Collected.load(folder, "first")
+    actions = first.columns["action"][first.slots[:-1]]
+    assert len(set(map(tuple, actions.T.tolist()))) == NUM_ENVS

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,13 +89,21 @@ def test_as_many_workers_as_cores(num_cores: int) -> None:
     ("settings", "num_envs", "parts"),
     [
         ({}, 7, ("num_envs=7", "even", "nearest: num_envs=8", "collect=dynamic")),
-        ({"num_envs_per_worker": 4}, 6, ("num_envs_per_worker=4", "divide num_envs=6", "nearest: num_envs_per_worker=6")),
-        ({"num_envs_per_worker": 8}, 4, ("num_envs_per_worker=8", "divide num_envs=4", "nearest: num_envs_per_worker=4")),
+        (
+            {"num_envs_per_worker": 4},
+            6,
+            ("num_envs_per_worker=4", "divide num_envs=6", "nearest: num_envs_per_worker=6"),
+        ),
+        (
+            {"num_envs_per_worker": 8},
+            4,
+            ("num_envs_per_worker=8", "divide num_envs=4", "nearest: num_envs_per_worker=4"),
+        ),
         ({"min_batch": 3}, 4, ("min_batch=3", "half of num_envs=4", "nearest: min_batch=2")),
     ],
 )
-def test_what_cannot_be_split_in_two(settings: dict[str, int], num_envs: int, parts: tuple[str, ...]) -> None:
-    """An odd number of environments, unequal workers, and a batch that half cannot fill are refused with the nearest."""
+def test_what_cannot_be_split_in_two(settings: dict[str, Any], num_envs: int, parts: tuple[str, ...]) -> None:
+    """Odd numbers of environments, unequal workers and a batch that half cannot fill are refused with the nearest."""
     reason = DoubleBuffered(**settings).check(num_envs)
     assert reason is not None
     assert all(part in reason for part in parts), reason
@@ -130,7 +139,7 @@ def test_what_can_be_split_in_two(num_envs: int) -> None:
         ({"max_batch": 1, "min_batch": 2}, "collect.max_batch=1: must be at least min_batch=2"),
     ],
 )
-def test_bad_settings(settings: dict[str, int], message: str) -> None:
+def test_bad_settings(settings: dict[str, Any], message: str) -> None:
     """A setting that is none is refused with its rule."""
     with pytest.raises(ValueError, match=message):
         DoubleBuffered(**settings)

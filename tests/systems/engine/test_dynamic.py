@@ -23,9 +23,7 @@ from systems.engine.dynamic import Dynamic, choose_batch
         ([0, 1, 4, 5], 2, 1, 3, 6, [0, 1, 4]),
     ],
 )
-def test_by_hand(
-    ready: list[int], num_in_flight: int, least: int, most: int, turn: int, expected: list[int]
-) -> None:
+def test_by_hand(ready: list[int], num_in_flight: int, least: int, most: int, turn: int, expected: list[int]) -> None:
     """All that wait, between a minimum and a maximum (VER section 2.1), in the order of their turns."""
     assert choose_batch(np.array(ready, np.int64), num_in_flight, least, most, turn).tolist() == expected
 
@@ -87,6 +85,4 @@ def test_bounds_that_are_none(settings: dict[str, int], message: str) -> None:
 def test_a_minimum_above_the_number_of_environments() -> None:
     """It could never be reached; the nearest that can is named."""
     assert Dynamic(min_batch=4).check(4) is None
-    assert Dynamic(min_batch=5).check(4) == (
-        "collect.min_batch=5: must be at most num_envs=4; nearest: min_batch=4"
-    )
+    assert Dynamic(min_batch=5).check(4) == ("collect.min_batch=5: must be at most num_envs=4; nearest: min_batch=4")

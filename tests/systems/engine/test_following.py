@@ -35,6 +35,7 @@ def fill(policy: torch.nn.Module, value: float) -> None:
         parameter.fill_(value)
 
 
+@torch.no_grad()
 def values_of(policy: torch.nn.Module) -> set[float]:
     """All values that weights have."""
     return {float(bound) for parameter in policy.parameters() for bound in (parameter.min(), parameter.max())}
@@ -89,12 +90,14 @@ def test_a_copy_is_never_torn() -> None:
     writer = threading.Thread(target=write, daemon=True)
     writer.start()
     seen = [0]
-    while not is_over.is_set():
-        weights.refresh()
-        assert values_of(acting) == {float(actor.version)}
-        assert actor.version >= seen[-1]
-        seen.append(actor.version)
-    writer.join(LIMIT_S)
+    try:
+        while not is_over.is_set():
+            weights.refresh()
+            assert values_of(acting) == {float(actor.version)}
+            assert actor.version >= seen[-1]
+            seen.append(actor.version)
+    finally:
+        writer.join(LIMIT_S)
     weights.refresh()
     assert values_of(acting) == {float(NUM_VERSIONS)}
     assert len(set(seen)) > 3, "the two did run at the same time"
@@ -179,7 +182,7 @@ def read_versions(folder: Path) -> None:
     writer = multiprocessing.get_context("forkserver").Process(target=write_versions, args=(table,))
     writer.start()
     pieces: list[tuple[float, float]] = []
-    seen = []
+    seen: list[tuple[int, float, float]] = []
     while not seen or seen[-1][0] < NUM_VERSIONS:
         version = read_newest(
             table["weights"],

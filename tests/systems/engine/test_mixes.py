@@ -34,7 +34,7 @@ def suggested(message: str) -> list[Mix]:
     """The mixes that a message names as the nearest, each as settings."""
     _, found, listed = message.partition("; nearest: ")
     assert found, message
-    return [dict(part.split("=") for part in mix.split(":")) for mix in listed.split(", or ")]  # type: ignore[misc]
+    return [dict(part.split("=") for part in mix.split(":")) for mix in listed.split(", or ")]
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_rendering_is_dealt_evenly(num_ranks: int, num_envs: int) -> None:
 
 def test_unknown_placement() -> None:
     """A placement that there is not is refused; the known ones are listed."""
-    with pytest.raises(ValueError, match="average.placement=apart: must be one of: separate, together"):
+    with pytest.raises(ValueError, match=r"average\.placement=apart: must be one of: separate, together"):
         Central(placement="apart")
 
 

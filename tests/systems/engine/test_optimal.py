@@ -5,15 +5,12 @@ from __future__ import annotations
 import heapq
 import json
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from harness.contract import WORKLOADS, Place
-from scenarios.emulated import FAMILY
-from scenarios.emulated.times import StepTimes
+from harness.contract import Place
 from systems.engine.group import Group
 from systems.engine.optimal import Optimal, Plan, arrivals_s, plan
 from systems.engine.rollout import FixedRollout, Rollout
@@ -97,67 +94,6 @@ def test_arrivals_count_steps_until_the_rollout_is_full(seed: int) -> None:
     assert whole[-1] == times.max() * num_steps
     assert variable[-1] <= whole[-1]
     assert (variable <= whole).all()
-
-
-NUM_SEEDS = 6
-MEAN_SHORTFALL, WORST_SHORTFALL = 0.015, 0.06
-
-
-class Shortfall(NamedTuple):
-    """What a choice of S loses against the best S, as a fraction of the best S / (time + LT)."""
-
-    planned: float
-    full: float
-    half: float
-
-
-def record(num_ranks: int, workload: str, seed: int, num_steps: int) -> Times:
-    """The seconds of steps of an emulated profile, [R, N, steps], inference included."""
-    scenario = FAMILY.make("open-fridge", workload)
-    costs = scenario.gpu_costs
-    infer_s = costs.infer_fixed_s + costs.infer_item_s * scenario.num_envs
-    seeds = np.random.SeedSequence(seed).generate_state(num_ranks * scenario.num_envs)
-    rows = []
-    for env_seed in seeds.tolist():
-        env, row = StepTimes(scenario.profile, workload, env_seed), []
-        for _ in range(num_steps):
-            simulation_s, ends = env.next_step()
-            row.append(simulation_s + infer_s)
-            if ends:
-                env.begin_episode()
-        rows.append(row)
-    return np.array(rows).reshape(num_ranks, scenario.num_envs, num_steps)
-
-
-def shortfall(num_ranks: int, workload: str, seed: int) -> Shortfall:
-    """Plans from the mean step times of one recorded rollout, and tries every S on the one recorded after it."""
-    scenario = FAMILY.make("open-fridge", workload)
-    num_steps, num_envs, costs = scenario.rollout_steps, scenario.num_envs, scenario.gpu_costs
-    num_samples = num_steps * num_envs
-    learn_s = costs.prepare_s + costs.learn_item_s * scenario.learn.epochs * num_samples
-    recorded = record(num_ranks, workload, seed, 5 * num_steps)
-    before, after = recorded[:, :, :num_steps], recorded[:, :, num_steps:].cumsum(2)
-    planned = plan(before.mean(2), learn_s, num_steps, whole=False)
-    ends = [np.sort(of_rank.ravel())[:num_samples] for of_rank in after]
-    assert max(of_rank[-1] for of_rank in ends) <= after[:, :, -1].min(), "no rank needs steps that were not recorded"
-    seconds = np.sort(np.concatenate(ends))
-    rates = np.arange(1, len(seconds) + 1) / (seconds + learn_s)
-    lost = 1 - rates / rates.max()
-    return Shortfall(lost[planned.num_samples - 1], lost[-1], lost[len(lost) // 2 - 1])
-
-
-@pytest.mark.parametrize("workload", WORKLOADS)
-def test_close_to_the_best_on_recorded_step_times(workload: str) -> None:
-    """On 8 ranks the plan loses at most 1.5 % on average, and 6 % at worst, against the best S known afterwards.
-
-    Collecting everything, or half of it, loses more than that on average, so the bound tells planners apart.
-    """
-    found = np.array([shortfall(8, workload, seed) for seed in range(NUM_SEEDS)])
-    planned, full, half = found.T
-    assert planned.mean() <= MEAN_SHORTFALL, planned
-    assert planned.max() <= WORST_SHORTFALL, planned
-    assert full.mean() > 2 * MEAN_SHORTFALL, full
-    assert half.mean() > WORST_SHORTFALL, half
 
 
 def together(num_ranks: int, times: Times, learn_s: float) -> list[Group]:

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import psutil
@@ -19,22 +22,27 @@ from tests.harness.faulty_scenario import FAULT_AT, FaultyFamily
 from tests.scenarios.seats import PlainDevice
 
 NUM_ENVS = 2
-NUM_SLOTS = 2 * NUM_ENVS
+MOST_ENVS = 6
 ENVS = np.arange(NUM_ENVS)
 STALL_S = 1.0
 
-Start = Callable[[str], tuple[WorkerPool, Table]]
+
+class Start(Protocol):
+    """Starts a pool."""
+
+    def __call__(self, variant: str, *, num_envs: int = NUM_ENVS, envs_per_worker: int = 1) -> tuple[WorkerPool, Table]:
+        """Of so many environments of that variant; the second one goes wrong."""
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Starts pools on variants of `faulty`; environment n stands in slot n. Closes what its test has not."""
     pools: list[WorkerPool] = []
-    meter = RankMeter(tmp_path, 0, NUM_ENVS)
+    meter = RankMeter(tmp_path, 0, MOST_ENVS)
 
-    def make(variant: str) -> tuple[WorkerPool, Table]:
-        scenario = FaultyFamily().make(variant, "homogeneous")
-        table = Table(rollout_columns(scenario.observation_space, NUM_ENVS, NUM_SLOTS, state_size=1))
+    def make(variant: str, *, num_envs: int = NUM_ENVS, envs_per_worker: int = 1) -> tuple[WorkerPool, Table]:
+        scenario = replace(FaultyFamily().make(variant, "homogeneous"), num_envs=num_envs)
+        table = Table(rollout_columns(scenario.observation_space, num_envs, 2 * num_envs, state_size=1))
         context = Context(
             place=Place(rank=0, num_ranks=1, local_rank=0),
             scenario=scenario,
@@ -45,8 +53,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
             folder=str(tmp_path),
             stall_s=STALL_S,
         )
-        pools.append(WorkerPool(context, table, range(NUM_ENVS)))
-        pools[-1].begin(ENVS)
+        seats = [context.seat(env, context.env_seed(env)) for env in range(num_envs)]
+        pools.append(WorkerPool(context, table, seats, envs_per_worker=envs_per_worker))
+        pools[-1].begin(np.arange(num_envs))
         return pools[-1], table
 
     yield make
@@ -61,7 +70,7 @@ def step(pool: WorkerPool, times: int = 1) -> None:
     for turn in range(times):
         here, there = (ENVS, ENVS + NUM_ENVS) if turn % 2 == 0 else (ENVS + NUM_ENVS, ENVS)
         pool.send(ENVS, here, there)
-        pool.wait(NUM_ENVS)
+        pool.receive(NUM_ENVS)
 
 
 def test_what_a_step_gives_is_in_the_table_when_its_reply_comes(start: Start) -> None:
@@ -71,8 +80,8 @@ def test_what_a_step_gives_is_in_the_table_when_its_reply_comes(start: Start) ->
     table["reward"][:] = -1
     table["prev_action"][NUM_ENVS:] = 7
     pool.send(ENVS, ENVS, ENVS + NUM_ENVS)
-    replies = pool.wait(NUM_ENVS)
-    assert sorted(map(tuple, replies.tolist())) == [(0, NUM_ENVS), (1, NUM_ENVS + 1)]
+    envs, slots = pool.receive(NUM_ENVS)
+    assert sorted(zip(envs.tolist(), slots.tolist(), strict=True)) == [(0, NUM_ENVS), (1, NUM_ENVS + 1)]
     assert table["prev_action"].tolist() == [-1, -1, 1, 1]
     assert table["episode_start"].tolist() == [True, True, False, False]
     assert table["reward"][:NUM_ENVS].tolist() == [0, 0]
@@ -103,7 +112,7 @@ def test_the_death_of_all_workers_raises_too(start: Start) -> None:
     for pid in pool.pids:
         os.kill(pid, signal.SIGKILL)
     with pytest.raises(WorkerDied, match="was killed by SIGKILL"):
-        pool.wait(1)
+        pool.receive(1)
 
 
 def test_an_exception_of_an_environment_comes_with_its_traceback(start: Start) -> None:
@@ -126,6 +135,71 @@ def test_a_stopped_worker_raises_without_a_stack(start: Start) -> None:
     os.kill(pool.pids[0], signal.SIGSTOP)
     with pytest.raises(WorkerStalled, match=r"rank0-env0 has not answered for 1 s \(.*is it stopped\?"):
         step(pool)
+
+
+def test_a_stall_is_noticed_while_others_answer(start: Start) -> None:
+    """An environment that hangs is found after `stall_s`, although another's replies never cease."""
+    pool, _ = start("sleep-in-step")
+    step(pool, FAULT_AT - 1)
+    pool.send(ENVS[1:], ENVS[1:], ENVS[1:] + NUM_ENVS)
+    here = np.array([0])
+    num_replies = 0
+    with pytest.raises(WorkerStalled, match=r"(?s)rank0-env1 has not answered for 1 s.*in _go_wrong"):  # noqa: PT012
+        for _ in range(60_000):  # each takes a millisecond
+            pool.send(here, here, here + NUM_ENVS)
+            envs, _ = pool.receive(1)
+            assert envs.tolist() == [0]
+            num_replies += 1
+    assert num_replies > 10
+
+
+def test_a_worker_steps_several_environments(start: Start) -> None:
+    """Three workers of two environments each: every environment has its own slots and episodes, and all answer."""
+    pool, table = start("patient", num_envs=6, envs_per_worker=2)
+    envs = np.arange(6)
+    assert len(pool.pids) == len(set(pool.pids)) == 3
+    table["action"][:6] = [1, 0, 1, 0, 1, 0]
+    pool.send(envs, envs, envs + 6)
+    replied, slots = pool.receive(6)
+    assert sorted(zip(replied.tolist(), slots.tolist(), strict=True)) == [(env, env + 6) for env in range(6)]
+    assert table["prev_action"][6:].tolist() == [1, 0, 1, 0, 1, 0]
+    for first in (0, 2, 4):
+        assert replied.tolist().index(first) < replied.tolist().index(first + 1), "in the order of its commands"
+    pool.send(envs[3:4], envs[3:4] + 6, envs[3:4])
+    assert [part.tolist() for part in pool.receive(1)] == [[3], [3]], "one alone of a worker's"
+
+
+def test_the_environment_of_a_worker_that_hangs_is_found(start: Start) -> None:
+    """Where the second of a worker's environments hangs, the worker is named and its stack shown."""
+    pool, _ = start("sleep-in-step", num_envs=4, envs_per_worker=4)
+    envs = np.arange(4)
+    with pytest.raises(WorkerStalled, match=r"(?s)rank0-env0 has not answered for 1 s.*in _go_wrong"):  # noqa: PT012
+        for _ in range(FAULT_AT):
+            pool.send(envs, envs, envs + 4)
+            pool.receive(4)
+
+
+def test_wake_before_the_wait(start: Start) -> None:
+    """A wake-up that comes before `receive` is not lost, and counts once."""
+    pool, _ = start("patient")
+    pool.wake()
+    pool.wake()
+    assert [len(part) for part in pool.receive(1)] == [0, 0]
+    pool.send(ENVS, ENVS, ENVS + NUM_ENVS)
+    assert sorted(pool.receive(NUM_ENVS)[0].tolist()) == [0, 1]
+
+
+def test_wake_from_another_thread(start: Start) -> None:
+    """A `receive` that blocks, with nobody in flight, returns nothing when another thread wakes it."""
+    pool, _ = start("patient")
+    got: list[int] = []
+    waiting = threading.Thread(target=lambda: got.append(len(pool.receive(1)[0])), daemon=True)
+    waiting.start()
+    waiting.join(0.1)
+    assert waiting.is_alive()
+    pool.wake()
+    waiting.join(60)
+    assert got == [0]
 
 
 @pytest.mark.parametrize("variant", ["patient", "sleep-in-step"])

@@ -5,15 +5,25 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from harness.contract import Place
 from systems.engine.group import Group
 from systems.engine.preempt import Never, Threshold, is_preempted
+from systems.engine.rollout import FixedRollout
+from systems.engine.variable import VariableRollout
 from tests.harness.command import launch
 from tests.systems.engine.ranks import run_ranks
 
 NUM_ITERATIONS = 40
+
+
+def having(num_steps: int) -> FixedRollout:
+    """A rollout of one environment that has taken so many of its 8 steps."""
+    rollout = FixedRollout(num_envs=1, target_steps=8)
+    rollout.taken[:] = num_steps
+    return rollout
 
 
 def needed(num_ranks: int, p: float) -> int:
@@ -42,15 +52,31 @@ def test_at_least_a_quarter() -> None:
     assert is_preempted(8, 8, 0.6, 32, 32)
     group = Group(Place(rank=0, num_ranks=1, local_rank=0))
     group.add("finished/0", 1)  # alone in its group, another has already finished
-    monitor = Threshold(p=0.6).open(group, 10)
-    assert [monitor.should_stop(num_steps) for num_steps in range(5)] == [False, False, False, True, True]
+    monitor = Threshold(p=0.6).open(group, having(0), 10)
+    assert [monitor.should_stop(having(num_steps)) for num_steps in range(5)] == [False, False, False, True, True]
 
 
 def test_never() -> None:
     """`Never` lets every rank complete its rollout."""
-    monitor = Never().open(Group(Place(rank=0, num_ranks=1, local_rank=0)), 8)
-    monitor.finished()
-    assert not any(monitor.should_stop(num_steps) for num_steps in range(9))
+    monitor = Never().open(Group(Place(rank=0, num_ranks=1, local_rank=0)), having(0), 8)
+    monitor.begin(np.ones(1), 1.0)
+    monitor.finished(having(8))
+    assert not any(monitor.should_stop(having(num_steps)) for num_steps in range(9))
+    assert monitor.statistics() == {}
+
+
+def test_short_variable_rollouts_are_judged_by_their_mean() -> None:
+    """Where environments may have different numbers of steps, a rank has T/4 when they have it on average."""
+    group = Group(Place(rank=0, num_ranks=1, local_rank=0))
+    group.add("finished/0", 1)
+    rollout = VariableRollout(2, 16)
+    monitor = Threshold(p=0.6).open(group, rollout, 8)
+    stops = []
+    for _ in range(5):
+        stops.append(monitor.should_stop(rollout))
+        rollout.start(np.array([0]))
+        rollout.finish(np.array([0]))
+    assert stops == [False, False, False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -69,24 +95,22 @@ def test_bad_settings(settings: dict[str, float], message: str) -> None:
 
 def watch(folder: Path) -> None:
     """On each of 3 ranks: two finish, the third sees it; again and again; says how many keys the store had."""
-    import numpy as np
-
     place = Place(rank=int(os.environ["RANK"]), num_ranks=3, local_rank=0)
     group = Group(place)
     assert group._store is not None
-    monitor = Threshold(p=0.6).open(group, 8)
+    monitor = Threshold(p=0.6).open(group, having(0), 8)
     answers, num_keys = [], []
     for _ in range(NUM_ITERATIONS):
-        before = monitor.should_stop(8)
+        before = monitor.should_stop(having(8))
         group.sum(np.zeros(1))
         if place.rank != 2:
-            monitor.finished()
+            monitor.finished(having(8))
         group.sum(np.zeros(1))
         # Ranks 0 and 1 ask about the next iteration now, rank 2 about this one.
-        answers.append([before, monitor.should_stop(1), monitor.should_stop(2), monitor.should_stop(8)])
+        answers.append([before, *(monitor.should_stop(having(num_steps)) for num_steps in (1, 2, 8))])
         group.sum(np.zeros(1))
         if place.rank == 2:
-            monitor.finished()
+            monitor.finished(having(8))
         group.sum(np.zeros(1))
         num_keys.append(group._store.num_keys())
         group.sum(np.zeros(1))

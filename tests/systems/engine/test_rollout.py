@@ -72,13 +72,17 @@ def test_a_step_in_flight_belongs_to_the_next_rollout() -> None:
     assert rollout.in_flight.tolist() == [False, True]
     assert rollout.may_act().tolist() == [True, True], "one of its three steps is in flight"
     rollout.finish(ENVS[1:])
-    assert rollout.take() == [(1, 1)]
+    for _ in range(2):
+        rollout.start(ENVS[1:])
+        assert rollout.may_act()[1] == (rollout.taken[1] < 2), "the third step is the last, also before it has ended"
+        rollout.finish(ENVS[1:])
+    assert [env for env, _ in rollout.take()] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
 @pytest.mark.parametrize("seed", range(5))
 def test_exactly_t_steps_each_in_any_order(seed: int, ahead: int) -> None:
-    """Over many rollouts: T steps of each environment, every one in order and once, slots enough and none used twice."""
+    """Over many rollouts: T steps of each environment, all in order and once; slots suffice, and none is used twice."""
     num_envs, num_steps = 5, 7
     driver = Driver(Fixed().open(num_envs, num_steps, ahead=ahead), seed)
     held: list[list[int]] = []

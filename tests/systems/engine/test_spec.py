@@ -4,10 +4,25 @@ from dataclasses import replace
 
 import pytest
 
-from harness.registry import load_scenario, load_system
+from harness.registry import SYSTEMS, load_scenario, load_system, names
 from systems.ddppo.spec import SPEC as DDPPO
+from systems.engine.actor_side import ActorSide
+from systems.engine.average import AllReduce
+from systems.engine.collect import Lockstep
+from systems.engine.continuous import Continuous
+from systems.engine.double_buffered import DoubleBuffered
+from systems.engine.dynamic import Dynamic
+from systems.engine.elastic import Elastic
+from systems.engine.gossip import Gossip
+from systems.engine.one_learner import Central
+from systems.engine.optimal import Optimal
+from systems.engine.overlap import Alternate, OneAhead
+from systems.engine.parameter_server import ParameterServer
 from systems.engine.preempt import Never, Threshold
+from systems.engine.rollout import Fixed
 from systems.engine.spec import EngineSystem
+from systems.engine.trajectories import Trajectories
+from systems.engine.variable import Variable
 from systems.sync.spec import SPEC as SYNC
 
 
@@ -29,7 +44,7 @@ def test_settings_reach_the_choices() -> None:
     assert ddppo() == DDPPO
     assert ddppo(preempt__p="0.8") == replace(DDPPO, preempt=Threshold(p=0.8))
     assert ddppo(preempt="never") == replace(DDPPO, preempt=Never())
-    assert ddppo(preempt__least="0.5", rollout__num_steps="32").rollout.num_steps == 32
+    assert ddppo(preempt__least="0.5", rollout__num_steps="32").rollout == Fixed(num_steps=32)
     assert ddppo(learn__epochs="4").learn == {"epochs": 4}
     sync = load_system("sync", {"preempt": "threshold", "preempt.p": "0.7"})
     assert isinstance(sync, EngineSystem)
@@ -40,12 +55,17 @@ def test_settings_reach_the_choices() -> None:
     ("settings", "parts"),
     [
         ({"preempt.q": "1"}, ("preempt.q", "unknown field", "p, least")),
-        ({"preempt": "optimal"}, ("preempt=optimal", "unknown", "never, threshold")),
+        ({"preempt": "sometimes"}, ("preempt=sometimes", "unknown", "never, threshold, optimal")),
         ({"preempt.p": "0"}, ("preempt.p=0", "above 0")),
         ({"preempt.p": "x"}, ("preempt.p=x", "number")),
         ({"preempt": "never", "preempt.p": "0.5"}, ("preempt.p", "unknown field")),
         ({"learn.epochs": "0"}, ("learn.epochs=0", "at least 1")),
         ({"rollout.num_steps": "-1"}, ("num_steps=-1", "at least 1")),
+        ({"rollout": "trajectories", "rollout.batch": "-1"}, ("rollout.batch=-1", "at least 1")),
+        ({"preempt": "optimal", "preempt.p": "0.5"}, ("preempt.p", "unknown field", "fill_stale")),
+        ({"preempt": "optimal", "preempt.fill_stale": "maybe"}, ("preempt.fill_stale=maybe", "boolean")),
+        ({"preempt": "never", "overlap": "continuous", "overlap.max_lag": "0"}, ("max_lag=0", "overlap=alternate")),
+        ({"collect": "dynamic", "collect.min_batch": "0"}, ("collect.min_batch=0", "at least 1")),
         ({"name": "mine"}, ("name", "unknown field", "preempt")),
     ],
 )
@@ -80,3 +100,75 @@ def test_impossible_together(settings: dict[str, str], scenario_settings: dict[s
     with pytest.raises(ValueError, match=message) as refusal:
         system.check(load_scenario("emulated", "homogeneous", scenario_settings))
     assert "\n" not in str(refusal.value)
+
+
+APPO_LEARNS = {
+    "correct": "vtrace",
+    "epochs": 1,
+    "num_minibatches": 1,
+    "clip": 0.1,
+    "clip_low": 1 / 1.1,
+    "adam_eps": 1e-6,
+    "entropy_coef": 0.003,
+    "max_grad_norm": 4.0,
+}
+STREAM = Trajectories(num_steps=32, batch=2048)
+Choices = tuple[object, object, object, object, object]
+COMPOSITIONS: dict[str, Choices] = {
+    "sync": (Lockstep(), Fixed(), Alternate(), Never(), AllReduce()),
+    "ddppo": (Lockstep(), Fixed(), Alternate(), Threshold(p=0.6, least=0.25), AllReduce()),
+    "nover": (Dynamic(), Fixed(), Alternate(), Optimal(fill_stale=False), AllReduce()),
+    "ver": (Dynamic(), Variable(), Alternate(), Optimal(fill_stale=True), AllReduce()),
+    "appo": (DoubleBuffered(), STREAM, Continuous(), Never(), Central(placement="separate")),
+    "gossip": (Dynamic(), Fixed(), Alternate(), Never(), Gossip(mode="pull")),
+    "htsrl": (Dynamic(), Fixed(), OneAhead(), Never(), AllReduce()),
+    "impala": (ActorSide(), STREAM, Continuous(), Never(), Central(placement="separate")),
+    "easgd": (Lockstep(), Fixed(), Alternate(), Never(), Elastic()),
+    "downpour": (Lockstep(), Fixed(), Alternate(), Never(), ParameterServer()),
+}
+
+
+def system_named(name: str) -> EngineSystem:
+    """A system as it comes."""
+    system = load_system(name, {})
+    assert isinstance(system, EngineSystem)
+    assert system.name == name
+    return system
+
+
+@pytest.mark.parametrize("name", COMPOSITIONS)
+def test_compositions(name: str) -> None:
+    """Each system is the five choices that the design names."""
+    system = system_named(name)
+    *expected, average = COMPOSITIONS[name]
+    assert [system.collect, system.rollout, system.overlap, system.preempt] == expected
+    assert type(system.average) is type(average)
+    if not isinstance(average, ParameterServer):  # its optimiser goes with the learning settings
+        assert system.average == average
+
+
+def test_the_design_names_all_systems() -> None:
+    """No system is installed that the design does not name, and all that it names are."""
+    assert sorted(COMPOSITIONS) == [name for name in names(SYSTEMS) if isinstance(load_system(name, {}), EngineSystem)]
+
+
+def test_learning_settings_of_the_papers() -> None:
+    """VER truncates importance weights at 1; Sample Factory's are its section 3.4 and table A.5; DD-PPO's the defaults.
+
+    The step size of Adam stays the scenario's, so that these systems differ in scheduling and communication alone;
+    gossip and its baselines are SGD (dissertation, chapter 3), with Nesterov's momentum of 0.9 where ranks have one.
+    """
+    learns = {name: dict(system_named(name).learn) for name in COMPOSITIONS}
+    assert learns["ver"] == {"correct": "truncated_is"}
+    assert learns["appo"] == APPO_LEARNS
+    assert learns["impala"] == {"correct": "vtrace", "epochs": 1, "num_minibatches": 1}
+    assert [name for name in ("sync", "ddppo", "nover", "htsrl") if learns[name]] == []
+    assert {learns[name]["optimizer"] for name in ("gossip", "easgd", "downpour")} == {"sgd"}
+    assert (learns["gossip"]["momentum"], learns["easgd"]["momentum"]) == (0.9, 0.9)
+
+
+def test_who_is_in_step_and_who_survives() -> None:
+    """Ranks of all-reduce and of one learner end iterations together; gossip and its baselines survive a lost rank."""
+    asynchronous = {"gossip", "easgd", "downpour"}
+    assert {name for name in COMPOSITIONS if not system_named(name).in_step} == asynchronous
+    assert {name for name in COMPOSITIONS if system_named(name).survives_lost_rank} == asynchronous

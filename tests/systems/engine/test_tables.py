@@ -74,7 +74,7 @@ def test_columns_of_a_rank() -> None:
     columns = {column.name: column for column in rollout_columns(SPACE, num_envs=2, num_slots=8, state_size=5)}
     assert columns["obs/where"] == Column("obs/where", (8, 3), "<f4")
     assert columns["final/where"] == Column("final/where", (2, 3), "<f4")
-    assert columns["start_state"] == Column("start_state", (2, 5), "<f4")
+    assert columns["state"] == Column("state", (8, 5), "<f4")
     per_step = {"prev_action", "episode_start", "action", "log_prob", "value", "version", "reward", "bootstrap"}
     assert {columns[name].shape[0] for name in per_step | {"terminated", "truncated", "episode"}} == {8}
 

@@ -126,6 +126,8 @@ def _value(target: Any, name: str, settings: Mapping[Path, str], where: str, abo
             raise ValueError(f"{_typed(where, path)}={text}: unknown; known: {', '.join(variants)}")
         current, text = variants[text](), None
     holder = LearnSettings(**current) if isinstance(current, Mapping) else current
+    if variants is not None:
+        _check_owner(variants, current, inner, where, path)
     if dataclasses.is_dataclass(holder):
         if text is not None:
             raise ValueError(f"{_typed(where, path)}: set one of its fields: {', '.join(settable(holder))}")
@@ -139,6 +141,24 @@ def _value(target: Any, name: str, settings: Mapping[Path, str], where: str, abo
         raise ValueError(f"{_typed(where, path + next(iter(inner)))}: {name} has no fields")
     assert text is not None
     return _parse(text, typing.get_type_hints(type(target))[name], _typed(where, path))
+
+
+def _check_owner(
+    variants: Mapping[str, type], current: Any, settings: Mapping[Path, str], where: str, above: Path
+) -> None:
+    """Raises ValueError for a setting that another variant has, and names that one."""
+    own = {field.name for field in dataclasses.fields(current)}
+    for (name, *_), text in settings.items():
+        owners = [
+            variant for variant, kind in variants.items() if name in {field.name for field in dataclasses.fields(kind)}
+        ]
+        if name not in own and owners:
+            choice, known = above[-1], ", ".join(sorted(own)) or "none"
+            chosen = next(variant for variant, kind in variants.items() if kind is type(current))
+            raise ValueError(
+                f"{_typed(where, (*above, name))}={text}: unknown field of {choice}={chosen}; known: {known}; it is "
+                f"one of {choice}={', '.join(owners)}; nearest: {choice}={owners[0]}:{'.'.join((*above, name))}={text}"
+            )
 
 
 def _parse(text: str, kind: Any, where: str) -> Any:

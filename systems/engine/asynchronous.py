@@ -60,15 +60,17 @@ class AsynchronousRank:
     def wait_for_ranks(self) -> None:
         """Waits for nobody."""
 
-    def agree(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
+    def agree(self, own: NDArray[np.float64], num_lasting: int) -> NDArray[np.float64]:
         """`own` plus what was last heard from each other rank; waits for no slow one."""
         with self._meter.span("communicate"):
             self._own, self._own_sketch = own.copy(), self._sketch.of(self._weights.get())
             self._publish_progress()
             self._listen()
             total = own.copy()
-            for vector in self._heard.values():
-                total += vector[1 : 1 + len(own)]
+            gone = self._mailbox.gone
+            for rank, vector in self._heard.items():
+                counted = num_lasting if rank in gone else len(own)
+                total[:counted] += vector[1 : 1 + counted]
             return total
 
     def is_over(self, own: bool) -> bool:

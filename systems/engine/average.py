@@ -44,11 +44,11 @@ class Averager(Protocol):
     def wait_for_ranks(self) -> None:
         """The barrier after collecting; asynchronous ranks have none."""
 
-    def agree(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
+    def agree(self, own: NDArray[np.float64], num_lasting: int) -> NDArray[np.float64]:
         """The sum of an array over the ranks, all of the same length every time.
 
-        Asynchronous: `own` plus what was last heard from each other rank, ranks that are gone included; nothing for
-        a rank that was never heard.
+        Asynchronous: `own` plus what was last heard from each other rank; nothing for a rank that was never heard. Of a
+        rank that is gone only the first `num_lasting` entries count on.
         """
 
     def is_over(self, own: bool) -> bool:
@@ -121,7 +121,7 @@ class _AllReducer:
         with self._meter.span("wait:straggler"):
             self._group.sum(np.zeros(1))
 
-    def agree(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
+    def agree(self, own: NDArray[np.float64], num_lasting: int) -> NDArray[np.float64]:  # noqa: ARG002  none is gone
         with self._meter.span("communicate"):
             return self._group.sum(own)
 

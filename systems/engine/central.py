@@ -72,9 +72,9 @@ class ClientRank(AsynchronousRank):
         """Counts the update."""
         self._num_updates += 1
 
-    def agree(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
+    def agree(self, own: NDArray[np.float64], num_lasting: int) -> NDArray[np.float64]:
         """`own` plus what was last heard from each other rank; raises RuntimeError when rank 0 is gone."""
-        total = super().agree(own)
+        total = super().agree(own, num_lasting)
         self._check_server()
         return total
 

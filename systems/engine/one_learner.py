@@ -84,7 +84,7 @@ class _OneLearner:
     def wait_for_ranks(self) -> None:
         pass
 
-    def agree(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
+    def agree(self, own: NDArray[np.float64], num_lasting: int) -> NDArray[np.float64]:  # noqa: ARG002  none is gone
         with self._meter.span("communicate" if self._group.rank == 0 else "wait:learner"):
             return self._group.sum(own)
 

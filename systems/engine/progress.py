@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 EPISODE_METRICS = ("return", "length", "success", "spl")
 NUM_RECENT_EPISODES = 100
-"""Metrics are means over the last episodes of all ranks together, once there are so many."""
+"""Metrics are means over the last episodes of all ranks, once there are so many: ranks that wait for each other share
+them out, ranks that do not keep so many each, since any of them may be lost."""
 
 
 class RunProgress:
@@ -36,7 +37,8 @@ class RunProgress:
         self._iterations = 0
         self._stop_requested = False
         self._shares_statistics = all_learn
-        num_sharing = context.place.num_ranks if all_learn else 1
+        # Ranks that may lose one another must each have enough episodes.
+        num_sharing = context.place.num_ranks if all_learn and averager.is_synchronous else 1
         self._episodes: deque[tuple[float, ...]] = deque(maxlen=-(-NUM_RECENT_EPISODES // num_sharing))
         signal.signal(signal.SIGTERM, self._request_stop)
 
@@ -70,17 +72,17 @@ class RunProgress:
         episodes = np.array(self._episodes, dtype=np.float64).reshape(-1, len(EPISODE_METRICS))
         known = np.isfinite(episodes)
         elapsed_s = meter.elapsed_s
+        lasting = [meter.num_learned, self._stop_requested]
         own = [
+            *lasting,
             1.0,
-            meter.num_learned,
             elapsed_s if place.rank == 0 else 0.0,
-            self._stop_requested,
             *known.sum(0),
             *np.where(known, episodes, 0.0).sum(0),
         ]
         shared = statistics if self._shares_statistics else {}
-        total = averager.agree(np.array([*own, *shared.values()], dtype=np.float64)).tolist()
-        num_ranks, learned, seconds, stop = total[:4]
+        total = averager.agree(np.array([*own, *shared.values()], dtype=np.float64), len(lasting)).tolist()
+        learned, stop, num_ranks, seconds = total[:4]
         counts, sums, of_statistics = np.split(np.array(total[4:]), (len(EPISODE_METRICS), 2 * len(EPISODE_METRICS)))
         metrics = {
             name: float(amount / count)

@@ -29,6 +29,7 @@ from systems.engine.assembly import (
     start_workers,
 )
 from systems.engine.background import Background
+from systems.engine.collect import Lockstep
 from systems.engine.continuous import Continuous
 from systems.engine.group import Group
 from systems.engine.learner import Learner
@@ -53,8 +54,6 @@ ALONE = Place(rank=0, num_ranks=1, local_rank=0)
 
 def run_rank(system: EngineSystem, context: Context) -> None:
     """Trains on this rank until the budget is spent."""
-    # Two threads that each spread over all cores would wait for each other at every operation.
-    torch.set_num_threads(max(1, context.device.num_threads // (2 if system.overlap.is_concurrent else 1)))
     if context.device.torch_name != "cpu":
         torch.cuda.set_device(context.device.torch_name)
     if isinstance(system.average, Central) and context.place.rank > 0:
@@ -86,6 +85,11 @@ class RankLoop:
 
     def __init__(self, system: EngineSystem, context: Context) -> None:
         self._context, self._system = context, system
+        # Threads of one operation wait for each other, and long for one that finds no core: where workers step, or
+        # another thread learns, inference leaves them half of the cores.
+        half = max(1, context.device.num_threads // 2)
+        self._threads_collecting = context.device.num_threads if isinstance(system.collect, Lockstep) else half
+        self._threads_learning = half if system.overlap.is_concurrent else context.device.num_threads
         self._experience: Experience | None = None
         self._statistics: dict[str, float] = {}
         scenario, place = context.scenario, context.place
@@ -162,6 +166,7 @@ class RankLoop:
 
     def collect(self) -> None:
         """Fills the rollout, or as much of it as the other ranks wait for."""
+        torch.set_num_threads(self._threads_collecting)
         self._sampler.begin()
         self._system.collect.collect(self._sampler)
         self._monitor.finished(self._rollout)
@@ -203,6 +208,7 @@ class RankLoop:
 
     def learn(self, experience: Experience) -> None:
         """Learns on the experience, and gives its slots back."""
+        torch.set_num_threads(self._threads_learning)
         with self._context.meter.span("learn"):
             self._statistics = {"collected": float(experience.num_samples - experience.num_stale)}
             self._statistics |= self._learner.learn(self._table, experience)

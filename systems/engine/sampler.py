@@ -56,21 +56,24 @@ class Sampler:
         self._refresh = refresh
         self.plays = plays
         """Whether the policy acts in the workers."""
-        self._began = time.perf_counter()
-        self._last_reply_s = np.zeros(rollout.num_envs)
+        self._began_s = np.full(rollout.num_envs, time.perf_counter())
+        self._last_reply_s = np.full(rollout.num_envs, np.nan)
         self._num_replies = np.zeros(rollout.num_envs, dtype=np.int64)
+        self._carried = np.zeros(rollout.num_envs, dtype=np.bool_)
+        """Whose next reply ends a step of the rollout before: what it took is not known here."""
 
     def begin(self) -> None:
         """A rollout begins: the clocks of `step_times_s` start again."""
-        self._began = time.perf_counter()
-        self._last_reply_s[:] = 0
+        self._began_s[:] = time.perf_counter()
+        self._last_reply_s[:] = np.nan
         self._num_replies[:] = 0
+        self._carried[:] = self.rollout.in_flight
 
     @property
     def step_times_s(self) -> npt.NDArray[np.float64]:
         """Mean time to receive a step of each environment in this rollout, inference included, [N]; NaN without one."""
-        with np.errstate(invalid="ignore"):
-            times: npt.NDArray[np.float64] = self._last_reply_s / self._num_replies
+        with np.errstate(invalid="ignore", divide="ignore"):
+            times: npt.NDArray[np.float64] = (self._last_reply_s - self._began_s) / self._num_replies
         return times
 
     @property
@@ -115,14 +118,22 @@ class Sampler:
         if not len(envs):
             return
         envs = np.sort(envs)
-        self._last_reply_s[envs] = time.perf_counter() - self._began
-        self._num_replies[envs] += 1
+        self._clock(envs)
         slots, nexts = self.rollout.at[envs], self.rollout.next[envs]
         cut = np.flatnonzero(self._actor.table["truncated"][slots])
         if len(cut):
             with self.timeline.span("infer"):
                 self._actor.value_final(envs[cut], slots[cut], nexts[cut])
         self.rollout.finish(envs)
+
+    def _clock(self, envs: npt.NDArray[np.int64]) -> None:
+        now = time.perf_counter()
+        carried = envs[self._carried[envs]]
+        self._began_s[carried] = now
+        self._carried[carried] = False
+        self._last_reply_s[envs] = now
+        self._num_replies[envs] += 1
+        self._num_replies[carried] = 0
 
     def drain(self) -> None:
         """Blocks until no action is in flight, so that every env step is accounted for."""

@@ -60,7 +60,7 @@ class EngineSystem:
         replace(LearnSettings(), **self.learn)
         mix = {choice: type(getattr(self, choice)).__name__.lower() for choice in self.VARIANTS}
         if reason := why_impossible(mix, self.VARIANTS):
-            raise ValueError(f"{self.name}: {reason}")
+            raise ValueError(reason)
 
     @property
     def survives_lost_rank(self) -> bool:

@@ -36,7 +36,8 @@ class Moments:
         if not len(self._knots):
             return np.zeros(np.broadcast_shapes(np.shape(begins), np.shape(ends)))
         begins = np.minimum(begins, ends)
-        return np.interp(ends, self._knots, self._passed) - np.interp(begins, self._knots, self._passed)
+        covered: Floats = np.interp(ends, self._knots, self._passed) - np.interp(begins, self._knots, self._passed)
+        return covered
 
     def __or__(self, other: Moments) -> Moments:
         return Moments(np.concatenate((self.intervals, other.intervals)))

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from harness.contract import Work
 from harness.emulated_gpu import EmulatedGpu
@@ -63,8 +63,8 @@ def synchronize_ranks(gpu: EmulatedGpu) -> None:
 
 
 # This reaches every GPU of the process and of its forks.
-EmulatedGpu.reserve = reserve  # type: ignore[method-assign]
-EmulatedGpu.synchronize_ranks = synchronize_ranks  # type: ignore[method-assign]
+EmulatedGpu.reserve = reserve  # type: ignore[method-assign,assignment]
+EmulatedGpu.synchronize_ranks = synchronize_ranks  # type: ignore[method-assign,assignment]
 
 
 class LoggedTimes(StepTimes):
@@ -109,7 +109,7 @@ class LoggedScenario(EmulatedScenario):
 class LoggedFamily(EmulatedFamily):
     """The same profiles."""
 
-    about: ClassVar[str] = "emulated scenarios, with reservations and steps written down"
+    about = "emulated scenarios, with reservations and steps written down"
 
     def make(self, variant: str, workload: str) -> LoggedScenario:
         """Makes the scenario. Raises ValueError for a profile with resets, whose time is not written down."""

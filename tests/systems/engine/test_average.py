@@ -36,7 +36,7 @@ def reduce_together(folder: Path) -> None:
     found = {
         "gradients": [parameter.grad for parameter in policy.parameters()],
         "of group": [parameter.grad for parameter in twin.parameters()],
-        "total": averager.agree(np.array([1.0, 10.0 + place.rank])).tolist(),
+        "total": averager.agree(np.array([1.0, 10.0 + place.rank]), 2).tolist(),
         "over": [averager.is_over(own=False), averager.is_over(own=True)],
         "final": averager.final_policy(),
         "statistics": averager.statistics(),
@@ -71,7 +71,7 @@ def test_alone_every_way_has_one_rank(tmp_path: Path) -> None:
         for _ in range(5):
             policy.update(averager, optimizer)
             averager.wait_for_ranks()
-            assert averager.agree(np.array([3.0, 4.0])).tolist() == [3.0, 4.0]
+            assert averager.agree(np.array([3.0, 4.0]), 2).tolist() == [3.0, 4.0]
             assert not averager.is_over(own=False)
         if not isinstance(choice, (Elastic, ParameterServer)):
             assert policy.theta.item() == pytest.approx(2.0 * 0.99**5, rel=1e-12)

@@ -127,6 +127,6 @@ def test_without_rank_0_the_run_ends(meter: RankMeter, monkeypatch: pytest.Monke
     optimizer = sgd(policies[1], RATE)
     policies[1].update(averagers[1], optimizer)
     office.desks[1].gone, office.desks[1].lost_answers = frozenset({0}), 2
-    for act in (averagers[1].begin_update, lambda: averagers[1].agree(np.zeros(2))):
+    for act in (averagers[1].begin_update, lambda: averagers[1].agree(np.zeros(2), 2)):
         with pytest.raises(RuntimeError, match=r"^the parameter server \(rank 0\) is gone$"):
             act()

@@ -109,10 +109,10 @@ def gossip_with_loss(folder: Path, lost: int, number: int) -> None:
         for _ in range(5):
             policy.update(averager, optimizer, 0.1 * torch.randn(3, generator=generator, dtype=torch.float64))
         num_updates += 5
-        total = averager.agree(np.array([num_updates, 1.0]))
+        total = averager.agree(np.array([num_updates, 1.0]), 2)
         if num_updates == 15:
             group.sum(np.zeros(1))
-            averager.agree(np.array([num_updates, 1.0]))  # all have heard all
+            averager.agree(np.array([num_updates, 1.0]), 2)  # all have heard all
             group.sum(np.zeros(1))
             if place.rank == lost:
                 os.kill(os.getpid(), number)

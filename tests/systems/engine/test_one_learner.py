@@ -71,7 +71,7 @@ def test_learner_and_owners_sum_progress_alone(tmp_path: Path) -> None:
         assert averager.is_over(own=True)
         assert not averager.is_over(own=False)
         assert averager.statistics() == {}
-        averager.agree(np.ones(3))
+        averager.agree(np.ones(3), 1)
         seconds = meter._seconds()
         waited, spoke = seconds["span/wait:learner"] > 0, seconds["span/communicate"] > 0
         assert (waited, spoke) == (rank == 1, rank == 0)

@@ -173,7 +173,7 @@ def train_together(folder: Path) -> None:
     optimizer = sgd(policy, RATE)
     for _ in range(50):
         policy.update(averager, optimizer)
-    while not averager.is_over(bool(averager.agree(np.array([1.0]))[0] == 3)):
+    while not averager.is_over(bool(averager.agree(np.array([1.0]), 1)[0] == 3)):
         pass
     assert averager.final_policy() == (place.rank == 0)
     if place.rank == 0:

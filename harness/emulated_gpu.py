@@ -6,8 +6,10 @@ the microseconds of a reservation, and then the wait for the reserved end, which
 first come first served, the overshoot of a sleep does not add up, and a process that is killed while it waits frees
 what it held.
 
-Two lanes: rendering and inference share one, learning has the other; work that starts while the other lane is busy
-takes longer by the factors in `GpuCosts`. Real work done inside a reservation counts against its cost.
+Two lanes: rendering and inference share one, learning has the other. While both are busy each is slower by its factor
+in `GpuCosts`: what is reserved on one lane slows down for as long as the other is reserved already, and learning, which
+takes long, is put off by what comes to the other lane meanwhile. Real work done inside a reservation counts against its
+cost.
 """
 
 from __future__ import annotations
@@ -43,6 +45,21 @@ def cost_s(costs: GpuCosts, work: Work, num_items: int) -> float:
     if work == "prepare":
         return costs.prepare_s
     return costs.learn_item_s * num_items
+
+
+def end_beside(start: float, took: float, other_free_at: float, factor: float) -> float:
+    """When work ends that takes `factor` times as long for as long as the other lane is busy.
+
+    Args:
+        start: when it begins.
+        took: seconds on an otherwise idle GPU.
+        other_free_at: until when the other lane is busy.
+        factor: at least 1.
+    """
+    beside = max(0.0, other_free_at - start)
+    if took * factor <= beside:
+        return start + took * factor
+    return start + took + beside * (1 - 1 / factor)
 
 
 def sleep_until(moment: float) -> None:
@@ -86,21 +103,26 @@ class EmulatedGpu:
         self._open()
 
     def reserve(self, work: Work, num_items: int) -> float:
-        """Queues the work behind all that came before it on its lane; returns the moment at which it will be done."""
+        """Queues the work behind all that came before it on its lane; returns the moment at which it will be done.
+
+        Learning may be put off later: `busy` sees to that.
+        """
         lane = LANE_OF[work]
         took = cost_s(self._costs, work, num_items)
-        words = self._words
+        words, costs = self._words, self._costs
+        factors = costs.render_while_learning_factor, costs.learn_while_rendering_factor
         with self._threads:
             fcntl.lockf(self._fd, fcntl.LOCK_EX)
             try:
                 start = max(time.perf_counter(), words[FREE_AT + lane])
-                if words[FREE_AT + 1 - lane] > start:
-                    both = (self._costs.render_while_learning_factor, self._costs.learn_while_rendering_factor)
-                    took *= both[lane]
-                end = start + took
+                other_free_at = words[FREE_AT + 1 - lane]
+                end = end_beside(start, took, other_free_at, factors[lane])
                 words[FREE_AT + lane] = end
-                words[BUSY_S] += max(0.0, end - max(start, words[COVERED_UNTIL]))
-                words[COVERED_UNTIL] = max(words[COVERED_UNTIL], end)
+                if lane == 0 and other_free_at > start:
+                    words[FREE_AT + 1] += (min(end, other_free_at) - start) * (1 - 1 / factors[1])
+                busy_until = max(words[FREE_AT], words[FREE_AT + 1])
+                words[BUSY_S] += max(0.0, busy_until - max(start, words[COVERED_UNTIL]))
+                words[COVERED_UNTIL] = max(words[COVERED_UNTIL], busy_until)
             finally:
                 fcntl.lockf(self._fd, fcntl.LOCK_UN)
         return end
@@ -110,7 +132,15 @@ class EmulatedGpu:
         """Takes the GPU for the work's time, in which the real work inside is done; ends at the later of the two."""
         end = self.reserve(work, num_items)
         yield
+        self.await_end(work, end)
+
+    def await_end(self, work: Work, end: float) -> float:
+        """Blocks until reserved work is done, which is later than `end` if learning was put off; returns the moment."""
         sleep_until(end)
+        while LANE_OF[work] == 1 and end < self._words[FREE_AT + 1]:  # one process learns on a GPU: this is its own end
+            end = self._words[FREE_AT + 1]
+            sleep_until(end)
+        return end
 
     def synchronize_ranks(self) -> None:
         """Takes the time that the profile states for one synchronisation of all ranks; the GPU is idle meanwhile."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.contract import Work
-from harness.emulated_gpu import EmulatedGpu
+from harness.emulated_gpu import LANE_OF, EmulatedGpu
 from scenarios.emulated import EmulatedFamily, EmulatedScenario
 from scenarios.emulated.env import RecallEnv
 from scenarios.emulated.times import StepTimes
@@ -32,6 +32,7 @@ PREFIX = "reserved-"
 NO_ENVIRONMENT = -1
 
 _reserve, _synchronize = EmulatedGpu.reserve, EmulatedGpu.synchronize_ranks
+_await_end = EmulatedGpu.await_end
 
 
 @cache
@@ -46,11 +47,27 @@ def put(gpu: EmulatedGpu, kind: str, environment: int, num_items: int, moments: 
     os.write(_log(gpu._path), row)
 
 
+_learning: dict[Path, tuple[float, int]] = {}
+"""When the one process that learns on a GPU asked for its last reservation, and for how many items."""
+
+
 def reserve(gpu: EmulatedGpu, work: Work, num_items: int) -> float:
-    """Stands in for `EmulatedGpu.reserve`."""
+    """Stands in for `EmulatedGpu.reserve`; learning is written down when it is done, since it may be put off."""
     asked = time.perf_counter()
     end = _reserve(gpu, work, num_items)
-    put(gpu, work, NO_ENVIRONMENT, num_items, (asked, 0.0, end))
+    if LANE_OF[work] == 1:
+        _learning[gpu._path] = asked, num_items
+    else:
+        put(gpu, work, NO_ENVIRONMENT, num_items, (asked, 0.0, end))
+    return end
+
+
+def await_end(gpu: EmulatedGpu, work: Work, end: float) -> float:
+    """Stands in for `EmulatedGpu.await_end`."""
+    end = _await_end(gpu, work, end)
+    if LANE_OF[work] == 1:
+        asked, num_items = _learning[gpu._path]
+        put(gpu, work, NO_ENVIRONMENT, num_items, (asked, 0.0, end))
     return end
 
 
@@ -64,6 +81,7 @@ def synchronize_ranks(gpu: EmulatedGpu) -> None:
 
 # This reaches every GPU of the process and of its forks.
 EmulatedGpu.reserve = reserve  # type: ignore[method-assign,assignment]
+EmulatedGpu.await_end = await_end  # type: ignore[method-assign,assignment]
 EmulatedGpu.synchronize_ranks = synchronize_ranks  # type: ignore[method-assign,assignment]
 
 

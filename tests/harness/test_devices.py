@@ -15,7 +15,7 @@ import pytest
 from harness import devices
 from harness.contract import Place
 from harness.devices import CpuDevice, choose_device, gpu_indices, make_device
-from harness.emulated_gpu import EmulatedGpu, cost_s, sleep_until
+from harness.emulated_gpu import EmulatedGpu, cost_s, end_beside, sleep_until
 from harness.registry import load_scenario
 from harness.settings import GpuCosts
 
@@ -150,16 +150,27 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_lanes_slow_each_other_and_busy_time_is_their_union(tmp_path: Path, clock: Clock) -> None:
-    """Work that starts while the other lane is busy takes longer by its factor; time that both are busy counts once."""
+    """Work is slower for as long as the other lane is busy too; time that both are busy counts once."""
     gpu = EmulatedGpu(tmp_path / "gpu", COSTS, 1)
     assert gpu.reserve("learn", 50) == pytest.approx(100.1)  # alone: 0.1 s
     assert gpu.reserve("render", 1) == pytest.approx(100.04)  # while learning: 4 x 0.01 s
     assert gpu.reserve("render", 1) == pytest.approx(100.08)
-    assert gpu.busy_s() == pytest.approx(0.1)
+    assert gpu.busy_s() == pytest.approx(0.14)
+    assert gpu.await_end("learn", 100.1) == pytest.approx(100.14)  # half as fast for 0.08 s
     clock.now_s = 100.2
     assert gpu.reserve("render", 1) == pytest.approx(100.21)  # alone again
-    assert gpu.reserve("prepare", 1) == pytest.approx(100.3)  # while rendering: 2 x 0.05 s
-    assert gpu.busy_s() == pytest.approx(0.2)
+    assert gpu.reserve("prepare", 1) == pytest.approx(100.255)  # 0.01 s of its 0.05 s beside rendering, half as fast
+    assert gpu.busy_s() == pytest.approx(0.14 + 0.055)
+
+
+@pytest.mark.parametrize("other_free_at", [0.0, 5.0, 5.5, 7.0, 8.9, 9.0, 99.0])
+def test_slower_only_beside_the_other_lane(other_free_at: float) -> None:
+    """Work gets done at a quarter of the speed beside the other lane, at full speed otherwise, and all of it."""
+    factor, start, took = 4.0, 5.0, 1.0
+    ends_at = end_beside(start, took, other_free_at, factor)
+    beside = max(0.0, min(ends_at, other_free_at) - start)
+    alone = ends_at - start - beside
+    assert beside / factor + alone == pytest.approx(took)
 
 
 def test_real_work_counts_against_its_cost(tmp_path: Path, clock: Clock) -> None:

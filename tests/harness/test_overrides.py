@@ -124,7 +124,7 @@ def test_settable_names_what_can_be_set() -> None:
         ({"name": "x"}, "target:name: unknown field"),
         ({"VARIANTS": "x"}, "target:VARIANTS: unknown field"),
         ({"__class__": "x"}, "target:__class__: unknown field"),
-        ({"kind.low": "1"}, "target:kind.low: unknown field; known: none"),
+        ({"kind.low": "1"}, "target:kind.low=1: unknown field of kind=plain; .*; nearest: kind=ranged:kind.low=1$"),
         ({"kind": "x"}, "target:kind=x: unknown; known: plain, ranged"),
         ({"kind": "ranged", "kind.low": "3"}, r"target:kind.low=3: Ranged.high=1.0: must be above low=3.0$"),
         ({"kind": "ranged", "kind.high": "-1"}, r"target:kind.high=-1: must be above low=0.0$"),

@@ -11,8 +11,9 @@ import numpy.typing as npt
 import pytest
 
 from harness.contract import Place
+from systems.engine import optimal
 from systems.engine.group import Group
-from systems.engine.optimal import Optimal, Plan, arrivals_s, plan
+from systems.engine.optimal import Optimal, Plan, arrivals_s, pause_s, plan
 from systems.engine.rollout import FixedRollout, Rollout
 from systems.engine.variable import VariableRollout
 from tests.systems.engine.averaging import ALONE, group_of
@@ -127,9 +128,16 @@ def test_nothing_is_planned_without_times() -> None:
     assert group._counts == {}
 
 
+def test_ranks_count_more_often_towards_the_planned_end() -> None:
+    """The pause shrinks with what is left, and after the planned end it stays at 1/256 of the plan."""
+    pauses = [pause_s(elapsed, 16.0) for elapsed in (0.0, 8.0, 12.0, 14.0, 15.0, 15.9, 16.0, 40.0)]
+    assert pauses == [1.0, 1.0, 0.5, 0.25, 0.125, 0.0625, 0.0625, 0.0625]
+
+
 @pytest.mark.parametrize("iteration", [0, 3])
-def test_stops_at_s_as_counted_over_all_ranks(iteration: int) -> None:
+def test_stops_at_s_as_counted_over_all_ranks(iteration: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank stops when all ranks together have S steps, and it has one for each environment on average."""
+    monkeypatch.setattr("systems.engine.optimal.pause_s", lambda *_: 0.0)
     times = np.array([[1.0, 1.0], [100.0, 100.0]])
     groups = together(2, times, learn_s=0.5)
     rollouts = [VariableRollout(2, 8) for _ in groups]
@@ -203,6 +211,7 @@ def count_together(folder: Path) -> None:
     place = Place.from_environment()
     group, rollout = Group(place), VariableRollout(1, 8)
     assert group._store is not None
+    optimal.pause_s = lambda *_: 0.0
     monitor = Optimal().open(group, rollout, 8)
     told, num_keys, stopped = [], [], True
     for _ in range(NUM_ITERATIONS):

@@ -20,7 +20,7 @@ from tests.scenarios.seats import PlainDevice
 from tests.systems.engine.counting import CountingScenario
 
 NUM_HEAD = 4
-"""Of what ranks exchange, before episodes and statistics: ranks, learned, seconds, stop."""
+"""Of what ranks exchange, before episodes and statistics: learned, stop, ranks, seconds."""
 
 
 class Others:
@@ -30,7 +30,7 @@ class Others:
         self.num_ranks, self.is_synchronous = num_ranks, is_synchronous
         self.exchanged: list[NDArray[np.float64]] = []
 
-    def agree(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
+    def agree(self, own: NDArray[np.float64], num_lasting: int) -> NDArray[np.float64]:  # noqa: ARG002  none is gone
         """The sum over ranks that are alike."""
         self.exchanged.append(own.copy())
         return own * self.num_ranks
@@ -109,7 +109,7 @@ def test_sigterm_ends_the_run_after_the_iteration(context: Context) -> None:
     assert not progress.end_iteration({})
     os.kill(os.getpid(), signal.SIGTERM)
     assert progress.end_iteration({})
-    assert [own[3] for own in others.exchanged] == [0, 1]
+    assert [own[1] for own in others.exchanged] == [0, 1]
 
 
 def test_statistics_are_means_over_ranks(context: Context) -> None:
@@ -181,4 +181,4 @@ def test_the_clock_is_rank_zeros_where_ranks_are_in_step(
     place = Place(rank=1, num_ranks=2, local_rank=1)
     progress = progress_of(replace(context, place=place, budget=Limits(seconds=60)), others)
     assert progress.end_iteration({}) == (not is_synchronous)
-    assert others.exchanged[0][2] == 0.0
+    assert others.exchanged[0][3] == 0.0

@@ -64,5 +64,4 @@ if __name__ == "__main__":
     code = main(Path(sys.argv[1]))
     sys.stdout.flush()
     sys.stderr.flush()
-    if code:
-        os._exit(code)  # other ranks may wait for this one: no library is to hold up its end
+    os._exit(code)  # no library is to hold up its end, or abort it: other ranks may wait for it, or be gone

@@ -103,9 +103,11 @@ class Group:
             distributed.destroy_process_group()
 
     def leave(self) -> None:
-        """Leaves the group at once, whether or not the other ranks are still there."""
-        if self._store is not None:
-            distributed.destroy_process_group()
+        """Leaves the group at once, whether or not the other ranks are still there: with the end of the process.
+
+        To destroy a process group that has lost a rank may abort the process ("terminate called without an active
+        exception"), after all its work was done.
+        """
 
 
 def _backend(num_ranks: int) -> str:

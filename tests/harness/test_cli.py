@@ -31,7 +31,10 @@ BAD_RUNS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("--systems", "sync:name=x"), ("sync:name: unknown field",)),
     (("--systems", "ddppo:preempt=bogus"), ("ddppo:preempt=bogus", "never, threshold")),
     (("--systems", "ddppo:preempt.q=1"), ("ddppo:preempt.q: unknown field", "p, least")),
-    (("--systems", "sync:preempt.p=0.6"), ("sync:preempt.p: unknown field",)),
+    (
+        ("--systems", "sync:preempt.p=0.6"),
+        ("sync:preempt.p=0.6: unknown field of preempt=never", "nearest: preempt=threshold:preempt.p=0.6"),
+    ),
     (("--systems", "ddppo:learn.nope=1"), ("ddppo:learn.nope: unknown field", "epochs", "learning_rate")),
     ((*SYNC, "--scenario", "pointnav:nope=1"), ("pointnav:nope: unknown field", "num_envs", "resolution")),
     ((*SYNC, "--scenario", "pointnav:policy=huge"), ("policy=huge", "small, conv, nature, resnet")),

@@ -233,7 +233,7 @@ def test_workers_load_no_torch(theirs: Theirs) -> None:
 
 def test_theirs_are_listed_and_checked_like_ours(theirs: Theirs) -> None:
     """Names, fields and rules of a package of somebody else's are found and refused as ours are."""
-    listed = launch("list", folder=theirs.folder, environment=theirs.environment).out
+    listed = launch("list", "--json", folder=theirs.folder, environment=theirs.environment).out
     assert "one environment after the other" in listed
     assert "a corridor" in listed
     for system, expected in (

@@ -120,3 +120,6 @@ def same_weights(run: Run, other: Run) -> bool:
 if __name__ == "__main__":
     module, name, folder = sys.argv[1:]
     getattr(importlib.import_module(module), name)(Path(folder))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # as `harness.rank` ends

@@ -13,6 +13,7 @@ from .rollouts import GOAL, play, random_obs, sharpen, space
 SPACES = {
     "small": space(depth=20, pixels=(3, 24, 30)),
     "conv": space(pixels=(3, 36, 40)),
+    "nature": space(pixels=(3, 36, 40)),
     "resnet": space(depth=64),
 }
 
@@ -87,7 +88,9 @@ def test_first_actions_are_nearly_uniform(kind: str) -> None:
     assert torch.isfinite(values).all()
 
 
-@pytest.mark.parametrize(("kind", "size"), [("small", 2 * 128), ("conv", 2 * 512), ("resnet", 2 * 2 * 512)])
+@pytest.mark.parametrize(
+    ("kind", "size"), [("small", 2 * 128), ("conv", 2 * 512), ("nature", 0), ("resnet", 2 * 2 * 512)]
+)
 def test_state_is_one_column(kind: str, size: int) -> None:
     """The recurrent state of an environment is one row of `state_size` numbers, for all layers together."""
     policy = build_policy(kind, SPACES[kind], 4, seed=0)
@@ -111,7 +114,7 @@ def test_follows_the_device(kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "of", "message"),
     [
-        ("large", space(), "policy large: unknown; must be one of: small, conv, resnet"),
+        ("large", space(), "policy large: unknown; must be one of: small, conv, nature, resnet"),
         ("conv", space(), "policy conv: must have 'pixels' or 'depth'"),
         ("resnet", space(depth=63), "policy resnet: images must be at least 64x64, are 63x63"),
         ("conv", space(pixels=(1, 35, 84)), "policy conv: images must be at least 36x36, are 35x84"),

@@ -22,7 +22,7 @@ SPACES = {
 def test_act_and_evaluate_agree(kind: str) -> None:
     """Over whole sequences, with episodes that end within, `evaluate` gives what `act` gave step by step."""
     policy = sharpen(build_policy(kind, SPACES[kind], 4, seed=1).double())
-    batch = play(policy, SPACES[kind], num_steps=6, num_envs=3)
+    batch = play(policy, SPACES[kind], num_steps=12, num_envs=3)
     assert len(batch.sequences) > 3, "an episode ends within the rollout"
     packed = pack(batch.sequences)
     obs = {key: entries[packed.index] for key, entries in batch.obs.items()}

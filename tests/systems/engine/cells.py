@@ -118,6 +118,10 @@ def run_in_turn(folder: Path, cells: Mapping[str, Cell], num_ranks: int) -> dict
 
 def run_listed(folder: Path) -> None:
     """What each rank of `run_in_turn` does."""
+    from torch import distributed
+
     for name, port in json.loads((folder / CELLS_FILE).read_text()):
         os.environ["MASTER_PORT"] = str(port)
         run_here(Path(name))
+        if distributed.is_initialized():  # ranks that may lose one another leave it to the end of their process
+            distributed.destroy_process_group()

@@ -7,7 +7,7 @@ One thread does it all, or, where the overlap is concurrent, two: one samples an
 and writes weights (`following.py`) and alone speaks with other ranks. They block on workers (`pool.py`), on the device,
 on each other (`trajectories.py`, `overlap.py`), and on other ranks (`average.py`); each says there what frees it.
 Whatever is raised ends the rank: `abort` ends the workers, and the keeper of the run the other ranks, unless the
-system survives that. With `Central` averaging rank 0 does all of this, and the others are `OwnerOfDevice`.
+system survives that. With `Central` averaging rank 0 does all of this, and the others `own_device`.
 """
 
 from __future__ import annotations

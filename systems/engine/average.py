@@ -98,41 +98,50 @@ class AllReduce:
         generator: np.random.Generator,  # noqa: ARG002  nothing is random
     ) -> Averager:
         """Makes an averager whose calls wait for all ranks."""
-        return _AllReducer(group, meter)
+        return AllReducer(group, meter)
 
 
-class _AllReducer:
+class AllReducer:
+    """Every call but `is_over` and `statistics` waits for all ranks."""
+
     is_synchronous = True
 
     def __init__(self, group: Group, meter: RankMeter) -> None:
         self._group, self._meter = group, meter
 
     def begin_update(self) -> None:
-        pass
+        """Nothing to do."""
 
     def average_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """Their means over the ranks."""
         with self._meter.span("communicate"):
             self._group.average_gradients(parameters)
 
     def end_update(self) -> None:
-        pass
+        """Nothing to do."""
 
     def wait_for_ranks(self) -> None:
+        """Waits for the slowest."""
         with self._meter.span("wait:straggler"):
             self._group.sum(np.zeros(1))
 
     def agree(self, own: NDArray[np.float64], num_lasting: int) -> NDArray[np.float64]:  # noqa: ARG002  none is gone
+        """The sum, equal on all ranks."""
         with self._meter.span("communicate"):
             return self._group.sum(own)
 
     def is_over(self, own: bool) -> bool:
+        """As all ranks see it."""
         return own
 
     def statistics(self) -> dict[str, float]:
+        """There are none."""
         return {}
 
     def final_policy(self) -> bool:
+        """Rank 0 has it, as all others do."""
         return self._group.rank == 0
 
     def close(self) -> None:
+        """Leaves the group, once all have come so far."""
         self._group.close()

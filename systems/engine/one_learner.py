@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from systems.engine.average import AllReducer
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -64,21 +66,10 @@ class Central:
         return _OneLearner(group, meter)
 
 
-class _OneLearner:
-    """Ranks agree on progress alone; weights are rank 0's."""
-
-    is_synchronous = True
-
-    def __init__(self, group: Group, meter: RankMeter) -> None:
-        self._group, self._meter = group, meter
-
-    def begin_update(self) -> None:
-        pass
+class _OneLearner(AllReducer):
+    """Ranks agree on progress alone; weights are rank 0's, which alone collects."""
 
     def average_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        pass
-
-    def end_update(self) -> None:
         pass
 
     def wait_for_ranks(self) -> None:
@@ -87,15 +78,3 @@ class _OneLearner:
     def agree(self, own: NDArray[np.float64], num_lasting: int) -> NDArray[np.float64]:  # noqa: ARG002  none is gone
         with self._meter.span("communicate" if self._group.rank == 0 else "wait:learner"):
             return self._group.sum(own)
-
-    def is_over(self, own: bool) -> bool:
-        return own
-
-    def statistics(self) -> dict[str, float]:
-        return {}
-
-    def final_policy(self) -> bool:
-        return self._group.rank == 0
-
-    def close(self) -> None:
-        self._group.close()

@@ -175,24 +175,17 @@ class RolloutChoice(Protocol):
         """Makes the rollout of one rank; `ahead` rollouts may be held, beside the one that is filled."""
 
 
-def check_num_steps(num_steps: int) -> None:
-    """Raises ValueError unless a spec's T is one."""
-    if num_steps < 0:
-        raise ValueError(f"rollout.num_steps={num_steps}: must be at least 1, or 0 for the scenario's")
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Fixed:
-    """T steps of each environment (SyncOnRL, DD-PPO section 3)."""
+class StepsPerEnv:
+    """Rollouts of T * N steps."""
 
     num_steps: int = 0
     """T; 0 takes the scenario's."""
 
-    split: ClassVar[Split] = "envs"
-
     def __post_init__(self) -> None:
         """Checks the field."""
-        check_num_steps(self.num_steps)
+        if self.num_steps < 0:
+            raise ValueError(f"rollout.num_steps={self.num_steps}: must be at least 1, or 0 for the scenario's")
 
     def steps(self, scenario_steps: int) -> int:
         """T for a scenario."""
@@ -202,12 +195,45 @@ class Fixed:
         """T * N."""
         return num_envs * num_steps
 
+
+class Gathered(Rollout):
+    """Steps in the order in which they ended, until somebody takes them."""
+
+    def __init__(self, num_envs: int, num_slots: int) -> None:
+        super().__init__(num_envs, num_slots)
+        self._arrived: list[Step] = []
+
+    def _count(self, envs: list[int], slots: list[int]) -> None:
+        self._arrived.extend(zip(envs, slots, strict=True))
+
+    @property
+    def num_samples(self) -> int:
+        """Finished env steps."""
+        return len(self._arrived)
+
+    @property
+    def num_steps(self) -> int:
+        """The mean over the environments, rounded down."""
+        return len(self._arrived) // self.num_envs
+
+    def take(self) -> list[Step]:
+        """All finished steps."""
+        taken, self._arrived = self._arrived, []
+        return taken
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fixed(StepsPerEnv):
+    """T steps of each environment (SyncOnRL, DD-PPO section 3)."""
+
+    split: ClassVar[Split] = "envs"
+
     def open(self, num_envs: int, num_steps: int, *, ahead: int) -> FixedRollout:
         """Makes the rollout of one rank."""
         return FixedRollout(num_envs, num_steps, ahead=ahead)
 
 
-class FixedRollout(Rollout):
+class FixedRollout(Gathered):
     """Every environment takes T steps and then waits."""
 
     def __init__(self, num_envs: int, target_steps: int, *, ahead: int = 0) -> None:
@@ -216,10 +242,9 @@ class FixedRollout(Rollout):
         self.target_steps = target_steps
         self.taken = np.zeros(num_envs, dtype=np.int64)
         """Finished steps of each environment, [N]."""
-        self._arrived: list[Step] = []
 
     def _count(self, envs: list[int], slots: list[int]) -> None:
-        self._arrived.extend(zip(envs, slots, strict=True))
+        super()._count(envs, slots)
         np.add.at(self.taken, envs, 1)
 
     def may_act(self) -> npt.NDArray[np.bool_]:
@@ -236,17 +261,11 @@ class FixedRollout(Rollout):
         return bool((self.taken == self.target_steps).all())
 
     @property
-    def num_samples(self) -> int:
-        """Env steps in the rollout."""
-        return int(self.taken.sum())
-
-    @property
     def num_steps(self) -> int:
         """Steps of the environment that has the fewest."""
         return int(self.taken.min())
 
     def take(self) -> list[Step]:
         """T steps of each environment, or what there is."""
-        taken, self._arrived = self._arrived, []
         self.taken[:] = 0
-        return taken
+        return super().take()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from systems.engine.rollout import Experience, Rollout, Split, Step, check_num_steps
+from systems.engine.rollout import Experience, Gathered, Rollout, Split, Step, StepsPerEnv
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,11 +42,9 @@ def stream_limit(batch: int, num_envs: int, num_steps: int, max_lag: int, update
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Trajectories:
+class Trajectories(StepsPerEnv):
     """A stream of trajectories of T steps, learned `batch` env steps at a time (Sample Factory table A.5)."""
 
-    num_steps: int = 0
-    """T; 0 takes the scenario's."""
     batch: int = 0
     """Env steps of one learning phase; 0 takes T times the environments that the learner learns from."""
 
@@ -54,13 +52,9 @@ class Trajectories:
 
     def __post_init__(self) -> None:
         """Checks the fields."""
-        check_num_steps(self.num_steps)
+        StepsPerEnv.__post_init__(self)
         if self.batch < 0:
             raise ValueError(f"rollout.batch={self.batch}: must be at least 1, or 0 for T times the environments")
-
-    def steps(self, scenario_steps: int) -> int:
-        """T for a scenario."""
-        return self.num_steps or scenario_steps
 
     def target(self, num_envs: int, num_steps: int) -> int:
         """Env steps of a batch."""
@@ -77,17 +71,16 @@ class Trajectories:
         return StreamRollout(num_envs, num_steps, batch, limit)
 
 
-class QuotaRollout(Rollout):
+class QuotaRollout(Gathered):
     """Environments step until the batch is there; the last steps are not started before there is room for them."""
 
     def __init__(self, num_envs: int, trajectory_steps: int, batch: int, *, ahead: int = 0) -> None:
         super().__init__(num_envs, batch * (1 + ahead) + 2 * num_envs)
         self.trajectory_steps, self.batch = trajectory_steps, batch
         self._taken = np.zeros(num_envs, dtype=np.int64)
-        self._arrived: list[Step] = []
 
     def _count(self, envs: list[int], slots: list[int]) -> None:
-        self._arrived.extend(zip(envs, slots, strict=True))
+        super()._count(envs, slots)
         np.add.at(self._taken, envs, 1)
 
     def may_act(self) -> npt.NDArray[np.bool_]:
@@ -111,21 +104,10 @@ class QuotaRollout(Rollout):
         """True when all steps of the batch have ended."""
         return len(self._arrived) >= self.batch
 
-    @property
-    def num_samples(self) -> int:
-        """Env steps in the batch."""
-        return len(self._arrived)
-
-    @property
-    def num_steps(self) -> int:
-        """The mean over the environments, rounded down."""
-        return len(self._arrived) // self.num_envs
-
     def take(self) -> list[Step]:
         """All steps of the batch."""
-        taken, self._arrived = self._arrived, []
         self._taken[:] = 0
-        return taken
+        return super().take()
 
 
 class StreamRollout(Rollout):

@@ -28,6 +28,21 @@ TASKS = {
     "pointnav": Task(scenario="pointnav", until="success>=0.9", seeds=(0, 1, 2)),
     "vizdoom": Task(scenario="vizdoom/basic", until="return>=0.7", seeds=(0,)),
 }
+SMALL_BATCH = "rollout.batch=512"
+"""The default is for more than 8 environments: two trajectories of each in a batch, in place of eight."""
+SMALL_STEP = "learn.learning_rate=0.05:learn.max_grad_norm=0.5"
+"""Of SGD, whose default is for `pointnav`, with the gradients that other systems scale down to 4 scaled to 0.5."""
+SETTINGS = {
+    "pointnav": {"appo": SMALL_BATCH, "impala": f"{SMALL_BATCH}:learn.learning_rate=1e-3"},
+    "vizdoom": {
+        "appo": SMALL_BATCH,
+        "downpour": f"{SMALL_STEP}:average.learning_rate=0.05",
+        "easgd": SMALL_STEP,
+        "gossip": SMALL_STEP,
+        "impala": f"{SMALL_BATCH}:learn.learning_rate=1e-3",
+    },
+}
+"""Of the systems that do not learn a task soon as they are."""
 INTERRUPTED = 130
 
 
@@ -106,9 +121,10 @@ def run(command: list[str]) -> int:
 def print_tables(asked: argparse.Namespace) -> None:
     """One for each task, of all that has finished."""
     for task in asked.tasks:
-        results = [result for system in asked.systems for result in of(system, task, asked).results()]
+        systems = systems_for(task, asked)
+        results = [result for system in systems for result in of(system, task, asked).results()]
         print(f"\n{TASKS[task].scenario}, until {TASKS[task].until}; at most {asked.seconds:g} s a run\n")
-        print(table(results, asked.systems, TASKS[task].seeds))
+        print(table(results, systems, TASKS[task].seeds))
 
 
 def of(system: str, task: str, asked: argparse.Namespace) -> Trainings:
@@ -116,16 +132,27 @@ def of(system: str, task: str, asked: argparse.Namespace) -> Trainings:
     return Trainings(system=system, task=TASKS[task], limit_s=asked.seconds, out=asked.out)
 
 
+def systems_for(task: str, asked: argparse.Namespace) -> list[str]:
+    """The systems that were asked for, settings and all; all of them have the settings that they need for the task."""
+    if asked.systems != "all":
+        return str(asked.systems).split(",")
+    settings = SETTINGS[task]
+    return [f"{name}:{settings[name]}" if name in settings else name for name in registry.names(registry.SYSTEMS)]
+
+
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--systems", default="all", help="with a comma between them, settings and all")
+    parser.add_argument(
+        "--systems",
+        default="all",
+        help="with a comma between them, settings and all; all: with the settings that they need here",
+    )
     parser.add_argument("--tasks", default=",".join(TASKS), help=f"of: {', '.join(TASKS)}")
     parser.add_argument("--seconds", type=float, default=900, help="of training, after which a run is censored")
     parser.add_argument("--out", type=Path, default=Path("rlbench-runs/learn"))
     parser.add_argument("--table", action="store_true", help="print the tables of what has finished, run nothing")
     asked = parser.parse_args()
-    asked.systems = registry.names(registry.SYSTEMS) if asked.systems == "all" else asked.systems.split(",")
     asked.tasks = asked.tasks.split(",")
     if unknown := set(asked.tasks) - set(TASKS):
         parser.error(f"--tasks {','.join(sorted(unknown))}: unknown; known: {', '.join(TASKS)}")
@@ -140,7 +167,7 @@ def main() -> int:
     missing = [
         trainings
         for task in asked.tasks
-        for system in asked.systems
+        for system in systems_for(task, asked)
         if not (trainings := of(system, task, asked)).is_complete
     ]
     for trainings in [] if asked.table else missing:

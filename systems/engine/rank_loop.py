@@ -12,6 +12,7 @@ system survives that. With `Central` averaging rank 0 does all of this, and the 
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 
 POLICY_FILE = "policy.pt"
 """The weights at the end of the run, as `torch.save` writes a state dict."""
+RANK_POLICY_FILE = "policy-rank{}.pt"
+"""Those of the one rank that leaves `POLICY_FILE`, before the ranks agreed: only where each has weights of its own."""
 ALONE = Place(rank=0, num_ranks=1, local_rank=0)
 
 
@@ -256,8 +259,13 @@ class RankLoop:
         self._pool.close()
         held = 0 if self._experience is None else self._experience.num_samples - self._experience.num_stale
         self._context.meter.in_flight(self._rollout.num_samples + held)
+        place, own = self._context.place, None
+        if place.num_ranks > 1 and not self._averager.is_synchronous:
+            own = copy.deepcopy(self._policy.state_dict())
         if self._averager.final_policy():
             torch.save(self._policy.state_dict(), self._folder / POLICY_FILE)
+            if own is not None:
+                torch.save(own, self._folder / RANK_POLICY_FILE.format(place.rank))
         self._averager.close()
 
     def abort(self) -> None:

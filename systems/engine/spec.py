@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from harness.contract import Context, Scenario
+from harness.contract import Context, Device, Scenario
 from harness.settings import POLICIES, LearnSettings
 from systems.engine.actor_side import ActorSide
 from systems.engine.average import AllReduce, Average
@@ -25,6 +26,9 @@ from systems.engine.preempt import Never, PreemptChoice, Threshold
 from systems.engine.rollout import Fixed, RolloutChoice
 from systems.engine.trajectories import Trajectories
 from systems.engine.variable import Variable
+
+if TYPE_CHECKING:
+    from systems.engine.evaluate import Evaluation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,3 +109,19 @@ class EngineSystem:
         from systems.engine.rank_loop import run_rank
 
         run_rank(self, context)
+
+    def policies(self, ranks: Sequence[int]) -> dict[str, str]:
+        """Whose weights a run leaves, by the file's name; of `ranks`, which have lasted to its end, ascending."""
+        from systems.engine.rank_loop import POLICY_FILE, RANK_POLICY_FILE
+
+        is_mean = isinstance(self.average, Gossip) and len(ranks) > 1
+        return {
+            POLICY_FILE: f"mean of {len(ranks)} ranks" if is_mean else "final",
+            RANK_POLICY_FILE.format(ranks[0]): f"rank {ranks[0]} alone",
+        }
+
+    def evaluate(self, scenario: Scenario, seed: int, weights: Path, num_episodes: int, device: Device) -> Evaluation:
+        """Plays episodes with weights that a run has left; see `systems.engine.evaluate`."""
+        from systems.engine.evaluate import evaluate
+
+        return evaluate(scenario, seed, weights, num_episodes, device)

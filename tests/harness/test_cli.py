@@ -13,7 +13,7 @@ from tests.harness.command import RLBENCH, assert_refused, call, launch
 
 SYNC = ("--systems", "sync")
 POINTNAV = ("--systems", "sync", "--scenario", "pointnav", "--device", "cpu")
-COMMANDS = ("run", "list", "doctor", "results", "scenes")
+COMMANDS = ("run", "list", "doctor", "results", "scenes", "evaluate")
 
 BAD_RUNS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     # what there is not: the known ones are named

@@ -39,7 +39,7 @@ SETTINGS = {
         "downpour": f"{SMALL_STEP}:average.learning_rate=0.05",
         "easgd": SMALL_STEP,
         "gossip": SMALL_STEP,
-        "impala": f"{SMALL_BATCH}:learn.learning_rate=1e-3",
+        "impala": SMALL_BATCH,
     },
 }
 """Of the systems that do not learn a task soon as they are."""

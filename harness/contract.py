@@ -91,7 +91,10 @@ class Seat:
 
 
 class Scenario(Protocol):
-    """The work of one cell. A frozen dataclass: `--scenario name:field=value` sets a field."""
+    """The work of one cell. A frozen dataclass: `--scenario name:field=value` sets a field.
+
+    It may have the attribute `sleeps = True`: see `harness.traits.sleeps`.
+    """
 
     @property
     def name(self) -> str:

@@ -33,6 +33,8 @@ FREE_AT = 0  # of lane 0 and lane 1
 BUSY_S = 2  # union of both lanes
 COVERED_UNTIL = 3
 NUM_WORDS = 4
+_THREADS = threading.Lock()
+"""Record locks exclude processes, not the threads of one, whichever object for the same GPU they have."""
 LANE_OF: dict[Work, int] = {"render": 0, "infer": 0, "prepare": 1, "learn": 1}
 
 
@@ -92,11 +94,10 @@ class EmulatedGpu:
     def _open(self) -> None:
         self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)  # open for as long as the process lives
         self._words = memoryview(mmap.mmap(self._fd, 8 * NUM_WORDS)).cast("d")
-        self._threads = threading.Lock()  # record locks exclude processes, not the threads of one
 
     def __getstate__(self) -> dict[str, object]:
         """Everything but what belongs to this process."""
-        return {name: value for name, value in vars(self).items() if name not in {"_fd", "_words", "_threads"}}
+        return {name: value for name, value in vars(self).items() if name not in {"_fd", "_words"}}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
@@ -111,7 +112,7 @@ class EmulatedGpu:
         took = cost_s(self._costs, work, num_items)
         words, costs = self._words, self._costs
         factors = costs.render_while_learning_factor, costs.learn_while_rendering_factor
-        with self._threads:
+        with _THREADS:
             fcntl.lockf(self._fd, fcntl.LOCK_EX)
             try:
                 start = max(time.perf_counter(), words[FREE_AT + lane])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from harness.settings import GpuCosts, LearnSettings
 from scenarios.emulated.profile import Profile, read_profile, shipped_profiles
@@ -28,6 +28,7 @@ class EmulatedScenario:
     time_scale: float = 1.0
     """All times of the profile are multiplied by it: 0.5 runs twice as fast, and leaves half the time for real work."""
     preload: tuple[str, ...] = ("gymnasium",)
+    sleeps: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Checks what the profile has not checked."""

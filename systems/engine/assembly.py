@@ -11,6 +11,7 @@ import torch
 from harness.contract import Place
 from harness.devices import sibling
 from harness.emulated_gpu import EmulatedGpu
+from harness.traits import sleeps
 from systems.engine.actor import Actor
 from systems.engine.actor_side import ActorSide
 from systems.engine.continuous import Continuous
@@ -112,13 +113,15 @@ def start_workers(
 
         seeds = np.random.SeedSequence(seed).generate_state(len(seats)).tolist()
         acting = Acting(scenario=context.scenario, weights=following.shared, seeds=dict(enumerate(seeds)))
-    # Emulated environments sleep, so they are no fewer than there would be on a machine that has the GPUs.
-    num_cores = len(seats) if emulated else context.device.num_threads
+    # On emulated GPUs workers are as many as there would be on a machine that has the GPUs.
+    envs_per_worker = collect.envs_per_worker(len(seats), len(seats) if emulated else context.device.num_threads)
+    share_process = sleeps(context.scenario) and acting is None
     return WorkerPool(
         context,
         table,
         seats,
-        envs_per_worker=collect.envs_per_worker(len(seats), num_cores),
+        envs_per_worker=envs_per_worker,
+        workers_per_process=max(1, context.scenario.num_envs // envs_per_worker) if share_process else 1,
         priority=collect.priority if isinstance(collect, DoubleBuffered) and not emulated else None,
         acting=acting,
     )

@@ -67,6 +67,7 @@ class WorkerPool:
         seats: Sequence[Seat],
         *,
         envs_per_worker: int = 1,
+        workers_per_process: int = 1,
         priority: Priority | None = None,
         acting: Any = None,
     ) -> None:
@@ -77,6 +78,7 @@ class WorkerPool:
             table: what rank and workers share.
             seats: of the environments, of this rank or of others on this machine.
             envs_per_worker: divides the number of seats.
+            workers_per_process: more than 1 only where steps sleep instead of computing: they share an interpreter.
             priority: how workers stand with the scheduler; None leaves that alone.
             acting: `systems.engine.acting.Acting` where the workers hold the policy.
         """
@@ -99,23 +101,26 @@ class WorkerPool:
         forkserver = multiprocessing.get_context("forkserver")
         modules = ["harness.plan", "systems.engine.worker", *context.scenario.preload]
         forkserver.set_forkserver_preload([*modules, "systems.engine.acting"] if acting else modules)
-        for first in range(0, len(seats), envs_per_worker):
-            commands_out, commands_in = os.pipe()
+        self._envs_per_process = envs_per_worker * workers_per_process
+        for first in range(0, len(seats), self._envs_per_process):
+            of_process = tuple(seats[first : first + self._envs_per_process])
+            pipes = [os.pipe() for _ in range(len(of_process) // envs_per_worker)]
             settings = WorkerSettings(
                 scenario=context.scenario,
-                seats=tuple(seats[first : first + envs_per_worker]),
+                seats=of_process,
                 first=first,
                 folder=self._folder,
                 table=table,
-                commands=_Descriptor(commands_out),
+                commands=tuple(_Descriptor(commands_out) for commands_out, _ in pipes),
                 replies=_Descriptor(replies_in),
                 priority=priority,
                 acting=acting,
             )
             worker = forkserver.Process(target=work, args=(settings,), daemon=True)
             worker.start()
-            os.close(commands_out)
-            self._commands.append(commands_in)
+            for commands_out, commands_in in pipes:
+                os.close(commands_out)
+                self._commands.append(commands_in)
             self._processes.append(worker)
             self._labels.append(settings.label)
             self._poll.register(worker.sentinel, select.POLLIN)
@@ -126,7 +131,7 @@ class WorkerPool:
 
     @property
     def pids(self) -> list[int]:
-        """Process numbers of the workers."""
+        """Process numbers of the workers' processes."""
         return [worker.pid or 0 for worker in self._processes]
 
     def send(
@@ -154,7 +159,7 @@ class WorkerPool:
         try:
             os.write(self._commands[env // self.envs_per_worker], command)
         except BrokenPipeError:
-            self._raise_death(env // self.envs_per_worker)
+            self._raise_death(env // self._envs_per_process)
 
     def begin(self, slots: npt.NDArray[np.int64]) -> None:
         """Has every environment begin its first episode, and waits for all. `slots`: [N], where observations go."""
@@ -251,7 +256,7 @@ class WorkerPool:
         os._exit(1)  # the main thread cannot be interrupted: it may wait for another rank inside a C++ library
 
     def _raise_stall(self, env: int) -> None:
-        number = env // self.envs_per_worker
+        number = env // self._envs_per_process
         label, pid = self._labels[number], self._processes[number].pid
         assert pid is not None
         with suppress(ProcessLookupError):

@@ -1,12 +1,13 @@
-"""An environment worker: a process that steps environments, one after the other. Imports no torch.
+"""An environment worker: steps environments, one after the other. Imports no torch.
 
-It reads commands (environment, slot of the action, slot of what follows) from a pipe of its own and blocks there; reads
+A worker is a process, or one of several threads of one where steps sleep instead of computing (`serve_all`). It reads
+commands (environment, slot of the action, slot of what follows) from a pipe of its own and blocks there; reads
 the action and writes observation, reward and flags in the shared table; then writes a reply (environment, slot) to the
 pipe that all workers of the rank share. Where the policy acts in the workers (`systems.engine.acting`, which does
 import torch), a command gives the slots of many steps, and the reply says how many were played. A reply is 8 bytes, far
 under PIPE_BUF, so replies never mix; at most one per environment is under way, so the pipe cannot fill. End of file on
 the command pipe ends the worker. If the rank is killed, the kernel kills the fork server's children with it
-(harness/process.py). An exception is left as a file for the rank, and ends the worker.
+(harness/process.py). An exception is left as a file for the rank, and ends the process with all of its workers.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import select
 import signal
 import struct
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,7 +61,7 @@ class Priority:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerSettings:
-    """What a worker needs to begin."""
+    """What the workers of a process need to begin."""
 
     scenario: Scenario
     seats: tuple[Seat, ...]
@@ -67,8 +69,8 @@ class WorkerSettings:
     """How the rank numbers the first of the seats; the others follow."""
     folder: Path
     table: Table
-    commands: Any
-    """Read end of its command pipe, as `multiprocessing.reduction.DupFd` gives it."""
+    commands: tuple[Any, ...]
+    """Read end of each worker's command pipe, as `multiprocessing.reduction.DupFd` gives it."""
     replies: Any
     """Write end of the reply pipe."""
     priority: Priority | None = None
@@ -77,7 +79,7 @@ class WorkerSettings:
 
     @property
     def label(self) -> str:
-        """How files and errors call this worker."""
+        """How files and errors call this process."""
         return f"rank{self.seats[0].place.rank}-env{self.seats[0].index}"
 
 
@@ -87,30 +89,58 @@ def error_path(folder: Path, label: str) -> Path:
 
 
 def work(settings: WorkerSettings) -> None:
-    """The worker's main function."""
+    """The main function of a process of workers."""
     process.die_with_parent(os.getppid())
     process.sleep_precisely()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the harness's to handle
     process.dump_stacks_on_signal(settings.folder / f"stacks-{settings.label}.txt")
     if settings.priority is not None:
         settings.priority.take(settings.seats[0].global_index // len(settings.seats))
+    code = serve_all(settings)
+    if code:
+        sys.exit(code)
+
+
+def serve_all(settings: WorkerSettings) -> int:
+    """Has every worker of the process serve, the first in this thread; returns the exit code when all have ended.
+
+    A worker that fails in a thread of its own ends the process at once.
+    """
+    replies: int = settings.replies.detach()
+    first, *others = (commands.detach() for commands in settings.commands)
+    threads = [threading.Thread(target=_serve_or_exit, args=(settings, fd, replies), daemon=True) for fd in others]
+    for thread in threads:
+        thread.start()
+    code = serve(settings, first, replies)
+    for thread in threads if code == 0 else ():
+        thread.join()
+    return code
+
+
+def _serve_or_exit(settings: WorkerSettings, commands: int, replies: int) -> None:
+    if code := serve(settings, commands, replies):
+        os._exit(code)
+
+
+def serve(settings: WorkerSettings, commands: int, replies: int) -> int:
+    """Has a worker answer commands until there will be none; returns 1 when it has failed and left the error."""
     try:
-        Worker(settings).serve()
+        Worker(settings, commands, replies).serve()
     except BrokenPipeError:
-        sys.exit(0)  # the rank is gone; the kernel is about to end us anyway
+        return 0  # the rank is gone; the kernel is about to end us anyway
     except Exception as error:  # noqa: BLE001  whatever a simulator raises goes to the rank with its traceback
         process.leave_error(error_path(settings.folder, settings.label), error)
-        sys.exit(1)
+        return 1
+    return 0
 
 
 class Worker:
-    """Steps the environments of its seats."""
+    """Steps the environments that commands name, of the seats of its process."""
 
-    def __init__(self, settings: WorkerSettings) -> None:
+    def __init__(self, settings: WorkerSettings, commands: int, replies: int) -> None:
         self._settings = settings
         self._table = settings.table
-        self._commands: int = settings.commands.detach()
-        self._replies: int = settings.replies.detach()
+        self._commands, self._replies = commands, replies
         self._envs: dict[int, CountedEnv] = {}
         self._player = None if settings.acting is None else settings.acting.open(self._table, self.step)
         keys = settings.scenario.observation_space.spaces

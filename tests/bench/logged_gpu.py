@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
+import threading
 import time
 from dataclasses import dataclass, fields
 from functools import cache
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from harness.contract import Seat
 
 ROW = struct.Struct("<qqqqddd")
-"""Kind, environment of the run, process, items, and three moments: of a step, begins, has simulated, ends; of a
+"""Kind, environment of the run, thread, items, and three moments: of a step, begins, has simulated, ends; of a
 reservation, was asked for, 0, reserved end."""
 KINDS = ("step", "render", "infer", "prepare", "learn", "synchronize")
 PREFIX = "reserved-"
@@ -43,7 +44,7 @@ def _log(path: Path) -> int:
 
 def put(gpu: EmulatedGpu, kind: str, environment: int, num_items: int, moments: tuple[float, float, float]) -> None:
     """Writes one record."""
-    row = ROW.pack(KINDS.index(kind), environment, os.getpid(), num_items, *moments)
+    row = ROW.pack(KINDS.index(kind), environment, threading.get_native_id(), num_items, *moments)
     os.write(_log(gpu._path), row)
 
 

@@ -59,13 +59,13 @@ def read_log(folder: Path) -> Logged:
     synchronizing: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for path in folder.glob(f"{PREFIX}gpu*.bin"):
         gpu, data = int(path.stem.removeprefix(f"{PREFIX}gpu")), path.read_bytes()
-        for number, environment, pid, num_items, first, second, third in ROW.iter_unpack(
+        for number, environment, thread, num_items, first, second, third in ROW.iter_unpack(
             data[: len(data) // ROW.size * ROW.size]
         ):
             kind = KINDS[number]
             if kind == "step":
                 steps[environment, gpu].append((first, second, third))
-                workers[environment] = pid
+                workers[environment] = thread
             elif kind == "synchronize":
                 synchronizing[gpu].append((first, third))
             else:

@@ -36,7 +36,7 @@ class EnvSteps:
     gpu: int
     """Where it renders."""
     worker: int
-    """The process that steps it."""
+    """The thread that steps it."""
     times: Floats
     """[K, 3]: a step begins, has simulated for the time that was drawn, ends."""
 

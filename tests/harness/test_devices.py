@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from harness import devices
+from harness import devices, emulated_gpu
 from harness.contract import Place
 from harness.devices import CpuDevice, choose_device, gpu_indices, make_device
 from harness.emulated_gpu import EmulatedGpu, cost_s, end_beside, sleep_until
@@ -102,6 +103,24 @@ def test_reservations_of_many_processes_are_first_come_first_served(tmp_path: Pa
     assert len(set(ends)) == len(ends) == 3 * count
     assert min(after - before for before, after in itertools.pairwise(ends)) >= cost * 0.999
     assert gpu.busy_s() == pytest.approx(3 * count * cost)
+
+
+def test_reservations_of_threads_that_opened_the_same_gpu_do_not_overlap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Environments that step in threads of one process have an object each, and the kernel's lock is the process's."""
+
+    def end_late(*args: float) -> float:
+        time.sleep(0.0001)  # others run between the reading and the writing of the clock
+        return end_beside(*args)
+
+    monkeypatch.setattr(emulated_gpu, "end_beside", end_late)
+    path, cost, count = tmp_path / "gpu", 0.0005, 50
+    gpus = [EmulatedGpu(path, GpuCosts(render_s=cost), 1) for _ in range(4)]
+    with ThreadPoolExecutor(len(gpus)) as threads:
+        ends = sorted(threads.map(lambda number: gpus[number % len(gpus)].reserve("render", 1), range(4 * count)))
+    assert min(after - before for before, after in itertools.pairwise(ends)) >= cost * 0.999
+    assert gpus[0].busy_s() == pytest.approx(4 * count * cost)
 
 
 def test_a_killed_process_frees_what_it_held(tmp_path: Path) -> None:

@@ -30,7 +30,9 @@ STALL_S = 1.0
 class Start(Protocol):
     """Starts a pool."""
 
-    def __call__(self, variant: str, *, num_envs: int = NUM_ENVS, envs_per_worker: int = 1) -> tuple[WorkerPool, Table]:
+    def __call__(
+        self, variant: str, *, num_envs: int = NUM_ENVS, envs_per_worker: int = 1, workers_per_process: int = 1
+    ) -> tuple[WorkerPool, Table]:
         """Of so many environments of that variant; the second one goes wrong."""
 
 
@@ -40,7 +42,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
     pools: list[WorkerPool] = []
     meter = RankMeter(tmp_path, 0, MOST_ENVS)
 
-    def make(variant: str, *, num_envs: int = NUM_ENVS, envs_per_worker: int = 1) -> tuple[WorkerPool, Table]:
+    def make(
+        variant: str, *, num_envs: int = NUM_ENVS, envs_per_worker: int = 1, workers_per_process: int = 1
+    ) -> tuple[WorkerPool, Table]:
         scenario = replace(FaultyFamily().make(variant, "homogeneous"), num_envs=num_envs)
         table = Table(rollout_columns(scenario.observation_space, num_envs, 2 * num_envs, state_size=1))
         context = Context(
@@ -54,7 +58,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
             stall_s=STALL_S,
         )
         seats = [context.seat(env, context.env_seed(env)) for env in range(num_envs)]
-        pools.append(WorkerPool(context, table, seats, envs_per_worker=envs_per_worker))
+        pools.append(
+            WorkerPool(context, table, seats, envs_per_worker=envs_per_worker, workers_per_process=workers_per_process)
+        )
         pools[-1].begin(np.arange(num_envs))
         return pools[-1], table
 
@@ -167,6 +173,30 @@ def test_a_worker_steps_several_environments(start: Start) -> None:
         assert replied.tolist().index(first) < replied.tolist().index(first + 1), "in the order of its commands"
     pool.send(envs[3:4], envs[3:4] + 6, envs[3:4])
     assert [part.tolist() for part in pool.receive(1)] == [[3], [3]], "one alone of a worker's"
+
+
+def test_workers_that_share_a_process_step_side_by_side(start: Start) -> None:
+    """Of five workers in two processes one hangs in a step: the others still answer, those of its process too."""
+    pool, _ = start("sleep-in-step", num_envs=5, workers_per_process=3)
+    assert len(pool.pids) == len(set(pool.pids)) == 2
+    envs = np.arange(5)
+    for _ in range(FAULT_AT - 1):
+        pool.send(envs, envs, envs + 5)
+        assert sorted(pool.receive(5)[0].tolist()) == envs.tolist()
+    pool.send(envs, envs, envs + 5)
+    assert sorted(pool.receive(4)[0].tolist()) == [0, 2, 3, 4]
+    with pytest.raises(WorkerStalled, match=r"(?s)rank0-env0 has not answered for 1 s.*in _go_wrong"):
+        pool.receive(1)
+
+
+def test_a_worker_that_fails_ends_its_process(start: Start) -> None:
+    """The rank hears of it at once, with the traceback, although the other workers of the process wait for commands."""
+    pool, _ = start("raise-in-step", num_envs=5, workers_per_process=3)
+    envs = np.arange(5)
+    with pytest.raises(WorkerDied, match=r"(?s)worker rank0-env0 raised .*in _go_wrong"):  # noqa: PT012
+        for _ in range(FAULT_AT):
+            pool.send(envs, envs, envs + 5)
+            pool.receive(5)
 
 
 def test_the_environment_of_a_worker_that_hangs_is_found(start: Start) -> None:

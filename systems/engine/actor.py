@@ -30,49 +30,54 @@ class Actor:
         self.policy = policy
         self._device = device
         self._generator = generator
-        # The same memory as the table's, seen as tensors.
-        self._columns = {column.name: torch.from_numpy(table[column.name]) for column in table.columns}
+        self._on_cpu = device.torch_name == "cpu"
         self._keys = [column.name[4:] for column in table.columns if column.name.startswith("obs/")]
 
-    def _read(self, column: str, rows: torch.Tensor) -> torch.Tensor:
-        return self._columns[column][rows].to(self._device.torch_name)
+    # Rows are read and written by numpy: with few of them, torch's indexing takes five times as long.
+
+    def _read(self, column: str, rows: npt.NDArray[np.int64]) -> torch.Tensor:
+        read = torch.from_numpy(self.table[column][rows])
+        return read if self._on_cpu else read.to(self._device.torch_name)
+
+    def _write(self, column: str, rows: npt.NDArray[np.int64], written: torch.Tensor) -> None:
+        self.table[column][rows] = (written if self._on_cpu else written.cpu()).numpy()
 
     def act(self, slots: npt.NDArray[np.int64], nexts: npt.NDArray[np.int64]) -> None:
         """Chooses an action on the observation in each of `slots` [K]; the state after it goes to `nexts` [K]."""
-        columns, rows = self._columns, torch.from_numpy(slots)
         with self._device.busy("infer", len(slots)):
             actions, log_probs, values, state = self.policy.act(
-                {key: self._read(f"obs/{key}", rows) for key in self._keys},
-                self._read("prev_action", rows),
-                self._read("state", rows),
+                {key: self._read(f"obs/{key}", slots) for key in self._keys},
+                self._read("prev_action", slots),
+                self._read("state", slots),
                 self._generator,
             )
-            columns["state"][torch.from_numpy(nexts)] = state.cpu()
-            columns["action"][rows] = actions.cpu()
-            columns["log_prob"][rows] = log_probs.cpu()
-            columns["value"][rows] = values.cpu()
-        columns["version"][rows] = self.version
+            self._write("state", nexts, state)
+            self._write("action", slots, actions)
+            self._write("log_prob", slots, log_probs)
+            self._write("value", slots, values)
+        self.table["version"][slots] = self.version
 
     def value_final(
         self, envs: npt.NDArray[np.int64], slots: npt.NDArray[np.int64], nexts: npt.NDArray[np.int64]
     ) -> None:
         """Estimates the value of the final observation of episodes of `envs` that the steps in `slots` truncated."""
-        rows = torch.from_numpy(slots)
-        obs = {key: self._read(f"final/{key}", torch.from_numpy(envs)) for key in self._keys}
-        self._bootstrap(obs, self._read("action", rows), torch.from_numpy(nexts), rows)
+        obs = {key: self._read(f"final/{key}", envs) for key in self._keys}
+        self._bootstrap(obs, self._read("action", slots), nexts, slots)
 
     def value_next(self, slots: npt.NDArray[np.int64], nexts: npt.NDArray[np.int64]) -> None:
         """Estimates the value of the observations in `nexts` [K], which follow the steps in `slots` [K]."""
-        rows = torch.from_numpy(nexts)
-        obs = {key: self._read(f"obs/{key}", rows) for key in self._keys}
-        self._bootstrap(obs, self._read("prev_action", rows), rows, torch.from_numpy(slots))
+        obs = {key: self._read(f"obs/{key}", nexts) for key in self._keys}
+        self._bootstrap(obs, self._read("prev_action", nexts), nexts, slots)
 
     def _bootstrap(
-        self, obs: dict[str, torch.Tensor], previous: torch.Tensor, states_at: torch.Tensor, into: torch.Tensor
+        self,
+        obs: dict[str, torch.Tensor],
+        previous: torch.Tensor,
+        states_at: npt.NDArray[np.int64],
+        into: npt.NDArray[np.int64],
     ) -> None:
         with self._device.busy("infer", len(into)):
-            values = self.policy.value(obs, previous, self._read("state", states_at))
-            self._columns["bootstrap"][into] = values.cpu()
+            self._write("bootstrap", into, self.policy.value(obs, previous, self._read("state", states_at)))
 
 
 def close_runs(

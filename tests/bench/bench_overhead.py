@@ -2,8 +2,10 @@
 
 Runs `ver` and `appo` on `open-fridge`, homogeneous and heterogeneous, on 1 to 8 emulated GPUs at time scale 1, with
 every reservation and step written down (`tests.bench.logged_gpu`), and prints what `tests.bench.overhead` makes of it,
-and the CPU use of harness, engine and environments together, where 100 % is one core. The aims: at most 5 % lost, and
-less than one core at 8 GPUs with 16 environments each. Writing the records is in the figures: some 2 % of a core there.
+and CPU use, where 100 % is one core: of all processes of the run, and of harness and engine, which is all but the steps
+of environments and the network, that is but what stands for simulators and GPUs. The aims: at most 5 % lost, and
+harness and engine under one core at 8 GPUs with 16 environments each. Writing the records is in the figures: some 2 %
+of a core there.
 """
 
 from __future__ import annotations
@@ -58,9 +60,10 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rlbench-bench-") as folder:
         runs = store.read_runs(sweep(asked, Path(folder)))
-        print(f"\n{'system':12} {'workload':14} GPUs  steps/s  looked at   lost: mean env, worst env, learner    CPU")
+        columns = "GPUs  steps/s  looked at   lost: mean env, worst env, learner   CPU: all, harness and engine"
+        print(f"\n{'system':12} {'workload':14} {columns}")
         kept = [_print_run(run) for run in runs]
-    print(f"aims: at most {MOST_LOST:.0%} lost, and less than {MOST_CPU_PERCENT:.0f}% of a core")
+    print(f"aims: at most {MOST_LOST:.0%} lost, and less than {MOST_CPU_PERCENT:.0f}% of a core for harness and engine")
     sys.exit(0 if all(kept) else 1)
 
 
@@ -68,14 +71,18 @@ def _print_run(run: store.StoredRun) -> bool:
     """Prints one run; returns whether it keeps the aims."""
     overhead, cell, figures = overhead_of(run), run.record.cell, run.record.figures
     learner = "   n/a" if overhead.learner is None else f"{overhead.learner:6.1%}"
-    cpu = figures.cpu_percent.value
-    shown = "n/a" if cpu is None else f"{cpu:.0f}%"
+    whole = figures.cpu_percent.value
+    cpu = None if whole is None else whole - overhead.cpu_percent
     print(
         f"{cell.system:12} {cell.workload:14} {cell.gpus:4} {figures.steps_per_s or 0:8,.0f} "
         f"{overhead.seconds:8.0f} s  "
-        f"{overhead.collecting:14.1%} {overhead.worst_env:10.1%}  {learner} {shown:>10}"
+        f"{overhead.collecting:14.1%} {overhead.worst_env:10.1%}  {learner} {_percent(whole):>10} {_percent(cpu):>10}"
     )
     return overhead.largest <= MOST_LOST and (cpu is None or cpu < MOST_CPU_PERCENT)
+
+
+def _percent(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.0f}%"
 
 
 if __name__ == "__main__":

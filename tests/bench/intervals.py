@@ -39,6 +39,11 @@ class Moments:
         covered: Floats = np.interp(ends, self._knots, self._passed) - np.interp(begins, self._knots, self._passed)
         return covered
 
+    def left_at(self, moments: Floats) -> Floats:
+        """Each of `moments`, or the end of the interval in which it is."""
+        at = np.searchsorted(self.begins, moments, side="right")
+        return np.maximum(moments, np.append(-np.inf, self.ends)[at])
+
     def __or__(self, other: Moments) -> Moments:
         return Moments(np.concatenate((self.intervals, other.intervals)))
 

@@ -11,29 +11,32 @@ import os
 import struct
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.contract import Work
-from harness.emulated_gpu import LANE_OF, EmulatedGpu
+from harness.emulated_gpu import EmulatedGpu
 from scenarios.emulated import EmulatedFamily, EmulatedScenario
 from scenarios.emulated.env import RecallEnv
 from scenarios.emulated.times import StepTimes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from harness.contract import Seat
 
-ROW = struct.Struct("<qqqqddd")
+ROW = struct.Struct("<qqqqdddd")
 """Kind, environment of the run, thread, items, and three moments: of a step, begins, has simulated, ends; of a
-reservation, was asked for, 0, reserved end."""
+reservation, was asked for, 0, reserved end. Last the CPU seconds of the thread within: those of the environment, or of
+the network, which is what the GPU would do."""
 KINDS = ("step", "render", "infer", "prepare", "learn", "synchronize")
 PREFIX = "reserved-"
 NO_ENVIRONMENT = -1
 
-_reserve, _synchronize = EmulatedGpu.reserve, EmulatedGpu.synchronize_ranks
-_await_end = EmulatedGpu.await_end
+_synchronize = EmulatedGpu.synchronize_ranks
 
 
 @cache
@@ -42,34 +45,28 @@ def _log(path: Path) -> int:
     return os.open(path.with_name(f"{PREFIX}{path.name}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
 
-def put(gpu: EmulatedGpu, kind: str, environment: int, num_items: int, moments: tuple[float, float, float]) -> None:
+def put(
+    gpu: EmulatedGpu,
+    kind: str,
+    environment: int,
+    num_items: int,
+    moments: tuple[float, float, float],
+    cpu_s: float = 0.0,
+) -> None:
     """Writes one record."""
-    row = ROW.pack(KINDS.index(kind), environment, threading.get_native_id(), num_items, *moments)
+    row = ROW.pack(KINDS.index(kind), environment, threading.get_native_id(), num_items, *moments, cpu_s)
     os.write(_log(gpu._path), row)
 
 
-_learning: dict[Path, tuple[float, int]] = {}
-"""When the one process that learns on a GPU asked for its last reservation, and for how many items."""
-
-
-def reserve(gpu: EmulatedGpu, work: Work, num_items: int) -> float:
-    """Stands in for `EmulatedGpu.reserve`; learning is written down when it is done, since it may be put off."""
+@contextmanager
+def busy(gpu: EmulatedGpu, work: Work, num_items: int) -> Iterator[None]:
+    """Stands in for `EmulatedGpu.busy`; written down when it is done, since learning may be put off."""
     asked = time.perf_counter()
-    end = _reserve(gpu, work, num_items)
-    if LANE_OF[work] == 1:
-        _learning[gpu._path] = asked, num_items
-    else:
-        put(gpu, work, NO_ENVIRONMENT, num_items, (asked, 0.0, end))
-    return end
-
-
-def await_end(gpu: EmulatedGpu, work: Work, end: float) -> float:
-    """Stands in for `EmulatedGpu.await_end`."""
-    end = _await_end(gpu, work, end)
-    if LANE_OF[work] == 1:
-        asked, num_items = _learning[gpu._path]
-        put(gpu, work, NO_ENVIRONMENT, num_items, (asked, 0.0, end))
-    return end
+    end = gpu.reserve(work, num_items)
+    began = time.thread_time()
+    yield
+    cpu_s = time.thread_time() - began
+    put(gpu, work, NO_ENVIRONMENT, num_items, (asked, 0.0, gpu.await_end(work, end)), cpu_s)
 
 
 def synchronize_ranks(gpu: EmulatedGpu) -> None:
@@ -81,8 +78,7 @@ def synchronize_ranks(gpu: EmulatedGpu) -> None:
 
 
 # This reaches every GPU of the process and of its forks.
-EmulatedGpu.reserve = reserve  # type: ignore[method-assign,assignment]
-EmulatedGpu.await_end = await_end  # type: ignore[method-assign,assignment]
+EmulatedGpu.busy = busy  # type: ignore[method-assign,assignment]
 EmulatedGpu.synchronize_ranks = synchronize_ranks  # type: ignore[method-assign,assignment]
 
 
@@ -107,10 +103,10 @@ class LoggedEnv(RecallEnv):
 
     def step(self, action: int) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """One env step."""
-        begin = time.perf_counter()
+        begin, began = time.perf_counter(), time.thread_time()
         result = super().step(action)
-        simulated = begin + self._drawn.drawn_s * self._scale
-        put(self._gpu, "step", self._environment, 1, (begin, simulated, time.perf_counter()))
+        simulated, cpu_s = begin + self._drawn.drawn_s * self._scale, time.thread_time() - began
+        put(self._gpu, "step", self._environment, 1, (begin, simulated, time.perf_counter()), cpu_s)
         return result
 
 

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from results import store
+from results.schema import RunRecord
+from systems.engine.trajectories import stream_limit
 from tests.bench.intervals import Moments
 from tests.bench.logged_gpu import KINDS, PREFIX, ROW
-from tests.bench.overhead import LANES, EnvSteps, Held, Reservation, lane_busy, learner_lost_s, lost_s
+from tests.bench.overhead import LANES, EnvSteps, Held, Reservation, lane_busy, learner_lost_s, lost_s, queue_full
 
 RANK, SECOND_LANE = -1, -2
 """As `environment` in spans.parquet."""
@@ -31,6 +34,8 @@ class Logged:
     """By GPU."""
     synchronizing: Mapping[int, Moments]
     """By GPU."""
+    cpu: npt.NDArray[np.float64]
+    """[rows, 2]: when a step, inference or learning ended, and the CPU seconds of its thread within."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +49,8 @@ class Overhead:
     worst_env: float
     learner: float | None
     """Lost by the learner; None where its loss is in that of the environments."""
+    cpu_percent: float
+    """CPU time of what stands for simulators and GPUs: environments' steps and the network; 100 is one core."""
 
     @property
     def largest(self) -> float:
@@ -57,12 +64,14 @@ def read_log(folder: Path) -> Logged:
     workers: dict[int, int] = {}
     reservations: dict[int, list[Reservation]] = defaultdict(list)
     synchronizing: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    cpu: list[tuple[float, float]] = []
     for path in folder.glob(f"{PREFIX}gpu*.bin"):
         gpu, data = int(path.stem.removeprefix(f"{PREFIX}gpu")), path.read_bytes()
-        for number, environment, thread, num_items, first, second, third in ROW.iter_unpack(
+        for number, environment, thread, num_items, first, second, third, cpu_s in ROW.iter_unpack(
             data[: len(data) // ROW.size * ROW.size]
         ):
             kind = KINDS[number]
+            cpu.append((third, cpu_s))
             if kind == "step":
                 steps[environment, gpu].append((first, second, third))
                 workers[environment] = thread
@@ -71,7 +80,12 @@ def read_log(folder: Path) -> Logged:
             else:
                 reservations[gpu].append(Reservation(work=kind, num_items=num_items, asked_s=first, end_s=third))
     envs = {env: EnvSteps(gpu=gpu, worker=workers[env], times=np.array(times)) for (env, gpu), times in steps.items()}
-    return Logged(envs=envs, reservations=reservations, synchronizing={g: Moments(s) for g, s in synchronizing.items()})
+    return Logged(
+        envs=envs,
+        reservations=reservations,
+        synchronizing={g: Moments(s) for g, s in synchronizing.items()},
+        cpu=np.array(cpu),
+    )
 
 
 def zero_s(spans: pd.DataFrame, log: Logged, time_scale: float) -> float:
@@ -90,8 +104,9 @@ def inferring_lane(spans: pd.DataFrame, rank: int) -> pd.DataFrame:
     return of_rank[second if second.any() else of_rank["environment"] == RANK]
 
 
-def held_times(spans: pd.DataFrame, log: Logged, rank: int, zero: float, time_scale: float) -> Held:
+def held_times(spans: pd.DataFrame, log: Logged, rank: int, zero: float, record: RunRecord) -> Held:
     """When a rank did not infer by design."""
+    time_scale = record.figures.time_scale
     own = inferring_lane(spans, rank)
 
     def moments(*kinds: str) -> Moments:
@@ -102,7 +117,47 @@ def held_times(spans: pd.DataFrame, log: Logged, rank: int, zero: float, time_sc
     of_others = Moments(np.concatenate([np.empty((0, 2)), *(busy.intervals for busy in learning.values())]))
     excused = moments("wait:straggler", "wait:learner") | (moments("communicate") & of_others)
     excused |= moments("learn") & learning.get(rank, Moments())
-    return Held(spans=moments(*HOLDING), excused=excused | log.synchronizing.get(rank, Moments()))
+    return Held(
+        spans=moments(*HOLDING),
+        excused=excused | log.synchronizing.get(rank, Moments()),
+        full=_full_queue(log, rank, record),
+        trajectory_steps=_trajectory_steps(record.configuration),
+    )
+
+
+def _full_queue(log: Logged, rank: int, record: RunRecord) -> Moments:
+    """When a rank of a continuous overlap let no environment begin a trajectory.
+
+    Where samples were discarded, it is not known when they left the queue: then it counts as never full.
+    """
+    configuration, learning = record.configuration, log.reservations.get(rank, ())
+    if configuration["system"]["overlap"]["kind"] != "Continuous" or record.counters.discarded:
+        return Moments()
+    envs = _learned_from(log, rank)
+    batch = max((r.num_items for r in learning if r.work == "prepare"), default=0)
+    if not batch:
+        return Moments()
+    learn = configuration["scenario"]["learn"]
+    limit = stream_limit(
+        batch,
+        len(envs),
+        _trajectory_steps(configuration),
+        configuration["system"]["overlap"]["max_lag"],
+        learn["epochs"] * learn["num_minibatches"],
+    )
+    last = max(env.times[-1, 2] for env in envs)
+    return queue_full([env.times[:, 2] for env in envs], _trajectory_steps(configuration), learning, limit, last)
+
+
+def _trajectory_steps(configuration: Mapping[str, Any]) -> int:
+    """T."""
+    return int(configuration["system"]["rollout"].get("num_steps") or configuration["scenario"]["rollout_steps"])
+
+
+def _learned_from(log: Logged, gpu: int) -> list[EnvSteps]:
+    """The environments that the learner on a GPU learns from: its own, or all where it is the only one."""
+    learners = [other for other, found in log.reservations.items() if any(r.work == "learn" for r in found)]
+    return [env for env in log.envs.values() if learners == [gpu] or env.gpu == gpu]
 
 
 def group_numbers(configuration: Mapping[str, Any], log: Logged) -> dict[int, object]:
@@ -137,7 +192,7 @@ def overhead_of(run: store.StoredRun) -> Overhead:
         gpu: np.array(sorted((r.asked_s, r.end_s) for r in found if r.work == "infer")).reshape(-1, 2)
         for gpu, found in log.reservations.items()
     }
-    held = {gpu: held_times(spans, log, gpu, zero, scale) for gpu in lanes}
+    held = {gpu: held_times(spans, log, gpu, zero, record) for gpu in lanes}
     lost = []
     for number, env in log.envs.items():
         by = env.gpu if len(inferences[env.gpu]) else min(gpu for gpu, found in inferences.items() if len(found))
@@ -154,24 +209,24 @@ def overhead_of(run: store.StoredRun) -> Overhead:
             )
         )
     seconds = during[1] - during[0]
+    is_during = (log.cpu[:, 0] >= during[0]) & (log.cpu[:, 0] <= during[1])
     return Overhead(
         seconds=seconds,
         collecting=float(np.mean(lost)) / seconds,
         worst_env=max(lost) / seconds,
         learner=_learner_share(configuration, log, during),
+        cpu_percent=100 * float(log.cpu[is_during, 1].sum()) / seconds,
     )
 
 
 def _learner_share(configuration: Mapping[str, Any], log: Logged, window: tuple[float, float]) -> float | None:
     """The learner's own loss, where it learns while collecting goes on; the mean over the GPUs that learn."""
-    system, scenario = configuration["system"], configuration["scenario"]
-    if system["overlap"]["kind"] != "Continuous":
+    if configuration["system"]["overlap"]["kind"] != "Continuous":
         return None
-    num_steps = system["rollout"].get("num_steps") or scenario["rollout_steps"]
-    learners = {gpu: found for gpu, found in log.reservations.items() if any(r.work == "learn" for r in found)}
-    central = len(learners) == 1
     shares = []
-    for gpu, found in learners.items():
-        ends = [env.times[:, 2] for env in log.envs.values() if central or env.gpu == gpu]
-        shares.append(learner_lost_s(ends, num_steps, found, window) / (window[1] - window[0]))
+    for gpu, found in log.reservations.items():
+        if any(r.work == "learn" for r in found):
+            ends = [env.times[:, 2] for env in _learned_from(log, gpu)]
+            lost = learner_lost_s(ends, _trajectory_steps(configuration), found, window)
+            shares.append(lost / (window[1] - window[0]))
     return float(np.mean(shares))

@@ -8,10 +8,11 @@ An environment takes these steps in turn, each with a resource that it needs:
 Whatever an environment spends beyond is *lost*: the overshoot of a sleep, a reply that nobody reads yet, an action that
 is under way. Time is not lost while the lane that it needs is reserved for anybody, while a mate of its group steps,
 while its worker steps another environment, or while the system holds inference back by design: it learns (as far as the
-learning lane is reserved), waits for other ranks, or synchronises (for the profile's time). The share of the window
-that an environment loses, mean over environments, is the overhead of collecting. Where learning alternates with
-collecting, the learner's own overhead is in there too, since environments wait for it meanwhile. Where it does not, the
-learner has a figure of its own: the share of the window in which a whole batch was there and its lane was free.
+learning lane is reserved), waits for other ranks, synchronises (for the profile's time), or lets nobody begin a
+trajectory since enough samples wait for the learner. The share of the window that an environment loses, mean over
+environments, is the overhead of collecting. Where learning alternates with collecting, the learner's own overhead is in
+there too, since environments wait for it meanwhile. Where it does not, the learner has a figure of its own: the share
+of the window in which a whole batch was there and its lane was free.
 
 K steps of one environment. All times are `perf_counter` seconds.
 """
@@ -64,6 +65,10 @@ class Held:
     """All of them: it learns, communicates, or waits for other ranks."""
     excused: Moments = field(default_factory=Moments)
     """The part of them in which something ran, or the rank could not help it."""
+    full: Moments = field(default_factory=Moments)
+    """When enough samples waited for the learner: no environment begins a trajectory."""
+    trajectory_steps: int = 1
+    """T, where there are trajectories."""
 
 
 def lane_busy(reservations: Sequence[Reservation], works: Sequence[str]) -> Moments:
@@ -104,18 +109,51 @@ def lost_s(
     # Inference may begin when the group waits, or when the rank goes on after what held it back meanwhile.
     at = np.searchsorted(held.spans.ends, begins, side="right")
     resumed = np.append(-np.inf, held.spans.ends)[at]
+    asked = np.append(inferences[:, 0], np.inf)
     first = np.searchsorted(inferences[:, 0], np.maximum(whole_at, resumed))
+    # That one leaves out who would begin a trajectory while the queue is full.
+    begins_trajectory = np.arange(1, count) % held.trajectory_steps == 0
+    later = np.searchsorted(inferences[:, 0], held.full.left_at(asked[first]))
+    first = np.where(begins_trajectory, later, first)
     acted_for = np.minimum(np.append(inferences[:, 1], np.inf)[first], begins)
 
     waiting = inferring | held.excused | Moments(np.concatenate([np.empty((0, 2)), *(m.stepping for m in mates)]))
+    excused_s = np.where(
+        begins_trajectory, (waiting | held.full).covered_s(ended, acted_for), waiting.covered_s(ended, acted_for)
+    )
     busy = Moments(np.concatenate([np.empty((0, 2)), *(other.stepping for other in colleagues)]))
     lost = (
         (steps[:-1, 2] - steps[:-1, 1] - rendering.covered_s(steps[:-1, 1], steps[:-1, 2]))
-        + (acted_for - ended - waiting.covered_s(ended, acted_for))
+        + (acted_for - ended - excused_s)
         + (begins - acted_for - busy.covered_s(acted_for, begins))
     )
     counted = (steps[:-1, 0] >= window[0]) & (begins <= window[1])
     return float(lost[counted].sum())
+
+
+def waiting_samples(
+    ends: Sequence[Floats], num_steps: int, taken: Sequence[tuple[float, int]]
+) -> tuple[Floats, Floats]:
+    """How many samples wait for the learner, in whole trajectories: (from when on [E], how many [E]).
+
+    Args:
+        ends: of each environment, when its steps ended [K]; every T steps complete a trajectory.
+        num_steps: T.
+        taken: when samples were taken, and how many.
+    """
+    complete = [(end, num_steps) for env in ends for end in env[num_steps - 1 :: num_steps].tolist()]
+    events = np.array(sorted(complete + [(at, -num_items) for at, num_items in taken])).reshape(-1, 2)
+    return events[:, 0], events[:, 1].cumsum()
+
+
+def queue_full(
+    ends: Sequence[Floats], num_steps: int, learning: Sequence[Reservation], limit: int, until: float
+) -> Moments:
+    """When at least `limit` samples waited for the learner, which takes a batch just before it prepares it."""
+    size = max((r.num_items for r in learning), default=0)
+    at, waiting = waiting_samples(ends, num_steps, [(r.asked_s, size) for r in learning if r.work == "prepare"])
+    full, nexts = waiting >= limit, np.append(at[1:], until)
+    return Moments(np.stack((at[full], nexts[full]), 1))
 
 
 def learner_lost_s(
@@ -133,10 +171,8 @@ def learner_lost_s(
     if not batches:
         return window[1] - window[0]
     size = max(num_items for _, num_items in batches)
-    complete = [(end, num_steps) for env in ends for end in env[num_steps - 1 :: num_steps].tolist()]
-    events = np.array(sorted(complete + [(asked, -num_items) for asked, num_items in batches]))
-    waiting = events[:, 1].cumsum() >= size
-    until = np.append(events[1:, 0], max(window[1], events[-1, 0]))
-    ready = Moments(np.stack((events[waiting, 0], until[waiting]), 1)) & Moments([window])
+    at, samples = waiting_samples(ends, num_steps, batches)
+    waiting, until = samples >= size, np.append(at[1:], max(window[1], at[-1]))
+    ready = Moments(np.stack((at[waiting], until[waiting]), 1)) & Moments([window])
     idle = ready.ends - ready.begins - lane_busy(learning, LANES[1]).covered_s(ready.begins, ready.ends)
     return float(idle.sum())

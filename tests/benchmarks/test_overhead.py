@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.bench.intervals import Moments
-from tests.bench.overhead import EnvSteps, Held, Reservation, lane_busy, learner_lost_s, lost_s
+from tests.bench.overhead import EnvSteps, Held, Reservation, lane_busy, learner_lost_s, lost_s, queue_full
 
 ALWAYS = (0.0, 100.0)
 
@@ -133,3 +133,32 @@ def test_a_learner_loses_what_passes_with_a_whole_batch_and_a_free_lane() -> Non
     assert learner_lost_s(ends, 2, learning, (0, 10)) == pytest.approx(0.5 + 0.25 + 2)
     assert learner_lost_s(ends, 2, learning, (7, 10)) == pytest.approx(1)
     assert learner_lost_s(ends, 2, [], (0, 10)) == pytest.approx(10)
+
+
+def test_waiting_to_begin_a_trajectory_is_not_lost_while_the_queue_is_full() -> None:
+    """With trajectories of 2 steps, an environment waits from 2 to 5 before its third, from 6 to 7 before its fourth.
+
+    The queue is full from 3 to 8: 2 s of the first wait are excused; in the second it is in the middle of a trajectory.
+    """
+    waits = env((0, 1, 1), (1, 2, 2), (5, 6, 6), (7, 8, 8))
+    assert lost(waits, []) == pytest.approx(3 + 1)
+    full = Held(full=Moments([(3, 8)]), trajectory_steps=2)
+    assert lost(waits, [], held=full) == pytest.approx(1 + 1)
+
+
+def test_inferences_of_others_while_the_queue_is_full_are_not_its_own() -> None:
+    """Before its third step the environment waits for the queue from 2 to 5, and for inference to 6; others go on."""
+    waits = env((0, 1, 1), (1, 2, 2), (6, 7, 7))
+    inferences = [reserved("infer", asked, asked + 0.5) for asked in (0.5, 1.5, 2.5, 3.5)] + [reserved("infer", 5, 6)]
+    assert lost(waits, inferences) == pytest.approx(0.5 + 3)
+    assert lost(waits, inferences, held=Held(full=Moments([(1.5, 5)]), trajectory_steps=2)) == 0
+
+
+def test_a_queue_is_full_from_the_step_that_fills_it_until_a_batch_is_taken() -> None:
+    """Two environments, trajectories of 2 steps, batches of 4, a limit of 6: taken just before they are prepared."""
+    ends = [np.array([1.0, 2, 3, 4, 5, 6, 7, 8]), np.array([1.5, 2.5])]
+    learning = [reserved("prepare", 2.6, 3, 4), reserved("learn", 3, 7.5, 4), reserved("prepare", 8.5, 9, 4)]
+    # 2 at 2, 4 at 2.5, 0 at 2.6, 2 at 4, 4 at 6, 6 at 8, 2 at 8.5
+    assert queue_full(ends, 2, learning, 6, 20).intervals.tolist() == [[8, 8.5]]
+    assert queue_full(ends, 2, learning, 4, 20).intervals.tolist() == [[2.5, 2.6], [6, 8.5]]
+    assert queue_full(ends, 2, [], 4, 20).intervals.tolist() == [[2.5, 20]]

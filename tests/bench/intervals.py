@@ -42,7 +42,8 @@ class Moments:
     def left_at(self, moments: Floats) -> Floats:
         """Each of `moments`, or the end of the interval in which it is."""
         at = np.searchsorted(self.begins, moments, side="right")
-        return np.maximum(moments, np.append(-np.inf, self.ends)[at])
+        left: Floats = np.maximum(moments, np.append(-np.inf, self.ends)[at])
+        return left
 
     def __or__(self, other: Moments) -> Moments:
         return Moments(np.concatenate((self.intervals, other.intervals)))

@@ -89,7 +89,7 @@ class Sampler:
     @property
     def num_in_flight(self) -> int:
         """Environments that have an action to apply."""
-        return int(self.rollout.in_flight.sum())
+        return int(np.count_nonzero(self.rollout.in_flight))
 
     def act(self, envs: npt.NDArray[np.int64]) -> None:
         """Chooses the actions of `envs` [K] in one inference, and sends them."""

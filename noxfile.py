@@ -48,6 +48,8 @@ BENCHMARKS = {
     "sample-factory": "benchmarks.against_sample_factory",
     "sb3": "benchmarks.against_sb3",
     "overhead": "tests.bench.bench_overhead",
+    "mechanisms": "benchmarks.mechanisms",
+    "memory": "tests.bench.bench_memory",
 }
 """Programs that run whole trainings, for minutes each; `nox -s bench -- NAME --help` says what they take."""
 

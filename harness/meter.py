@@ -52,7 +52,7 @@ class _Span:
 
 
 class Lane:
-    """The timeline of one thread: spans that never overlap. That thread alone may open spans."""
+    """The timeline of one thread at a time: spans that never overlap. That thread alone may open and close spans."""
 
     def __init__(self, block: Block) -> None:
         self._block = block

@@ -82,8 +82,8 @@ class AsynchronousRank:
         return True
 
     def statistics(self) -> dict[str, float]:
-        """Consensus distance (see `weights.py`), ranks lost, and the share of questions about weights that failed."""
-        sketches = [vector[1 + len(self._own) :] for vector in self._heard.values()]
+        """Consensus distance of the ranks that are there (see `weights.py`), ranks lost, share of lost messages."""
+        sketches = [self._heard[rank][1 + len(self._own) :] for rank in self._others if rank in self._heard]
         return {
             "consensus_distance": consensus_distance([self._own_sketch, *sketches]) if sketches else 0.0,
             "ranks_lost": float(len(self._mailbox.gone)),

@@ -1,9 +1,10 @@
 """How the weights that act follow those that learn: the same ones, a copy beside them, or a copy in every actor.
 
 Who writes: the learner's thread, inside `changing`. Who reads: the thread that samples, in `refresh`, or actors in
-processes of their own, from shared memory. What blocks: `changing` and `refresh` exclude each other for the time of an
-optimiser step or of a copy; shared memory has two halves, of which actors read the one that is not being written, and
-read again if it has been overtaken meanwhile. Nothing waits for a reader, so a dead one holds up nobody.
+processes of their own, from shared memory. What blocks: `changing`, for the time of a copy. `refresh` does not wait for
+the end of a change, which may ask other ranks: it leaves the copy as it is. Shared memory has two halves, of which
+actors read the one that is not being written, and read again if it has been overtaken meanwhile. Nothing waits for a
+reader in another process, so a dead one holds up nobody.
 """
 
 from __future__ import annotations
@@ -78,13 +79,15 @@ class CopiedWeights:
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Copies the learner's weights, if they have changed."""
-        if self._actor.version == self._version:
+        """Copies the learner's weights, if they have changed and are not changing."""
+        if self._actor.version == self._version or not self._lock.acquire(blocking=False):
             return
-        with self._lock:
+        try:
             for acting, learned in self._pairs:
                 acting.copy_(learned)
             self._actor.version = self._version
+        finally:
+            self._lock.release()
 
 
 def weight_columns(num_parameters: int) -> tuple[Column, ...]:

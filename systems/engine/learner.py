@@ -70,7 +70,7 @@ class Learner:
             for group in self._minibatches(batch):
                 packed = pack(group)
                 with self._device.busy("learn", len(packed.index)):
-                    with self._communicating():
+                    with self._communicating(), self._weights.changing():
                         self._averager.begin_update()
                     stats.append(update(self._policy, self._optimizer, batch, packed, settings, self._before_step))
                     self._after_step()

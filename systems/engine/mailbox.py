@@ -149,7 +149,10 @@ class Mailbox:
             _drop(peer)
 
     def _exchange(self, peer: _Peer, name: str, payload: bytes, deadline: float) -> tuple[bool, Answer]:
-        """One question over the peer's connection; over a new one if the old one was cut, which its owner may do."""
+        """One question over the peer's connection; over a new one if the old one was cut, which its owner may do.
+
+        A question that brings something is asked once: it may have been heard, though its answer was cut.
+        """
         is_new = peer.connection is None
         try:
             connection = peer.connection = peer.connection or frames.connect(peer.host, peer.port, deadline)
@@ -161,7 +164,7 @@ class Mailbox:
             return was_answered, frames.receive(connection, size, deadline)
         except OSError as error:
             _drop(peer)  # half a message may be under way in it
-            if is_new or not isinstance(error, ConnectionError):
+            if is_new or payload or not isinstance(error, ConnectionError):
                 raise
         return self._exchange(peer, name, payload, deadline)
 

@@ -45,13 +45,13 @@ class OneAhead:
     def run(self, loop: RankLoop) -> None:
         """Runs until the budget is spent, as all ranks agree."""
         loop.plan()
-        loop.collect()
+        loop.collect_ahead()
         spent = False
         while not spent:
             experience = loop.take()
             loop.take_newest_weights()
             loop.plan()
-            collecting = loop.in_background(loop.collect)
+            collecting = loop.in_background(loop.collect_ahead)
             loop.learn(experience)
             loop.wait_for(collecting)
             loop.wait_for_ranks()

@@ -94,6 +94,7 @@ class RankLoop:
         self._threads_collecting = context.device.num_threads if isinstance(system.collect, Lockstep) else half
         self._threads_learning = half if system.overlap.is_concurrent else context.device.num_threads
         self._experience: Experience | None = None
+        self._is_ahead = False
         self._statistics: dict[str, float] = {}
         scenario, place = context.scenario, context.place
         seats = seats_of(system, context)
@@ -171,8 +172,18 @@ class RankLoop:
         """Fills the rollout, or as much of it as the other ranks wait for."""
         torch.set_num_threads(self._threads_collecting)
         self._sampler.begin()
-        self._system.collect.collect(self._sampler)
+        with self._sampler.timeline.span("other"):
+            self._system.collect.collect(self._sampler)
         self._monitor.finished(self._rollout)
+
+    def collect_ahead(self) -> None:
+        """Collects; from then until it is called again, the sampler waits for the learner."""
+        waiting = self._sampler.timeline.span("wait:learner")
+        if self._is_ahead:
+            waiting.__exit__(None, None, None)
+        self.collect()
+        waiting.__enter__()
+        self._is_ahead = True
 
     def take(self) -> Experience:
         """What was collected; the next rollout begins."""

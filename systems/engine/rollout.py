@@ -80,22 +80,28 @@ class Rollout:
         self.in_flight = np.zeros(num_envs, dtype=np.bool_)
         """Whether an action has been sent that has not been answered, [N]."""
         self.acted = np.zeros(num_slots, dtype=np.bool_)
-        """Whether an action was chosen in the slot, [slots]."""
+        """Whether an action was chosen in the slot, and its value estimated, [slots]."""
         self.follow = np.zeros(num_slots, dtype=np.int64)
         """The slot of the observation that followed an action, [slots]; read where `acted`."""
         self._free = deque(range(num_envs, num_slots))
         self._bursts: dict[int, npt.NDArray[np.int64]] = {}
 
     def start(self, envs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """An action is chosen where each of `envs` [K] stands; returns the slots of what will follow, [K]."""
+        """An action will be chosen where each of `envs` [K] stands; returns the slots of what will follow, [K]."""
         nexts = np.array([self._free.popleft() for _ in range(len(envs))], dtype=np.int64)
         slots = self.at[envs]
         self.acted[nexts] = False
         self.follow[slots] = nexts
-        self.acted[slots] = True
         self.next[envs] = nexts
         self.in_flight[envs] = True
         return nexts
+
+    def note_acted(self, slots: npt.NDArray[np.int64]) -> None:
+        """The actions in `slots` [K] were chosen, and what the policy says of them is written.
+
+        Not before: another thread takes the value of a slot that was acted in for that of what follows a run.
+        """
+        self.acted[slots] = True
 
     def finish(self, envs: npt.NDArray[np.int64]) -> None:
         """The steps in flight of `envs` [K] have ended, in this order."""

@@ -98,6 +98,7 @@ class Sampler:
         with self.timeline.span("infer"):
             self._refresh()
             self._actor.act(slots, nexts)
+        self.rollout.note_acted(slots)
         self.pool.send(envs, slots, nexts)
 
     def play(self, env: int) -> None:

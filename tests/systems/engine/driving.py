@@ -43,6 +43,7 @@ class Driver:
     def start(self, envs: Sequence[int]) -> None:
         """Sends actions."""
         nexts = self.rollout.start(np.array(envs, dtype=np.int64))
+        self.rollout.note_acted(self.rollout.at[envs])
         for env, slot in zip(envs, nexts.tolist(), strict=True):
             self._use(slot, Seen(env, self.at_slot[int(self.rollout.at[env])].number + 1))
 

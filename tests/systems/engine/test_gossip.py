@@ -7,6 +7,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from torch import nn
 
 from harness.contract import Place
 from harness.meter import RankMeter
+from systems.engine.asynchronous import RUNNING, AsynchronousRank
 from systems.engine.average import AllReduce, Averager
 from systems.engine.frames import Answer
 from systems.engine.gossip import Gossip, choose_peer, mix_pulled, mix_pushed
@@ -202,6 +204,42 @@ def test_the_run_goes_on_without_a_lost_rank(function: Callable[[Path], None], l
     assert [each["final"] is not None for _, each in sorted(found.items())] == [True, False]
     mean = np.mean([each["own"] for each in found.values()], axis=0)
     assert next(each["final"] for each in found.values() if each["final"]) == pytest.approx(mean.tolist())
+
+
+class Heard:
+    """A mailbox of rank 0, in which the progress of two other ranks is."""
+
+    def __init__(self, progress: dict[int, bytes]) -> None:
+        self._progress, self.gone = progress, set[int]()
+
+    def publish(self, name: str, value: bytes) -> None:
+        """To nobody."""
+
+    def ask(self, rank: int, name: str) -> bytes:
+        assert name == "progress"
+        return self._progress[rank]
+
+
+def test_consensus_distance_is_that_of_the_ranks_that_are_there(tmp_path: Path) -> None:
+    """Of three ranks one is 6 away from the others: (2 + 2 + 4) / 3 on average, and 0 when that one is gone.
+
+    What a lost rank has learned still counts.
+    """
+    policy = nn.Linear(1, 1, bias=False)
+    sketch = Sketch(1)
+    theta = policy.weight.detach().reshape(-1)
+    heard = Heard(
+        {rank: np.concatenate([[RUNNING, 1.0], sketch.of(theta + far)]).tobytes() for rank, far in ((1, 0), (2, 6))}
+    )
+    group = SimpleNamespace(rank=0, num_ranks=3)
+    meter = meter_in(tmp_path)
+    averager = AsynchronousRank(group, meter, policy, heard)  # type: ignore[arg-type]  # it needs no more
+    assert averager.agree(np.ones(1), 1) == 3
+    assert averager.statistics()["consensus_distance"] == pytest.approx(8 / 3)
+    heard.gone.add(2)
+    assert averager.agree(np.ones(1), 1) == 3
+    assert averager.statistics()["consensus_distance"] == pytest.approx(0, abs=1e-6)
+    meter.close()
 
 
 def test_pushed_weights_take_no_more_memory_when_they_wait() -> None:

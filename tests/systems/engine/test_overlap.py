@@ -42,6 +42,10 @@ class Loop:
             assert self.is_learning.wait(LIMIT_S), "learning does not begin before collecting has ended"
         self._note(f"collect {self._num_collected}")
 
+    def collect_ahead(self) -> None:
+        """As a rank does."""
+        self.collect()
+
     def take(self) -> str:
         """As a rank does."""
         self._num_taken += 1

@@ -16,6 +16,8 @@ def test_slots_by_hand() -> None:
     for _ in range(3):
         nexts = rollout.start(ENVS)
         assert rollout.in_flight.all()
+        assert not rollout.acted[rollout.at].any(), "nothing is chosen yet"
+        rollout.note_acted(rollout.at)
         rollout.finish(ENVS)
         assert rollout.at.tolist() == nexts.tolist()
         at.append(rollout.at.tolist())

@@ -60,14 +60,16 @@ class Workers:
 class Policy:
     """Notes for whom it was asked."""
 
-    def __init__(self, num_slots: int) -> None:
-        self.table = Table(rollout_columns(SPACE, NUM_ENVS, num_slots, state_size=1))
+    def __init__(self, rollout: Rollout) -> None:
+        self.rollout = rollout
+        self.table = Table(rollout_columns(SPACE, NUM_ENVS, len(rollout.acted), state_size=1))
         self.batches: list[list[int]] = []
         self.final: list[tuple[list[int], list[int], list[int]]] = []
 
     def act(self, slots: Indices, nexts: Indices) -> None:
         """Notes the slots."""
         assert len(slots) == len(nexts) > 0
+        assert not self.rollout.acted[slots].any(), "another thread would take the values for written"
         self.batches.append(slots.tolist())
 
     def value_final(self, envs: Indices, slots: Indices, nexts: Indices) -> None:
@@ -102,7 +104,7 @@ class Bench:
     """A sampler with all that it needs."""
 
     def __init__(self, rollout: Rollout, *, seed: int = 0, envs_per_worker: int = 1, plays: bool = False) -> None:
-        self.workers, self.policy = Workers(seed, envs_per_worker), Policy(len(rollout.acted))
+        self.workers, self.policy = Workers(seed, envs_per_worker), Policy(rollout)
         self.timeline, self.num_refreshed = Timeline(), 0
         self.rollout = rollout
         self.sampler = self._sampler(NeverMonitor(), plays=plays)

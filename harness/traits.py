@@ -1,4 +1,4 @@
-"""What a system or a scenario says of itself beside the protocol, by attributes that it need not have."""
+"""What a system says of itself beside the protocol, by attributes that it need not have."""
 
 from __future__ import annotations
 
@@ -32,8 +32,3 @@ class Traits:
     def read(cls, folder: Path) -> Traits:
         """Reads back what `leave` wrote."""
         return cls(**json.loads((folder / TRAITS_FILE).read_text()))
-
-
-def sleeps(scenario: object) -> bool:
-    """Whether the steps of a scenario's environments sleep instead of computing, so that threads can share a core."""
-    return bool(getattr(scenario, "sleeps", False))

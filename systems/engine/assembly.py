@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from harness.contract import Place
+from harness.contract import Place, sleeps
 from harness.devices import sibling
 from harness.emulated_gpu import EmulatedGpu
-from harness.traits import sleeps
 from systems.engine.actor import Actor
 from systems.engine.actor_side import ActorSide
 from systems.engine.continuous import Continuous

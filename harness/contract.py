@@ -91,10 +91,7 @@ class Seat:
 
 
 class Scenario(Protocol):
-    """The work of one cell. A frozen dataclass: `--scenario name:field=value` sets a field.
-
-    It may have the attribute `sleeps = True`: see `sleeps`.
-    """
+    """The work of one cell; a frozen dataclass (`--scenario name:field=value`). May have `sleeps = True`: steps but wait."""
 
     @property
     def name(self) -> str:
@@ -142,11 +139,6 @@ class Scenario(Protocol):
         `info` of `step` may hold `num_frames` (simulator frames, else 1), `raw_reward` (for returns, else the reward)
         and, at the end of an episode, `success` (0 or 1) and `spl` (0 to 1). Time-limit ends are truncations.
         """
-
-
-def sleeps(scenario: Scenario) -> bool:
-    """Whether steps of its environments sleep instead of computing, so that threads of one process can share a core."""
-    return bool(getattr(scenario, "sleeps", False))
 
 
 class ScenarioFamily(Protocol):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from harness.contract import Place, sleeps
+from harness.contract import Place
 from harness.devices import sibling
 from harness.emulated_gpu import EmulatedGpu
 from systems.engine.actor import Actor
@@ -114,7 +114,8 @@ def start_workers(
         acting = Acting(scenario=context.scenario, weights=following.shared, seeds=dict(enumerate(seeds)))
     # On emulated GPUs workers are as many as there would be on a machine that has the GPUs.
     envs_per_worker = collect.envs_per_worker(len(seats), len(seats) if emulated else context.device.num_threads)
-    share_process = sleeps(context.scenario) and acting is None
+    # Where steps sleep instead of computing, threads can share an interpreter, and a core.
+    share_process = acting is None and bool(getattr(context.scenario, "sleeps", False))
     return WorkerPool(
         context,
         table,

@@ -91,7 +91,7 @@ class Seat:
 
 
 class Scenario(Protocol):
-    """The work of one cell; a frozen dataclass (`--scenario name:field=value`). May have `sleeps = True`: steps but wait."""
+    """A cell's work; a frozen dataclass (`--scenario name:field=value`). May have `sleeps = True`: steps but wait."""
 
     @property
     def name(self) -> str:

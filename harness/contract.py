@@ -20,10 +20,10 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.budget import Limits
-from harness.settings import GpuCosts, LearnSettings
+from harness.settings import GpuCosts, LearnSettings, Message, Work
 
 if TYPE_CHECKING:
     import gymnasium
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from harness.counted import CountedEnv
     from harness.meter import RankMeter
 
-Work = Literal["render", "infer", "prepare", "learn"]
 WORKLOADS = ("homogeneous", "heterogeneous")
 RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
@@ -67,8 +66,8 @@ class Device(Protocol):
     def busy(self, work: Work, num_items: int) -> AbstractContextManager[None]:
         """Wraps work; ends when the device has done it (CUDA: synchronised; emulated: its time is over)."""
 
-    def synchronize_ranks(self) -> None:
-        """Takes the time that one synchronisation of all ranks costs (emulated GPUs only)."""
+    def communicate(self, message: Message, peer: int = 0) -> None:
+        """Takes the time that a message between ranks costs, beside the real one (emulated GPUs only)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

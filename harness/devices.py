@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from harness.contract import Device, Place, Scenario, Work
+    from harness.contract import Device, Place, Scenario
+    from harness.settings import Message, Work
 
-DeviceKind = Literal["cuda", "cpu", "emulated"]
+DeviceKind = Literal["cuda", "cpu", "emulated", "predicted"]
 DEVICE_KINDS: tuple[DeviceKind, ...] = ("cuda", "cpu", "emulated")
+"""What a run can have; a prediction has none of them."""
 
 
 def visible_gpus() -> list[int]:
@@ -75,8 +77,8 @@ class CpuDevice:
         """Does nothing: the work itself is the time."""
         return nullcontext()
 
-    def synchronize_ranks(self) -> None:
-        """Does nothing: the real synchronisation is the time."""
+    def communicate(self, message: Message, peer: int = 0) -> None:
+        """Does nothing: the real message is the time."""
 
 
 class CudaDevice:
@@ -98,8 +100,8 @@ class CudaDevice:
         done.record(torch.cuda.current_stream(self.index))
         done.synchronize()
 
-    def synchronize_ranks(self) -> None:
-        """Does nothing: the real synchronisation is the time."""
+    def communicate(self, message: Message, peer: int = 0) -> None:
+        """Does nothing: the real message is the time."""
 
 
 def make_device(kind: DeviceKind, place: Place, scenario: Scenario, folder: Path) -> Device:

@@ -22,17 +22,14 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from harness.contract import Work
-from harness.settings import GpuCosts
+from harness import booking
+from harness.booking import BUSY_S, CORES, LANE
+from harness.settings import GpuCosts, Message, Work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-FREE_AT = 0  # of lane 0 and lane 1
-BUSY_S = 2  # union of both lanes
-COVERED_UNTIL = 3
-NUM_WORDS = 4
 _THREADS = threading.Lock()
 """Record locks exclude processes, not the threads of one, whichever object for the same GPU they have."""
 LANE_OF: dict[Work, int] = {"render": 0, "infer": 0, "prepare": 1, "learn": 1}
@@ -47,21 +44,6 @@ def cost_s(costs: GpuCosts, work: Work, num_items: int) -> float:
     if work == "prepare":
         return costs.prepare_s
     return costs.learn_item_s * num_items
-
-
-def end_beside(start: float, took: float, other_free_at: float, factor: float) -> float:
-    """When work ends that takes `factor` times as long for as long as the other lane is busy.
-
-    Args:
-        start: when it begins.
-        took: seconds on an otherwise idle GPU.
-        other_free_at: until when the other lane is busy.
-        factor: at least 1.
-    """
-    beside = max(0.0, other_free_at - start)
-    if took * factor <= beside:
-        return start + took * factor
-    return start + took + beside * (1 - 1 / factor)
 
 
 def sleep_until(moment: float) -> None:
@@ -82,26 +64,38 @@ class EmulatedGpu:
     num_threads = 1
 
     def __init__(self, path: Path, costs: GpuCosts, num_ranks: int) -> None:
-        self._path, self._costs, self._num_ranks = path, costs, num_ranks
+        self._path, self.costs, self._num_ranks = path, costs, num_ranks
+        self._num_words = CORES + costs.cores
+        self._peers: dict[int, EmulatedGpu] = {}
         with path.open("a+b") as file:
-            os.posix_fallocate(file.fileno(), 0, 8 * NUM_WORDS)
+            os.posix_fallocate(file.fileno(), 0, 8 * self._num_words)
         self._open()
 
     def of_rank(self, local_rank: int) -> EmulatedGpu:
         """The GPU of another rank of this machine."""
-        return EmulatedGpu(gpu_path(self._path.parent, local_rank), self._costs, self._num_ranks)
+        return EmulatedGpu(gpu_path(self._path.parent, local_rank), self.costs, self._num_ranks)
 
     def _open(self) -> None:
         self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)  # open for as long as the process lives
-        self._words = memoryview(mmap.mmap(self._fd, 8 * NUM_WORDS)).cast("d")
+        self._words = memoryview(mmap.mmap(self._fd, 8 * self._num_words)).cast("d")
 
     def __getstate__(self) -> dict[str, object]:
         """Everything but what belongs to this process."""
-        return {name: value for name, value in vars(self).items() if name not in {"_fd", "_words"}}
+        return {name: value for name, value in vars(self).items() if name not in {"_fd", "_words"}} | {"_peers": {}}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
         self._open()
+
+    @contextmanager
+    def _clock(self) -> Iterator[memoryview[float]]:
+        """The GPU's clock, for this thread alone."""
+        with _THREADS:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX)
+            try:
+                yield self._words
+            finally:
+                fcntl.lockf(self._fd, fcntl.LOCK_UN)
 
     def reserve(self, work: Work, num_items: int) -> float:
         """Queues the work behind all that came before it on its lane; returns the moment at which it will be done.
@@ -109,24 +103,17 @@ class EmulatedGpu:
         Learning may be put off later: `busy` sees to that.
         """
         lane = LANE_OF[work]
-        took = cost_s(self._costs, work, num_items)
-        words, costs = self._words, self._costs
-        factors = costs.render_while_learning_factor, costs.learn_while_rendering_factor
-        with _THREADS:
-            fcntl.lockf(self._fd, fcntl.LOCK_EX)
-            try:
-                start = max(time.perf_counter(), words[FREE_AT + lane])
-                other_free_at = words[FREE_AT + 1 - lane]
-                end = end_beside(start, took, other_free_at, factors[lane])
-                words[FREE_AT + lane] = end
-                if lane == 0 and other_free_at > start:
-                    words[FREE_AT + 1] += (min(end, other_free_at) - start) * (1 - 1 / factors[1])
-                busy_until = max(words[FREE_AT], words[FREE_AT + 1])
-                words[BUSY_S] += max(0.0, busy_until - max(start, words[COVERED_UNTIL]))
-                words[COVERED_UNTIL] = max(words[COVERED_UNTIL], busy_until)
-            finally:
-                fcntl.lockf(self._fd, fcntl.LOCK_UN)
-        return end
+        took = cost_s(self.costs, work, num_items)
+        factors = self.costs.render_while_learning_factor, self.costs.learn_while_rendering_factor
+        with self._clock() as words:
+            return booking.book(words, lane, time.perf_counter(), took, factors[lane], factors[1 - lane])
+
+    def simulated_at(self, begin: float, seconds: float, num_envs: int) -> float:
+        """When a simulation that begins at `begin` will be done: it takes a core, if `num_envs` share fewer."""
+        if not 0 < self.costs.cores < num_envs:
+            return begin + seconds
+        with self._clock() as words:
+            return booking.book_core(words, self.costs.cores, begin, seconds)
 
     @contextmanager
     def busy(self, work: Work, num_items: int) -> Iterator[None]:
@@ -138,16 +125,45 @@ class EmulatedGpu:
     def await_end(self, work: Work, end: float) -> float:
         """Blocks until reserved work is done, which is later than `end` if learning was put off; returns the moment."""
         sleep_until(end)
-        while LANE_OF[work] == 1 and end < self._words[FREE_AT + 1]:  # one process learns on a GPU: this is its own end
-            end = self._words[FREE_AT + 1]
+        while LANE_OF[work] == 1 and end < self._words[LANE + 1]:  # one process learns on a GPU: this is its own end
+            end = self._words[LANE + 1]
             sleep_until(end)
         return end
 
-    def synchronize_ranks(self) -> None:
-        """Takes the time that the profile states for one synchronisation of all ranks; the GPU is idle meanwhile."""
-        if self._num_ranks > 1:
-            time.sleep(self._costs.synchronize_s)
+    def communicate(self, message: Message, peer: int = 0) -> None:
+        """Takes the time that the profile states for a message between ranks; the GPU is free meanwhile."""
+        network, num_ranks = self.costs.network, self._num_ranks
+        if message == "exchange":
+            # Its file stays open: to close a file frees all locks that this process has on it.
+            gpu = self._peers.get(peer) or self._peers.setdefault(peer, self.of_rank(peer))
+            with gpu._clock() as words:  # noqa: SLF001  one of us
+                passed_at = booking.book_link(words, time.perf_counter(), network.link_s)
+            sleep_until(passed_at + 2 * network.latency_s)
+        elif message == "all_reduce":
+            time.sleep(network.all_reduce_s(num_ranks))
+        else:
+            time.sleep(network.synchronize_ranks_s(num_ranks))
 
     def busy_s(self) -> float:
         """Seconds for which the GPU has been busy, as reserved so far."""
         return self._words[BUSY_S]
+
+
+class EmulatedCore:
+    """A core of an emulated GPU's machine, for a policy that acts in an environment worker (IMPALA's actors)."""
+
+    torch_name = "cpu"
+    num_threads = 1
+
+    def __init__(self, gpu: EmulatedGpu, num_envs: int) -> None:
+        self._gpu, self._num_envs = gpu, num_envs
+
+    @contextmanager
+    def busy(self, work: Work, num_items: int) -> Iterator[None]:  # noqa: ARG002  actors infer, and nothing else
+        """Takes a core for the time of an inference, in which the real work inside is done."""
+        end = self._gpu.simulated_at(time.perf_counter(), self._gpu.costs.actor_infer_s * num_items, self._num_envs)
+        yield
+        sleep_until(end)
+
+    def communicate(self, message: Message, peer: int = 0) -> None:
+        """Actors send nothing to each other."""

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
+
+from harness.network import NetworkCosts
+
+Work = Literal["render", "infer", "prepare", "learn"]
+"""What a GPU does."""
+Message = Literal["synchronize", "all_reduce", "exchange"]
+"""All ranks end an iteration; all ranks average gradients; a rank sends or gets weights, and `peer`'s link has them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,8 +102,12 @@ class GpuCosts:
     """Rendering and inference take this many times as long while learning runs on the same GPU."""
     learn_while_rendering_factor: float = 1.0
     """Learning takes this many times as long while the GPU renders or infers."""
-    synchronize_s: float = 0.0
-    """Per iteration, as soon as there is more than one rank."""
+    actor_infer_s: float = 0.0
+    """Per inference of one item on a core of the CPU, where actors hold the policy."""
+    cores: int = 0
+    """Cores of the CPU for each GPU, on which environments simulate; 0 for as many as there are environments."""
+    network: NetworkCosts = field(default_factory=NetworkCosts)
+    """What messages between ranks take."""
 
 
 TYPICAL_GPU_COSTS = GpuCosts(infer_fixed_s=0.0033, infer_item_s=0.00006, learn_item_s=0.00015)

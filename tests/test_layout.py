@@ -20,6 +20,9 @@ OF_HARNESS_FOR_ALL = {
         "counted",
         "devices",
         "emulated_gpu",
+        "booking",
+        "network",
+        "prediction",
         "process",
     ]
 }

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from harness.network import NetworkCosts
 from harness.settings import GpuCosts, LearnSettings
 from scenarios.emulated.profile import Profile, read_profile, shipped_profiles
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import gymnasium
 
     from harness.contract import Seat
+    from scenarios.emulated.times import BlocksOfTimes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +45,7 @@ class EmulatedScenario:
     @property
     def gpu_costs(self) -> GpuCosts:
         """The profile's GPU times in seconds, scaled."""
-        gpu, unit = self.profile.gpu, self.time_scale / 1e3
+        cpu, gpu, network, unit = self.profile.cpu, self.profile.gpu, self.profile.network, self.time_scale / 1e3
         return GpuCosts(
             render_s=gpu.render_ms * unit,
             infer_fixed_s=gpu.infer_fixed_ms * unit,
@@ -50,7 +54,15 @@ class EmulatedScenario:
             learn_item_s=gpu.learn_item_ms * unit,
             render_while_learning_factor=gpu.render_while_learning_factor,
             learn_while_rendering_factor=gpu.learn_while_rendering_factor,
-            synchronize_s=self.profile.network.synchronize_ms * unit,
+            actor_infer_s=cpu.actor_infer_ms * unit,
+            cores=cpu.cores_per_gpu,
+            network=NetworkCosts(
+                synchronize_s=network.synchronize_ms * unit,
+                synchronize_doubling_s=network.synchronize_doubling_ms * unit,
+                latency_s=network.latency_ms * unit,
+                bytes_per_s=network.bandwidth_mb_per_s * 1e6 / self.time_scale,
+                weights_bytes=network.weights_mb * 1e6,
+            ),
         )
 
     @property
@@ -66,6 +78,17 @@ class EmulatedScenario:
         from scenarios.emulated.env import NUM_CUES
 
         return NUM_CUES
+
+    @property
+    def reset_s(self) -> float:
+        """Seconds of a reset, scaled."""
+        return self.profile.episode.reset_ms / 1e3 * self.time_scale
+
+    def times(self, seeds: Sequence[int]) -> BlocksOfTimes:
+        """The simulation times, not scaled, of environments with these seeds: what they really draw."""
+        from scenarios.emulated.times import BlocksOfTimes
+
+        return BlocksOfTimes(self.profile, self.workload, seeds)
 
     def make_env(self, seat: Seat) -> gymnasium.Env[dict[str, Any], int]:
         """Makes an environment whose times and cues come from the seat's seed."""

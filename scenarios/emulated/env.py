@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import numpy as np
 
-from harness.emulated_gpu import sleep_until
+from harness.emulated_gpu import EmulatedGpu, sleep_until
 
 if TYPE_CHECKING:
     from harness.contract import Seat
@@ -27,6 +27,13 @@ SUCCESS_SHARE = 0.9
 OBSERVATION_SPACE = gymnasium.spaces.Dict({"cue": gymnasium.spaces.Box(0, 1, (NUM_CUES,), np.float32)})
 
 
+def gpu_of_cores(seat: Seat) -> EmulatedGpu | None:
+    """The emulated GPU whose cores the environments of a rank share, if they are fewer than the environments."""
+    if isinstance(seat.device, EmulatedGpu) and 0 < seat.device.costs.cores < seat.num_envs:
+        return seat.device.of_rank(seat.place.local_rank)  # it may render on another
+    return None
+
+
 class RecallEnv(gymnasium.Env[dict[str, Any], int]):
     """One environment: simulates for the time that `times` gives, then renders on its rank's device."""
 
@@ -36,6 +43,8 @@ class RecallEnv(gymnasium.Env[dict[str, Any], int]):
     def __init__(self, profile: Profile, times: StepTimes, seat: Seat, time_scale: float) -> None:
         self._times = times
         self._device = seat.device
+        self._gpu_of_cores = gpu_of_cores(seat)
+        self._num_envs = seat.num_envs
         self._scale = time_scale
         self._reset_s = profile.episode.reset_ms / 1e3 * time_scale
         self._raw_reward = 1 / profile.episode.mean_steps
@@ -72,8 +81,9 @@ class RecallEnv(gymnasium.Env[dict[str, Any], int]):
         info: dict[str, Any] = {"raw_reward": self._raw_reward * right}
         if ends:
             info["success"] = float(self._num_right >= SUCCESS_SHARE * self._num_steps)
-            self._times.begin_episode()
-        sleep_until(begin + simulation_s * self._scale)
+        simulation_s *= self._scale
+        gpu = self._gpu_of_cores
+        sleep_until(begin + simulation_s if gpu is None else gpu.simulated_at(begin, simulation_s, self._num_envs))
         with self._device.busy("render", 1):
             pass
         return observation, float(right), ends, False, info

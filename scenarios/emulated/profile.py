@@ -18,6 +18,10 @@ Sigma = Annotated[float, Field(ge=0, le=3)]
 Factor = Annotated[float, Field(ge=1, allow_inf_nan=False)]
 
 
+MOST_ENVS, MOST_STEPS, MOST_CORES = 4096, 65_536, 1024
+"""A slip of the finger must not take a machine down."""
+
+
 class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -25,8 +29,8 @@ class _Table(BaseModel):
 class Collect(_Table):
     """How much is collected; the defaults of `num_envs` and `rollout_steps`."""
 
-    num_envs: Annotated[int, Field(ge=1)]
-    rollout_steps: Annotated[int, Field(ge=1)]
+    num_envs: Annotated[int, Field(ge=1, le=MOST_ENVS)]
+    rollout_steps: Annotated[int, Field(ge=1, le=MOST_STEPS)]
 
 
 class Step(_Table):
@@ -58,6 +62,13 @@ class Heterogeneous(_Table):
     sigma: Sigma
 
 
+class Cpu(_Table):
+    """What the CPU of the machine takes, and how much there is of it."""
+
+    cores_per_gpu: Annotated[int, Field(ge=0, le=MOST_CORES)]
+    actor_infer_ms: Milliseconds
+
+
 class Gpu(_Table):
     """What the emulated GPU takes; see `harness.settings.GpuCosts`."""
 
@@ -71,9 +82,13 @@ class Gpu(_Table):
 
 
 class Network(_Table):
-    """What ranks pay to agree."""
+    """What ranks pay to agree; see `harness.network.NetworkCosts`."""
 
     synchronize_ms: Milliseconds
+    synchronize_doubling_ms: Milliseconds
+    latency_ms: Milliseconds
+    bandwidth_mb_per_s: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    weights_mb: Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Profile(_Table):
@@ -85,6 +100,7 @@ class Profile(_Table):
     collision: Collision
     episode: Episode
     heterogeneous: Heterogeneous
+    cpu: Cpu
     gpu: Gpu
     network: Network
 

@@ -1,45 +1,114 @@
-"""The simulation times of one emulated environment, drawn from a profile with a seeded generator.
+"""The simulation times of emulated environments, drawn from a profile with seeded generators.
 
-The same draws drive the real processes (`env.py`) and models on paper: both make a `StepTimes` with the same seed.
+The same draws drive the real processes (`env.py`), one environment each, and predictions, which draw for many at once:
+an environment's times depend on its seed alone. Letters: E environments, B steps of a block.
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
     from scenarios.emulated.profile import Profile
 
+BLOCK_STEPS = 256
+"""Steps are drawn by so many: a draw costs a hundred times as much when it is made alone."""
 
-class StepTimes:
-    """Draws, step after step, how long one environment simulates and when its episode ends."""
 
-    def __init__(self, profile: Profile, workload: str, seed: int) -> None:
-        self._rng = np.random.default_rng([seed, 0x71])
+class BlocksOfTimes:
+    """Draws, block after block, how long environments simulate and when their episodes end."""
+
+    def __init__(self, profile: Profile, workload: str, seeds: Sequence[int]) -> None:
+        self._generators = [np.random.default_rng([seed, 0x71]) for seed in seeds]
         step, collision, episode = profile.step, profile.collision, profile.episode
-        self._median_s = (step.median_ms / 1e3, collision.median_ms / 1e3)
-        self._sigma = step.sigma
-        self._episode_sigma = episode.sigma
+        self._medians_s = np.array([step.median_ms, collision.median_ms]) / 1e3
+        self._sigma, self._episode_sigma = step.sigma, episode.sigma
         self._end = 1 / episode.mean_steps
         self._leave = 1 / collision.mean_stay_steps
         self._enter = collision.share / (1 - collision.share) * self._leave
         spread = profile.heterogeneous.sigma if workload == "heterogeneous" else 0.0
-        self.scene_factor = math.exp(spread * self._rng.standard_normal())
-        """How much slower than the median scene this environment is, for good."""
-        self._collides = self._rng.random() < collision.share
-        self.begin_episode()
+        begun = np.array([[draw.standard_normal(), draw.random(), draw.standard_normal()] for draw in self._generators])
+        self.scene_factors: NDArray[np.float64] = np.exp(spread * begun[:, 0])
+        """How much slower than the median scene each environment is, for good, [E]."""
+        self._collides = begun[:, 1] < collision.share
+        self._episode_factors = np.exp(self._episode_sigma * begun[:, 2])
 
-    def begin_episode(self) -> None:
-        """Draws the factor of a new episode."""
-        self._factor = self.scene_factor * math.exp(self._episode_sigma * self._rng.standard_normal())
+    def draw(self, envs: Sequence[int]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """The next block of some environments: seconds that each step simulates, and whether it ends its episode.
+
+        Args:
+            envs: places of environments in `seeds`, [E], each at most once.
+
+        Returns:
+            Seconds and ends, [E, B] each.
+        """
+        size = len(envs), BLOCK_STEPS
+        mode, spread, end = np.empty(size), np.empty(size), np.empty(size)
+        for row, env in enumerate(envs):
+            generator = self._generators[env]
+            generator.random(out=mode[row])
+            generator.standard_normal(out=spread[row])
+            generator.random(out=end[row])
+        ends = end < self._end
+        places = np.asarray(envs)
+        collides = self._modes(mode, self._collides[places])
+        self._collides[places] = collides[:, -1]
+        factors = self._factors(places, ends)
+        spread *= self._sigma
+        seconds = self._medians_s[collides.astype(np.intp)]
+        seconds *= factors * np.exp(spread)
+        return seconds, ends
+
+    def _modes(self, chance: NDArray[np.float64], before: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Whether each step is slow: the mode is left where `chance` < leave, and entered where `chance` < enter.
+
+        What a step's chance makes of the mode is to set it, to clear it, to turn it round or to keep it; so the mode is
+        that of the last step that set or cleared it, turned round as often as was done since.
+        """
+        low, high = min(self._enter, self._leave), max(self._enter, self._leave)
+        turns = np.cumsum(chance < low, axis=1)
+        fixed = (chance >= low) & (chance < high)  # set if it is the easier to enter, else cleared
+        last = np.maximum.accumulate(np.where(fixed, np.arange(1, chance.shape[1] + 1), 0), axis=1)
+        turned_before = np.where(last > 0, np.take_along_axis(turns, np.maximum(last - 1, 0), 1), 0)
+        began_as = np.where(last > 0, self._enter > self._leave, before[:, None])
+        modes: NDArray[np.bool_] = began_as ^ ((turns - turned_before) % 2 == 1)
+        return modes
+
+    def _factors(self, places: NDArray[np.intp], ends: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """What slows each step, for its scene and its episode, [E, B]; draws a factor for each episode that begins."""
+        num_ends = ends.sum(1)
+        episodes = np.empty((len(places), 1 + int(num_ends.max())))
+        episodes[:, 0] = self._episode_factors[places]
+        for row in np.flatnonzero(num_ends).tolist():
+            draws = self._generators[int(places[row])].standard_normal(int(num_ends[row]))
+            episodes[row, 1 : 1 + len(draws)] = np.exp(self._episode_sigma * draws)
+        self._episode_factors[places] = np.take_along_axis(episodes, num_ends[:, None], 1)[:, 0]
+        which: NDArray[np.intp] = np.cumsum(ends, axis=1) - ends  # the step that ends an episode still belongs to it
+        return np.take_along_axis(episodes, which, 1) * self.scene_factors[places, None]
+
+
+class StepTimes:
+    """The draws of one environment, step after step."""
+
+    def __init__(self, profile: Profile, workload: str, seed: int) -> None:
+        self._blocks = BlocksOfTimes(profile, workload, [seed])
+        self._seconds: list[float] = []
+        self._ends: list[bool] = []
+
+    @property
+    def scene_factor(self) -> float:
+        """How much slower than the median scene the environment is, for good."""
+        return float(self._blocks.scene_factors[0])
 
     def next_step(self) -> tuple[float, bool]:
         """Seconds that the next step simulates, and whether it ends the episode."""
-        rng = self._rng
-        chance = rng.random()
-        self._collides = chance >= self._leave if self._collides else chance < self._enter
-        took = self._median_s[self._collides] * self._factor * math.exp(self._sigma * rng.standard_normal())
-        return took, rng.random() < self._end
+        if not self._seconds:
+            seconds, ends = self._blocks.draw([0])
+            self._seconds, self._ends = seconds[0, ::-1].tolist(), ends[0, ::-1].tolist()
+        return self._seconds.pop(), self._ends.pop()

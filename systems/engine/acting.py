@@ -14,16 +14,17 @@ import numpy as np
 import torch
 
 from harness.devices import CpuDevice
+from harness.emulated_gpu import EmulatedCore, EmulatedGpu
 from systems.engine.actor import Actor
 from systems.engine.following import read_newest
 from systems.learn.policy import build_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import numpy.typing as npt
 
-    from harness.contract import Scenario
+    from harness.contract import Device, Scenario, Seat
     from systems.engine.tables import Table
 
 
@@ -36,22 +37,30 @@ class Acting:
     seeds: dict[int, int]
     """Of the random stream of each environment's actions."""
 
-    def open(self, table: Table, step: Callable[[int, int, int], None]) -> Player:
-        """Makes the policy, in the worker's process."""
-        return Player(self, table, step)
+    def open(self, table: Table, seats: Mapping[int, Seat], step: Callable[[int, int, int], None]) -> Player:
+        """Makes the policy, in the worker's process; `seats` by environment."""
+        return Player(self, table, seats, step)
+
+
+def device_of_actor(seat: Seat) -> Device:
+    """What an actor infers on: the CPU, or a core of an emulated GPU's machine."""
+    if not isinstance(seat.device, EmulatedGpu):
+        return CpuDevice(1)
+    return EmulatedCore(seat.device.of_rank(seat.place.local_rank), seat.num_envs)
 
 
 class Player:
     """Plays trajectories in one worker."""
 
-    def __init__(self, acting: Acting, table: Table, step: Callable[[int, int, int], None]) -> None:
+    def __init__(
+        self, acting: Acting, table: Table, seats: Mapping[int, Seat], step: Callable[[int, int, int], None]
+    ) -> None:
         torch.set_num_threads(1)  # the workers are the parallelism
         scenario = acting.scenario
         self._policy = build_policy(scenario.policy, scenario.observation_space, scenario.num_actions, seed=0)
-        device = CpuDevice(1)
         self._actors = {
-            env: Actor(self._policy, table, device, torch.Generator().manual_seed(seed))
-            for env, seed in acting.seeds.items()
+            env: Actor(self._policy, table, device_of_actor(seat), torch.Generator().manual_seed(acting.seeds[env]))
+            for env, seat in seats.items()
         }
         self._weights, self._stop = acting.weights, acting.weights["stop"]
         self._truncated = table["truncated"]

@@ -18,6 +18,7 @@ from systems.engine.double_buffered import DoubleBuffered
 from systems.engine.following import BroadcastWeights, CopiedWeights, Followed, SameWeights, weight_columns
 from systems.engine.one_learner import Central, rendering_rank
 from systems.engine.optimal import Optimal
+from systems.engine.placing import emulated_cores
 from systems.engine.pool import WorkerPool
 from systems.engine.stale import StaleFill
 from systems.engine.tables import Table
@@ -113,7 +114,10 @@ def start_workers(
         seeds = np.random.SeedSequence(seed).generate_state(len(seats)).tolist()
         acting = Acting(scenario=context.scenario, weights=following.shared, seeds=dict(enumerate(seeds)))
     # On emulated GPUs workers are as many as there would be on a machine that has the GPUs.
-    envs_per_worker = collect.envs_per_worker(len(seats), len(seats) if emulated else context.device.num_threads)
+    num_cores = context.device.num_threads
+    if emulated:
+        num_cores = emulated_cores(context.scenario.gpu_costs, len(seats), context.scenario.num_envs)
+    envs_per_worker = collect.envs_per_worker(len(seats), num_cores)
     # Where steps sleep instead of computing, threads can share an interpreter, and a core.
     share_process = acting is None and bool(getattr(context.scenario, "sleeps", False))
     return WorkerPool(

@@ -108,6 +108,8 @@ class AsynchronousRank:
     def _ask(self, rank: int, name: str, payload: bytes = b"") -> bytes | bytearray | None:
         """A question about weights, counted."""
         answer = self._mailbox.ask(rank, name, payload)
+        if answer is not None:
+            self._group.note_exchange(rank)
         self._num_asked += 1
         self._num_lost += answer is None
         return answer

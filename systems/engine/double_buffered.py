@@ -37,7 +37,9 @@ def whole_groups(
         in_flight: [N], environments that step, or wait in their worker for their turn to.
         groups: [N], as `group_of` gives them.
     """
-    return ready[~np.isin(groups[ready], groups[in_flight])]
+    is_stepping = np.zeros(len(groups), dtype=np.bool_)
+    is_stepping[groups[in_flight]] = True
+    return ready[~is_stepping[groups[ready]]]
 
 
 def fewest_per_worker(num_envs: int, num_cores: int) -> int:

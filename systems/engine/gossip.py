@@ -24,8 +24,14 @@ ORDERS = ("fresh", "stale")
 
 def choose_peer(generator: np.random.Generator, rank: int, num_ranks: int, gone: AbstractSet[int]) -> int | None:
     """The rank to gossip with, uniformly one of the others that are not gone; None when there is none."""
-    others = [other for other in range(num_ranks) if other != rank and other not in gone]
-    return others[generator.integers(len(others))] if others else None
+    missing = sorted({rank, *gone})
+    num_others = num_ranks - len(missing)
+    if num_others == 0:
+        return None
+    peer = int(generator.integers(num_others))
+    for other in missing:  # the peer-th of the others, without a list of all of them
+        peer += peer >= other
+    return peer
 
 
 def mix_pulled(own: torch.Tensor, other: torch.Tensor, beta: float) -> torch.Tensor:

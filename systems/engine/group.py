@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from harness.contract import Place
+    from harness.contract import Device, Place
 
 START_LIMIT = timedelta(minutes=5)
 
@@ -30,8 +30,9 @@ START_LIMIT = timedelta(minutes=5)
 class Group:
     """This rank's membership; `close` leaves it."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, device: Device | None = None) -> None:
         self.rank, self.num_ranks = place.rank, place.num_ranks
+        self._device = device
         self._counts: dict[str, int] = {}
         self._store: Store | None = None
         if self.num_ranks > 1:
@@ -89,6 +90,13 @@ class Group:
             gradients, torch.split(flat, [gradient.numel() for gradient in gradients]), strict=True
         ):
             gradient.copy_(part.view_as(gradient))
+        if self._device is not None:
+            self._device.communicate("all_reduce")
+
+    def note_exchange(self, peer: int) -> None:
+        """Weights went to a rank or came from it; takes the time that this costs on emulated GPUs, beside the real."""
+        if self._device is not None and peer != self.rank:
+            self._device.communicate("exchange", peer)
 
     def broadcast(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """Gives every rank the weights of rank 0."""

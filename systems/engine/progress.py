@@ -59,7 +59,7 @@ class RunProgress:
         context, averager = self._context, self._averager
         with context.meter.span("communicate"):
             if averager.is_synchronous and self._shares_statistics:
-                context.device.synchronize_ranks()
+                context.device.communicate("synchronize")
             progress, means = self._agree(statistics)
             over = averager.is_over(context.budget.is_spent(progress))
         context.meter.end_iteration({**means, **progress.metrics, **averager.statistics()})

@@ -73,7 +73,7 @@ def run_rank(system: EngineSystem, context: Context) -> None:
 
 def own_device(system: EngineSystem, context: Context) -> None:
     """What a rank does whose environments run in rank 0's workers: it keeps count of the iterations, and waits."""
-    group = Group(context.place)
+    group = Group(context.place, context.device)
     averager = system.average.open(group, context.meter, torch.nn.Module(), np.random.default_rng())
     progress = RunProgress(context, averager, all_learn=False)
     group.sum(np.zeros(1))
@@ -121,13 +121,13 @@ class RankLoop:
     def _join_ranks(self, learner_seed: int) -> None:
         """All ranks begin together, with equal weights."""
         system, context, meter = self._system, self._context, self._context.meter
-        self._group = Group(context.place)
+        self._group = Group(context.place, context.device)
         if not isinstance(system.average, Central):
             self._group.broadcast(self._policy.parameters())
         stream = np.random.default_rng([context.seed, context.place.rank, 0x67])
         self._averager = system.average.open(self._group, meter, self._policy, stream)
         # Ranks that do not wait for each other have no stragglers to cut: each plans for itself.
-        watched = self._group if self._averager.is_synchronous else Group(ALONE)
+        watched = self._group if self._averager.is_synchronous else Group(ALONE, context.device)
         self._monitor = system.preempt.open(watched, self._rollout, self._num_steps)
         self._progress = RunProgress(context, self._averager, all_learn=not isinstance(system.average, Central))
         self._learner = Learner(

@@ -28,6 +28,8 @@ from systems.engine.trajectories import Trajectories
 from systems.engine.variable import Variable
 
 if TYPE_CHECKING:
+    from harness.budget import Limits
+    from harness.prediction import Prediction
     from systems.engine.evaluate import Evaluation
 
 
@@ -125,3 +127,15 @@ class EngineSystem:
         from systems.engine.evaluate import evaluate
 
         return evaluate(scenario, seed, weights, num_episodes, device)
+
+    def why_not_predicted(self, scenario: Scenario, limits: Limits) -> str | None:
+        """None, or what of such a run the model does not cover, with what it does."""
+        from systems.model.predict import why_not
+
+        return why_not(self, scenario, limits)
+
+    def predict(self, scenario: Scenario, num_ranks: int, seed: int, limits: Limits) -> Prediction:
+        """What a run on so many emulated GPUs would do; see `systems.model`."""
+        from systems.model.predict import predict
+
+        return predict(self, scenario, num_ranks, seed, limits)

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 MOST_BATCHES_WAITING = 2
-"""More would not keep the learner busier, but make samples older."""
+"""More would not keep the learner busier, but make samples older; unless a trajectory of each environment is more:
+those that keep step with each other end them all at once, and would stand still until the learner has taken most."""
 
 
 def stream_limit(batch: int, num_envs: int, num_steps: int, max_lag: int, updates_per_batch: int) -> int:
@@ -38,7 +39,8 @@ def stream_limit(batch: int, num_envs: int, num_steps: int, max_lag: int, update
     its lag stays within `max_lag` optimiser steps as long as environments are about equally fast.
     """
     within_lag = max_lag // updates_per_batch * batch - num_envs * num_steps
-    return min(MOST_BATCHES_WAITING * batch, max(batch, within_lag))
+    most = max(MOST_BATCHES_WAITING * batch, num_envs * num_steps)
+    return min(most, max(batch, within_lag))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -142,7 +142,8 @@ class Worker:
         self._table = settings.table
         self._commands, self._replies = commands, replies
         self._envs: dict[int, CountedEnv] = {}
-        self._player = None if settings.acting is None else settings.acting.open(self._table, self.step)
+        seats = dict(enumerate(settings.seats, start=settings.first))
+        self._player = None if settings.acting is None else settings.acting.open(self._table, seats, self.step)
         keys = settings.scenario.observation_space.spaces
         self._observations = {key: self._table[f"obs/{key}"] for key in keys}
         self._final = {key: self._table[f"final/{key}"] for key in keys}

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from harness import devices, emulated_gpu
+from harness import booking, devices
 from harness.contract import Place
 from harness.devices import CpuDevice, choose_device, gpu_indices, make_device
-from harness.emulated_gpu import EmulatedGpu, cost_s, end_beside, sleep_until
+from harness.emulated_gpu import EmulatedCore, EmulatedGpu, cost_s, gpu_path, sleep_until
+from harness.network import NetworkCosts
 from harness.registry import load_scenario
-from harness.settings import GpuCosts
+from harness.settings import GpuCosts, Message
 
 COSTS = GpuCosts(
     render_s=0.01,
@@ -28,7 +29,11 @@ COSTS = GpuCosts(
     learn_item_s=0.002,
     render_while_learning_factor=4.0,
     learn_while_rendering_factor=2.0,
-    synchronize_s=0.03,
+    actor_infer_s=0.04,
+    cores=2,
+    network=NetworkCosts(
+        synchronize_s=0.03, synchronize_doubling_s=0.01, latency_s=0.002, bytes_per_s=1e6, weights_bytes=5e4
+    ),
 )
 
 CHILD = """
@@ -114,7 +119,8 @@ def test_reservations_of_threads_that_opened_the_same_gpu_do_not_overlap(
         time.sleep(0.0001)  # others run between the reading and the writing of the clock
         return end_beside(*args)
 
-    monkeypatch.setattr(emulated_gpu, "end_beside", end_late)
+    end_beside = booking.end_beside
+    monkeypatch.setattr(booking, "end_beside", end_late)
     path, cost, count = tmp_path / "gpu", 0.0005, 50
     gpus = [EmulatedGpu(path, GpuCosts(render_s=cost), 1) for _ in range(4)]
     with ThreadPoolExecutor(len(gpus)) as threads:
@@ -182,16 +188,6 @@ def test_lanes_slow_each_other_and_busy_time_is_their_union(tmp_path: Path, cloc
     assert gpu.busy_s() == pytest.approx(0.14 + 0.055)
 
 
-@pytest.mark.parametrize("other_free_at", [0.0, 5.0, 5.5, 7.0, 8.9, 9.0, 99.0])
-def test_slower_only_beside_the_other_lane(other_free_at: float) -> None:
-    """Work gets done at a quarter of the speed beside the other lane, at full speed otherwise, and all of it."""
-    factor, start, took = 4.0, 5.0, 1.0
-    ends_at = end_beside(start, took, other_free_at, factor)
-    beside = max(0.0, min(ends_at, other_free_at) - start)
-    alone = ends_at - start - beside
-    assert beside / factor + alone == pytest.approx(took)
-
-
 def test_real_work_counts_against_its_cost(tmp_path: Path, clock: Clock) -> None:
     """Work inside a reservation takes the longer of its own and the profile's time, not the sum."""
     gpu = EmulatedGpu(tmp_path / "gpu", COSTS, 1)
@@ -212,13 +208,64 @@ def test_an_overshooting_sleep_does_not_add_up(tmp_path: Path, clock: Clock) -> 
     assert clock.now_s == pytest.approx(101.0, abs=2 * Clock.OVERSHOOT_S)
 
 
-def test_ranks_pay_for_agreeing_only_when_there_are_several(tmp_path: Path, clock: Clock) -> None:
-    """One rank has nobody to synchronise with."""
-    EmulatedGpu(tmp_path / "gpu0", COSTS, 1).synchronize_ranks()
-    assert clock.now_s == 100.0
-    gpu = EmulatedGpu(tmp_path / "gpu1", COSTS, 2)
-    gpu.synchronize_ranks()
-    assert clock.now_s == pytest.approx(100.03, abs=0.001)
+@pytest.mark.parametrize(
+    ("message", "num_ranks", "expected_s"),
+    [
+        ("synchronize", 1, 0.0),
+        ("synchronize", 2, 0.04),
+        ("synchronize", 8, 0.06),
+        ("all_reduce", 1, 0.0),
+        ("all_reduce", 2, 2 * (0.002 + 0.025)),
+    ],
+)
+def test_ranks_pay_for_agreeing_only_when_there_are_several(
+    message: Message, num_ranks: int, expected_s: float, tmp_path: Path, clock: Clock
+) -> None:
+    """One rank has nobody to agree with; several take the profile's time, in which the GPU is free."""
+    gpu = EmulatedGpu(tmp_path / "gpu", COSTS, num_ranks)
+    gpu.communicate(message)
+    assert clock.now_s == pytest.approx(100 + expected_s, abs=0.001)
+    assert gpu.busy_s() == 0
+
+
+def test_a_ranks_link_carries_one_message_after_the_other(tmp_path: Path, clock: Clock) -> None:
+    """Weights that go to a rank queue on its link, whoever sends them; the question and the answer travel beside."""
+    first, second, peer = (EmulatedGpu(gpu_path(tmp_path, rank), COSTS, 3) for rank in range(3))
+    first.communicate("exchange", 2)
+    assert clock.now_s == pytest.approx(100.05 + 2 * 0.002, abs=0.001)
+    clock.now_s = 100.01
+    second.communicate("exchange", 2)
+    assert clock.now_s == pytest.approx(100.1 + 2 * 0.002, abs=0.001)
+    clock.now_s = 100.02
+    second.communicate("exchange", 0)
+    assert clock.now_s == pytest.approx(100.07 + 2 * 0.002, abs=0.001), "another rank's link is free"
+    assert peer.busy_s() == 0
+
+
+def test_environments_share_cores_if_they_are_more(tmp_path: Path) -> None:
+    """Each simulation takes the core that is free first; with a core for each environment nobody waits."""
+    gpu = EmulatedGpu(tmp_path / "gpu", COSTS, 1)
+    assert [gpu.simulated_at(10.0, seconds, 4) for seconds in (3.0, 1.0, 1.0, 5.0)] == [13.0, 11.0, 12.0, 17.0]
+    assert gpu.simulated_at(30.0, 1.0, 4) == 31.0
+    assert [gpu.simulated_at(10.0, 3.0, 2) for _ in range(3)] == [13.0] * 3
+    none_stated = EmulatedGpu(tmp_path / "other", GpuCosts(), 1)
+    assert [none_stated.simulated_at(10.0, 3.0, 16) for _ in range(3)] == [13.0] * 3
+    assert gpu.busy_s() == 0
+
+
+def test_a_policy_in_an_actor_takes_a_core(tmp_path: Path, clock: Clock) -> None:
+    """Actors infer on the cores on which environments simulate, and keep the GPU free; messages cost them nothing."""
+    gpu = EmulatedGpu(tmp_path / "gpu", COSTS, 2)
+    core = EmulatedCore(gpu, 4)
+    assert gpu.simulated_at(100.0, 1.0, 4) == 101.0
+    with core.busy("infer", 1):
+        clock.now_s += 0.01
+    assert clock.now_s == pytest.approx(100.04, abs=0.001)
+    with core.busy("infer", 3):
+        clock.now_s += 0.2
+    assert clock.now_s == pytest.approx(100.24, abs=0.001)
+    core.communicate("all_reduce")
+    assert clock.now_s == pytest.approx(100.24, abs=0.001)
     assert gpu.busy_s() == 0
 
 
@@ -228,6 +275,7 @@ def test_a_gpu_can_be_sent_to_another_process(tmp_path: Path) -> None:
     copy = pickle.loads(pickle.dumps(gpu))  # noqa: S301  our own
     assert copy.reserve("render", 1) < gpu.reserve("render", 1)
     assert copy.busy_s() == gpu.busy_s() == pytest.approx(0.02)
+    assert [one.simulated_at(1e9, 1.0, 3) for one in (copy, gpu, copy)] == [1e9 + 1, 1e9 + 1, 1e9 + 2]
 
 
 def test_devices_of_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

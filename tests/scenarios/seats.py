@@ -10,7 +10,7 @@ from harness.contract import Place, Seat
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from harness.contract import Work
+    from harness.settings import Message, Work
 
 
 class PlainDevice:
@@ -26,7 +26,7 @@ class PlainDevice:
         del work, num_items
         return nullcontext()
 
-    def synchronize_ranks(self) -> None:
+    def communicate(self, message: Message, peer: int = 0) -> None:
         """Takes no time."""
 
 

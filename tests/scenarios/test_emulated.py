@@ -13,8 +13,8 @@ import pytest
 from numpy.typing import NDArray
 
 from harness.budget import Limits
-from harness.contract import Work
 from harness.counted import EPISODE, EPISODE_FIELDS
+from harness.settings import Work
 from scenarios.emulated import FAMILY, EmulatedScenario
 from scenarios.emulated.env import NUM_CUES, RecallEnv
 from scenarios.emulated.profile import Profile
@@ -47,8 +47,6 @@ def draw(profile: Profile, workload: str = "homogeneous") -> tuple[NDArray[np.fl
         times = StepTimes(profile, workload, seed=env)
         for step in range(NUM_STEPS):
             seconds[env, step], ends[env, step] = times.next_step()
-            if ends[env, step]:
-                times.begin_episode()
     return seconds, ends
 
 
@@ -120,11 +118,8 @@ def test_scenes_differ_in_the_heterogeneous_workload_alone() -> None:
     assert np.mean(np.log(factors)) == pytest.approx(0, abs=0.04)
     plain, factored = (StepTimes(PROFILE, workload, 3) for workload in ("homogeneous", "heterogeneous"))
     for _ in range(100):
-        (alike, ends), (differs, _) = plain.next_step(), factored.next_step()
+        (alike, _), (differs, _) = plain.next_step(), factored.next_step()
         assert differs == pytest.approx(alike * factored.scene_factor)
-        if ends:
-            plain.begin_episode()
-            factored.begin_episode()
 
 
 def test_times_follow_the_seed() -> None:
@@ -204,7 +199,6 @@ def test_step_takes_its_time_and_renders() -> None:
         assert (work, num_items) == ("render", 1)
         assert moment - began >= time_scale * expected_s
         if ends:
-            times.begin_episode()
             env.reset()
 
 

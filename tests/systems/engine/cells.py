@@ -39,6 +39,9 @@ sigma = 0.1
 reset_ms = 0.0
 [heterogeneous]
 sigma = {spread}
+[cpu]
+cores_per_gpu = 0
+actor_infer_ms = 0.0
 [gpu]
 render_ms = {render_ms}
 infer_fixed_ms = {infer_ms}
@@ -49,6 +52,10 @@ render_while_learning_factor = 1.0
 learn_while_rendering_factor = 1.0
 [network]
 synchronize_ms = 0.0
+synchronize_doubling_ms = 0.0
+latency_ms = 0.0
+bandwidth_mb_per_s = 10000.0
+weights_mb = 0.0
 """
 TIMES: dict[str, float] = {
     "step_ms": 1.0,

@@ -17,6 +17,7 @@ from systems.engine.following import BroadcastWeights, weight_columns
 from systems.engine.pool import WorkerPool
 from systems.engine.tables import Table, rollout_columns
 from systems.learn.policy import Policy, build_policy
+from tests.scenarios.seats import seat_of
 from tests.systems.engine.counting import LENGTHS, SPACE, CountingScenario
 from tests.systems.engine.ranks import run_ranks
 
@@ -60,7 +61,8 @@ class Bench:
         self.steps: list[tuple[int, int, int]] = []
         self._stop_after = stop_after
         acting = Acting(scenario=CountingScenario(), weights=self.weights, seeds=SEEDS)
-        self.player = acting.open(self.table, self._step)
+        seats = {env: seat_of(index=env, num_envs=NUM_ENVS) for env in SEEDS}
+        self.player = acting.open(self.table, seats, self._step)
 
     def _step(self, env: int, slot: int, slot_next: int) -> None:
         self.steps.append((env, slot, slot_next))

@@ -11,7 +11,7 @@ from harness.contract import Context, Place
 from harness.devices import CpuDevice
 from harness.meter import RankMeter
 from harness.registry import load_scenario
-from tests.bench.paper import env_seeds
+from systems.model.predict import env_seeds
 from tests.systems.engine.ranks import Run, run_cell, same_weights
 
 POINTNAV = ("pointnav", {"num_envs": "2", "rollout_steps": "16"})
@@ -84,6 +84,6 @@ def test_environments_have_seeds_of_their_own(tmp_path: Path) -> None:
             )
             seeds[seed, rank] = [context.env_seed(index) for index in range(16)]
             assert seeds[seed, rank] == [context.env_seed(index) for index in range(16)]
-            assert seeds[seed, rank] == env_seeds(seed, rank, 16), "the model on paper draws with the same ones"
+            assert seeds[seed, rank] == env_seeds(seed, rank, 16), "predictions draw with the same ones"
             meter.close()
     assert len(set(itertools.chain.from_iterable(seeds.values()))) == 2 * 8 * 16

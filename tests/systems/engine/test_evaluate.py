@@ -14,7 +14,7 @@ from systems.engine.evaluate import Evaluation, evaluate, evaluation_seeds
 from systems.engine.rank_loop import POLICY_FILE, RANK_POLICY_FILE
 from systems.gossip.spec import SPEC as GOSSIP
 from systems.learn.policy import Policy, build_policy
-from tests.bench.paper import env_seeds
+from systems.model.predict import env_seeds
 from tests.systems.engine.cells import profile
 from tests.systems.engine.counting import LENGTHS, SPACE, CountingScenario
 from tests.systems.engine.ranks import run_cell

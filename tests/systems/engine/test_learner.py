@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from harness.contract import Work
 from harness.meter import RankMeter
-from harness.settings import LearnSettings
+from harness.settings import LearnSettings, Message, Work
 from systems.engine import learner
 from systems.engine.learner import Learner
 from systems.engine.rollout import Experience, FixedRollout, Split, runs_of
@@ -40,7 +39,7 @@ class Counting:
         self.done.append((work, num_items))
         yield
 
-    def synchronize_ranks(self) -> None:
+    def communicate(self, message: Message, peer: int = 0) -> None:
         """Takes no time."""
 
 

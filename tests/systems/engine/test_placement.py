@@ -6,7 +6,8 @@ import struct
 
 import pytest
 
-from harness.emulated_gpu import BUSY_S, NUM_WORDS, gpu_path
+from harness.booking import BUSY_S
+from harness.emulated_gpu import gpu_path
 from tests.systems.engine.cells import make_cell, profile, run_in_turn
 from tests.systems.engine.ranks import Run
 
@@ -17,8 +18,8 @@ TOGETHER = f"{APPO}:average.placement=together"
 
 def busy_s(run: Run, num_ranks: int) -> list[float]:
     """For how long the GPU of each rank was busy."""
-    words = [struct.unpack(f"{NUM_WORDS}d", gpu_path(run.folder, number).read_bytes()) for number in range(num_ranks)]
-    return [of_gpu[BUSY_S] for of_gpu in words]
+    clocks = [gpu_path(run.folder, number).read_bytes() for number in range(num_ranks)]
+    return [float(struct.unpack_from("d", clock, 8 * BUSY_S)[0]) for clock in clocks]
 
 
 def steps(run: Run, num_ranks: int) -> list[int]:

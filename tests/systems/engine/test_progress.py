@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from harness.budget import Limits
 from harness.contract import Context, Place
 from harness.meter import LagSummary, RankMeter
+from harness.settings import Message
 from systems.engine.progress import NUM_RECENT_EPISODES, RunProgress
 from tests.scenarios.seats import PlainDevice
 from tests.systems.engine.counting import CountingScenario
@@ -45,14 +46,15 @@ class Others:
 
 
 class Synchronized(PlainDevice):
-    """A device that counts how often ranks were synchronised."""
+    """A device that counts how often ranks were synchronised; they say nothing else at the end of an iteration."""
 
     def __init__(self) -> None:
         super().__init__("cpu")
         self.num_synchronized = 0
 
-    def synchronize_ranks(self) -> None:
+    def communicate(self, message: Message, peer: int = 0) -> None:
         """Counts."""
+        assert (message, peer) == ("synchronize", 0)
         self.num_synchronized += 1
 
 

@@ -1,0 +1,84 @@
+"""Bookings on an emulated GPU, its cores and its link: pure functions on its clock, which is an array of moments.
+
+The emulated GPU books for processes that really wait (`emulated_gpu.py`), and a prediction for those that it makes up:
+both call these very functions. The clock's words are seconds, first come first served on each:
+
+    LANE + 0, LANE + 1   when rendering and inference, and learning, will have nothing more to do
+    BUSY_S               how long one of the lanes was busy, or will have been
+    COVERED_UNTIL        up to which moment that is known
+    LINK                 when the network link will be free
+    CORES ...            when each core will be free
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+LANE, BUSY_S, COVERED_UNTIL, LINK, CORES = 0, 2, 3, 4, 5
+"""Where the words are; LANE has two."""
+
+
+class Words(Protocol):
+    """A clock: a memoryview, or an array, of doubles."""
+
+    def __getitem__(self, index: int, /) -> float: ...
+
+    def __setitem__(self, index: int, value: float, /) -> None: ...
+
+
+def end_beside(start: float, took: float, other_free_at: float, factor: float) -> float:
+    """When work ends that takes `factor` times as long for as long as the other lane is busy.
+
+    Args:
+        start: when it begins.
+        took: seconds on an otherwise idle GPU.
+        other_free_at: until when the other lane is busy.
+        factor: at least 1.
+    """
+    beside = max(0.0, other_free_at - start)
+    if took * factor <= beside:
+        return start + took * factor
+    return start + took + beside * (1 - 1 / factor)
+
+
+def book(words: Words, lane: int, now: float, took: float, factor: float, other_factor: float) -> float:
+    """Queues work behind all that came before it on its lane; returns the moment at which it will be done.
+
+    Learning (lane 1) may be put off later: its own end is then that of the lane.
+
+    Args:
+        words: the GPU's clock.
+        lane: 0 for rendering and inference, 1 for learning.
+        now: the moment at which the work is there.
+        took: seconds on an otherwise idle GPU.
+        factor: how much slower work of this lane is beside the other.
+        other_factor: the same of the other lane.
+    """
+    if took == 0:
+        return now  # it needs no GPU, and waits for none
+    start = max(now, words[LANE + lane])
+    other_free_at = words[LANE + 1 - lane]
+    end = end_beside(start, took, other_free_at, factor)
+    words[LANE + lane] = end
+    if lane == 0 and other_free_at > start:
+        words[LANE + 1] += (min(end, other_free_at) - start) * (1 - 1 / other_factor)
+    busy_until = max(words[LANE], words[LANE + 1])
+    words[BUSY_S] += max(0.0, busy_until - max(start, words[COVERED_UNTIL]))
+    words[COVERED_UNTIL] = max(words[COVERED_UNTIL], busy_until)
+    return end
+
+
+def book_core(words: Words, num_cores: int, now: float, took: float) -> float:
+    """Queues a simulation for the core that is free first; returns the moment at which it will be done."""
+    first = CORES
+    for core in range(CORES + 1, CORES + num_cores):
+        if words[core] < words[first]:
+            first = core
+    words[first] = max(now, words[first]) + took
+    return words[first]
+
+
+def book_link(words: Words, now: float, took: float) -> float:
+    """Queues a message behind all that came before it on the link; returns the moment at which it has passed."""
+    words[LINK] = max(now, words[LINK]) + took
+    return words[LINK]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from harness.meter_file import SPANS, MeterFile
+from harness.meter_file import SPANS
 from harness.window import Window, steps_per_s
 from results.schema import Counters, Figures, Lag, Reading, Spread
 from results.statistics import bootstrap_rate
@@ -42,13 +42,30 @@ class Clock:
         return seconds / self.time_scale
 
 
+class Meters(Protocol):
+    """The counters of one rank and of its environments, by block; `harness.meter_file` says which there are."""
+
+    @property
+    def num_envs(self) -> int:
+        """Environments of the rank."""
+
+    def count(self, index: int, name: str) -> int:
+        """An integer counter of a block."""
+
+    def seconds(self, index: int, name: str) -> float:
+        """A float counter of a block, or the seconds spent in a kind of span."""
+
+    def total(self, name: str) -> int:
+        """An integer counter, summed over the environments of the rank."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Left:
     """What the processes of a run left; times of rows and episodes are on the run's clock, those of meters are not."""
 
     cell: Cell
     clock: Clock
-    meters: Mapping[int, MeterFile]
+    meters: Mapping[int, Meters]
     """By rank; a rank that died before it made its meter has none."""
     rows: Sequence[Row]
     """The series: a row for each iteration of each rank."""
@@ -99,6 +116,7 @@ def work_out(left: Left, counters: Counters, window: Window | None) -> Figures:
         success=_mean(last, "success"),
         spl=_mean(last, "spl"),
         emulated=left.cell.device == "emulated" or clock.time_scale != 1,
+        predicted=left.cell.device == "predicted",
         time_scale=clock.time_scale,
     )
     if window is None:
@@ -152,11 +170,11 @@ def _shares(left: Left, window: Window) -> dict[str, float]:
 
 
 def _utilisation(left: Left, window: Window, begin: float, end: float) -> Reading:
-    if left.cell.device == "emulated":
+    if left.cell.device in {"emulated", "predicted"}:
         busy_s = sum(share * row["gpu_busy_s"] for row, share in _counted(left, window))
         return Reading(
             value=busy_s / (window.seconds * left.cell.gpus),
-            source="emulated: share of the time for which the emulated GPUs were reserved",
+            source=f"{left.cell.device}: share of the time for which the emulated GPUs were reserved",
         )
     if left.cell.device == "cuda":
         return left.telemetry.utilisation(begin, end)

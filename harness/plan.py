@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +53,7 @@ class Cell:
         """
         scenario = registry.load_scenario(self.scenario, self.workload, self.scenario_settings)
         processes = self.gpus * (1 + scenario.num_envs)
-        if processes > MOST_PROCESSES:
+        if processes > MOST_PROCESSES and self.device != "predicted":
             raise ValueError(
                 f"--gpus {self.gpus} with {self.scenario}:num_envs={scenario.num_envs}: {processes:,} processes "
                 f"must be at most {MOST_PROCESSES:,}; use fewer GPUs or environments"
@@ -187,11 +187,12 @@ def plan(request: Request) -> list[Cell]:
     return plan_with_skipped(request)[0]
 
 
-def plan_with_skipped(request: Request) -> tuple[list[Cell], list[str]]:
+def plan_with_skipped(request: Request, check: Callable[[Cell], None] = lambda _: None) -> tuple[list[Cell], list[str]]:
     """The cells, and a line for each system of `all` that cannot run on one of the scenarios.
 
     Cells are interleaved over systems, so that a slow spell of the machine does not hit one system alone. Raises
-    ValueError, for the first thing that is unknown, impossible or not there.
+    ValueError, for the first thing that is unknown, impossible or not there; so may `check`, CannotRun for a cell that
+    its system cannot do.
     """
     systems = parse_systems(request.systems)
     scenarios = [parse_choice(text, "--scenario") for text in split_list(request.scenarios, "--scenario")]
@@ -221,7 +222,9 @@ def plan_with_skipped(request: Request) -> tuple[list[Cell], list[str]]:
             time_limit_s=request.time_limit_s,
         )
         try:
-            unique.setdefault(cell.hash(), cell)  # loading each one also checks it
+            name = cell.hash()  # loading each one also checks it
+            check(cell)
+            unique.setdefault(name, cell)
         except CannotRun as error:
             if not system.is_optional:
                 raise

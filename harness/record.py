@@ -20,6 +20,7 @@ from harness.meter_file import MeterFile, meter_path
 from harness.outcome import LOST_FILE, OUTCOME_FILE
 from harness.traits import TRAITS_FILE, Traits
 from harness.window import Window, choose_window
+from results import schema
 from results.parts import IN_STEP, LOST, SERIES_COLUMNS, SERIES_FILE, join_ranks
 from results.schema import Counters, Figures
 
@@ -52,6 +53,21 @@ class Measured:
     """By lost rank: what it had collected, and neither learned nor discarded."""
 
 
+def cell_record(cell: Cell) -> schema.Cell:
+    """A cell as `run.json` holds it."""
+    return schema.Cell(
+        system=cell.system,
+        settings=cell.settings(),
+        scenario=cell.scenario,
+        workload=cell.workload,
+        gpus=cell.gpus,
+        seed=cell.seed,
+        device=cell.device,
+        protocol=cell.protocol,
+        hash=cell.hash(),
+    )
+
+
 def measure(
     folder: Path, cell: Cell, time_scale: float, telemetry: Telemetry, traits: Traits, lost: Collection[int] = ()
 ) -> Measured:
@@ -59,11 +75,18 @@ def measure(
 
     `lost`: ranks that ended before their time, and that the others went on without.
     """
-    left = _read(folder, cell, time_scale, telemetry, traits, lost)
-    _write_table(folder / SERIES_FILE, left.rows)
-    _write_table(folder / "episodes.parquet", left.episodes)
-    _write_table(folder / "spans.parquet", _read_spans(left.meters, left.clock))
-    _write_table(folder / "telemetry.parquet", [{**row, "t": left.clock.at(row["t"] or 0.0)} for row in telemetry.rows])
+    paths = {rank: meter_path(folder, rank) for rank in range(cell.gpus)}
+    meters = {rank: MeterFile(path, writable=False) for rank, path in paths.items() if path.exists()}
+    left = _read(folder, cell, time_scale, meters, telemetry, traits, lost)
+    write_table(folder / SERIES_FILE, left.rows)
+    write_table(folder / "episodes.parquet", left.episodes)
+    write_table(folder / "spans.parquet", _read_spans(meters, left.clock))
+    write_table(folder / "telemetry.parquet", [{**row, "t": left.clock.at(row["t"] or 0.0)} for row in telemetry.rows])
+    return reduce(left)
+
+
+def reduce(left: Left) -> Measured:
+    """Counters and figures of what the processes of a run left."""
     counters = count(left)
     window, problem = _window(left)
     if not counters.conserved:
@@ -92,9 +115,14 @@ def gather_streams(folder: Path, num_ranks: int) -> None:
 
 
 def _read(
-    folder: Path, cell: Cell, time_scale: float, telemetry: Telemetry, traits: Traits, lost: Collection[int]
+    folder: Path,
+    cell: Cell,
+    time_scale: float,
+    meters: Mapping[int, MeterFile],
+    telemetry: Telemetry,
+    traits: Traits,
+    lost: Collection[int],
 ) -> Left:
-    meters = {rank: meter_path(folder, rank) for rank in range(cell.gpus)}
     rows = _read_series(folder, cell.gpus)
     zero_s = min((row["begin_s"] for row in rows), default=telemetry.rows[0]["t"] if telemetry.rows else 0.0)
     clock = Clock(zero_s=zero_s or 0.0, time_scale=time_scale)
@@ -107,7 +135,7 @@ def _read(
     return Left(
         cell=cell,
         clock=clock,
-        meters={rank: MeterFile(path, writable=False) for rank, path in meters.items() if path.exists()},
+        meters=meters,
         rows=rows,
         episodes=_read_episodes(folder, cell.gpus, clock),
         telemetry=telemetry,
@@ -153,7 +181,8 @@ def _read_spans(meters: Mapping[int, MeterFile], clock: Clock) -> list[Row]:
     ]
 
 
-def _write_table(path: Path, rows: Sequence[Row]) -> None:
+def write_table(path: Path, rows: Sequence[Row]) -> None:
+    """Writes rows as a Parquet file; nothing when there are none."""
     if rows:
         import pandas as pd
 

@@ -29,7 +29,7 @@ from harness import leftovers, machine, process
 from harness.devices import gpu_indices
 from harness.outcome import Outcome, read_lost
 from harness.progress import Display, LiveMeters
-from harness.record import Measured, gather_streams, measure
+from harness.record import Measured, cell_record, gather_streams, measure
 from harness.telemetry import Telemetry
 from harness.traits import Traits
 from results import schema, store
@@ -180,17 +180,7 @@ class Runner:
             sweep=self.sweep.id,
             status=cast("schema.Status", status),
             reason=reason,
-            cell=schema.Cell(
-                system=cell.system,
-                settings=cell.settings(),
-                scenario=cell.scenario,
-                workload=cell.workload,
-                gpus=cell.gpus,
-                seed=cell.seed,
-                device=cell.device,
-                protocol=cell.protocol,
-                hash=cell.hash(),
-            ),
+            cell=cell_record(cell),
             configuration=cell.configuration(),
             counters=measured.counters,
             figures=measured.figures,

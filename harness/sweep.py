@@ -65,7 +65,11 @@ class Sweep:
         plans = sorted(out.glob(f"*/{PLAN_FILE}"), key=_age)
         if not plans:
             raise ValueError(f"--resume: {out} holds no sweep; leave --resume out, or name its folder with --out")
-        path = plans[-1]
+        return cls.read(plans[-1])
+
+    @classmethod
+    def read(cls, path: Path) -> Sweep:
+        """The sweep with that plan. Raises ValueError when it is damaged."""
         try:
             plan = json.loads(path.read_text())
             cells = tuple(Cell.from_json(json.dumps(cell)) for cell in plan["cells"])

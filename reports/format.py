@@ -50,6 +50,8 @@ def _typed(value: Any) -> str:
 
 def gpus(run: RunRecord) -> str:
     """How many, and whether they are real."""
+    if run.figures.predicted:
+        return f"{run.cell.gpus} (predicted)"
     kind = " (emulated)" if run.figures.emulated else " (CPU)" if run.cell.device == "cpu" else ""
     return f"{run.cell.gpus}{kind}"
 

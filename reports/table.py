@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reports import format as fmt
+from results.check import largest_error
 from results.schema import RunRecord
 
 WIDE = 130
@@ -180,3 +181,11 @@ def _notes(rows: Sequence[RunRecord]) -> Iterator[str]:
         )
     if any(run.figures.emulated for run in rows):
         yield "emulated: GPUs are emulated from a profile; the figures speak of that profile, not of this machine"
+    if predicted := {run.cell.system for run in rows if run.figures.predicted}:
+        error = largest_error(predicted)
+        held = (
+            "these systems were never held against runs"
+            if error is None
+            else (f"held against runs on 1 to 8 emulated GPUs, these systems were off by at most {100 * error:.1f}%")
+        )
+        yield f"predicted: a model of the profile made these runs up, nothing was run; {held}"

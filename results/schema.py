@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 Status = Literal["finished", "failed", "timed-out", "invalid"]
 
@@ -48,7 +48,7 @@ class Cell(_Part):
     """Ranks: real or emulated GPUs, or shares of the CPU."""
     seed: int
     device: str
-    """`cuda`, `cpu` or `emulated`."""
+    """`cuda`, `cpu` or `emulated`; `predicted` where a model made the run up."""
     protocol: str
     """How the window was chosen: a name of `harness.window.PROTOCOLS`."""
     hash: str
@@ -162,6 +162,8 @@ class Figures(_Part):
     """Success weighted by path length, from 0 to 1."""
     emulated: bool = False
     """Whether GPUs were emulated: the figures then speak of the profile, not of hardware."""
+    predicted: bool = False
+    """Whether a model made the run up: nothing was run, and the figures speak of the profile."""
     time_scale: float = 1.0
     """Wall-clock seconds per second of the profile; every time and rate of the run is in the profile's seconds."""
 

@@ -1,8 +1,9 @@
-"""What preemption gains on emulated GPUs, measured and on paper: `python -m tests.bench.bench_preemption`.
+"""What preemption gains on emulated GPUs, measured and predicted: `python -m tests.bench.bench_preemption`.
 
 Runs `ddppo` with p = 0.6 and p = 1.0 in one interleaved sweep (p = 0.6 and 1.0 of the first seed, then of the second),
-and holds each run against `tests.bench.paper` with the same draws. Iteration 0 is the warm-up in both. It takes about
-as long as the profile says, a quarter of an hour at time scale 1 as it comes; nothing else should run on the machine.
+and holds each run against the prediction of the same iterations with the same draws. Iteration 0 is the warm-up in
+both. It takes about as long as the profile says, a quarter of an hour at time scale 1 as it comes; nothing else should
+run on the machine.
 """
 
 from __future__ import annotations
@@ -15,17 +16,19 @@ import tempfile
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from harness.registry import load_scenario
+from harness.predict.command import predict_cell
+from harness.sweep import Sweep
 from results import store
-from scenarios.emulated import EmulatedScenario
-from tests.bench import paper
+from results.parts import SERIES_FILE
 
 if TYPE_CHECKING:
-    from results.schema import Cell
+    from collections.abc import Iterable, Mapping
+
+    from harness.plan import Cell
 
 SYSTEMS = {"ddppo": 0.6, "ddppo:preempt.p=1.0": 1.0}
 SCENARIO = "emulated/open-fridge"
@@ -41,28 +44,26 @@ class Compared:
     seed: int
     measured: float
     """Env steps per second, after the warm-up."""
-    on_paper: float
+    predicted: float
     """The same, of the same iterations."""
 
     def __str__(self) -> str:
-        error = self.measured / self.on_paper - 1
-        return f"p={self.p:.1f} seed {self.seed}: {self.measured:6.0f} {self.on_paper:8.0f} {error:+8.1%}"
+        error = self.measured / self.predicted - 1
+        return f"p={self.p:.1f} seed {self.seed}: {self.measured:6.0f} {self.predicted:8.0f} {error:+8.1%}"
 
 
-def measured_steps_per_s(folder: Path) -> float:
-    """From the time series of a run: all ranks begin and end an iteration together."""
-    series = pd.read_parquet(folder / "series.parquet")
-    counted = series[series["iteration"] >= WARM_UP]
-    return float(counted["learned"].sum() / (counted["end_s"].max() - counted["begin_s"].min()))
+def steps_per_s(series: Iterable[Mapping[str, float]]) -> float:
+    """From the time series of all ranks, which begin and end an iteration together."""
+    counted = [row for row in series if row["iteration"] >= WARM_UP]
+    seconds = max(row["end_s"] for row in counted) - min(row["begin_s"] for row in counted)
+    return sum(row["learned"] for row in counted) / seconds
 
 
-def compare(folder: Path, cell: Cell, num_iterations: int, time_scale: float) -> Compared:
+def compare(folder: Path, cell: Cell) -> Compared:
     """A run and its model."""
-    scenario = load_scenario(SCENARIO, cell.workload, {"time_scale": str(time_scale)})
-    assert isinstance(scenario, EmulatedScenario)
-    p = float(cell.settings.get("preempt.p", SYSTEMS["ddppo"]))
-    iterations = paper.predict(scenario, num_ranks=cell.gpus, seed=cell.seed, p=p, num_iterations=num_iterations)
-    return Compared(p, cell.seed, measured_steps_per_s(folder), paper.steps_per_s(iterations[WARM_UP:]))
+    measured: list[dict[Any, Any]] = pd.read_parquet(folder / SERIES_FILE).to_dict("records")
+    p = float(cell.system_settings.get("preempt.p", SYSTEMS["ddppo"]))
+    return Compared(p, cell.seed, steps_per_s(measured), steps_per_s(predict_cell(cell).rows))
 
 
 def sweep(arguments: argparse.Namespace, out: Path) -> None:
@@ -98,16 +99,17 @@ def main() -> None:
         out = Path(folder) / "runs"
         sweep(arguments, out)
         rates: dict[float, list[Compared]] = defaultdict(list)
-        print(f"\niterations {WARM_UP} to {arguments.iterations - 1}: steps/s measured, on paper, error")
+        print(f"\niterations {WARM_UP} to {arguments.iterations - 1}: steps/s measured, predicted, error")
+        cells = {cell.hash(): cell for cell in Sweep.newest(out).cells}
         for run in store.read_runs(out):
-            compared = compare(run.path, run.record.cell, arguments.iterations, arguments.time_scale)
+            compared = compare(run.path, cells[run.record.cell.hash])
             rates[compared.p].append(compared)
             print(compared)
-    print("\np=0.6 against p=1.0: ratio measured, on paper, error")
+    print("\np=0.6 against p=1.0: ratio measured, predicted, error")
     for cut, whole in zip(*rates.values(), strict=True):
         assert cut.seed == whole.seed
-        measured, on_paper = cut.measured / whole.measured, cut.on_paper / whole.on_paper
-        print(f"seed {cut.seed}: {measured:.3f} {on_paper:.3f} {measured / on_paper - 1:+.1%}")
+        measured, predicted = cut.measured / whole.measured, cut.predicted / whole.predicted
+        print(f"seed {cut.seed}: {measured:.3f} {predicted:.3f} {measured / predicted - 1:+.1%}")
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.contract import Work
 from harness.emulated_gpu import EmulatedGpu
+from harness.settings import Message, Work
 from scenarios.emulated import EmulatedFamily, EmulatedScenario
 from scenarios.emulated.env import RecallEnv
 from scenarios.emulated.times import StepTimes
@@ -32,11 +32,11 @@ ROW = struct.Struct("<qqqqdddd")
 """Kind, environment of the run, thread, items, and three moments: of a step, begins, has simulated, ends; of a
 reservation, was asked for, 0, reserved end. Last the CPU seconds of the thread within: those of the environment, or of
 the network, which is what the GPU would do."""
-KINDS = ("step", "render", "infer", "prepare", "learn", "synchronize")
+KINDS = ("step", "render", "infer", "prepare", "learn", "communicate")
 PREFIX = "reserved-"
 NO_ENVIRONMENT = -1
 
-_synchronize = EmulatedGpu.synchronize_ranks
+_communicate = EmulatedGpu.communicate
 
 
 @cache
@@ -69,17 +69,23 @@ def busy(gpu: EmulatedGpu, work: Work, num_items: int) -> Iterator[None]:
     put(gpu, work, NO_ENVIRONMENT, num_items, (asked, 0.0, gpu.await_end(work, end)), cpu_s)
 
 
-def synchronize_ranks(gpu: EmulatedGpu) -> None:
-    """Stands in for `EmulatedGpu.synchronize_ranks`; its end is the profile's, not that of the sleep."""
+def communicate(gpu: EmulatedGpu, message: Message, peer: int = 0) -> None:
+    """Stands in for `EmulatedGpu.communicate`; its end is the profile's, not that of the sleep, unless links queue."""
+    network, num_ranks = gpu.costs.network, gpu._num_ranks
     begin = time.perf_counter()
-    _synchronize(gpu)
-    if gpu._num_ranks > 1:
-        put(gpu, "synchronize", NO_ENVIRONMENT, 0, (begin, 0.0, begin + gpu._costs.synchronize_s))
+    _communicate(gpu, message, peer)
+    took = {
+        "synchronize": network.synchronize_ranks_s(num_ranks),
+        "all_reduce": network.all_reduce_s(num_ranks),
+        "exchange": time.perf_counter() - begin,
+    }
+    if num_ranks > 1:
+        put(gpu, "communicate", NO_ENVIRONMENT, 0, (begin, 0.0, begin + took[message]))
 
 
 # This reaches every GPU of the process and of its forks.
 EmulatedGpu.busy = busy  # type: ignore[method-assign,assignment]
-EmulatedGpu.synchronize_ranks = synchronize_ranks  # type: ignore[method-assign,assignment]
+EmulatedGpu.communicate = communicate  # type: ignore[method-assign,assignment]
 
 
 class LoggedTimes(StepTimes):
@@ -93,19 +99,36 @@ class LoggedTimes(StepTimes):
         return self.drawn_s, ends
 
 
+class LoggedCores:
+    """Remembers when the core that it last gave would be done."""
+
+    done_at = 0.0
+
+    def __init__(self, gpu: EmulatedGpu) -> None:
+        self._gpu = gpu
+
+    def simulated_at(self, begin: float, seconds: float, num_envs: int) -> float:
+        """The same core."""
+        self.done_at = self._gpu.simulated_at(begin, seconds, num_envs)
+        return self.done_at
+
+
 class LoggedEnv(RecallEnv):
-    """Writes when each step began, had simulated for the drawn time, and ended."""
+    """Writes when each step began, had simulated on a core for the drawn time, and ended."""
 
     def __init__(self, scenario: LoggedScenario, times: LoggedTimes, seat: Seat) -> None:
         super().__init__(scenario.profile, times, seat, scenario.time_scale)
         assert isinstance(seat.device, EmulatedGpu)
         self._gpu, self._drawn, self._environment = seat.device, times, seat.global_index
+        self._cores = None if self._gpu_of_cores is None else LoggedCores(self._gpu_of_cores)
+        self._gpu_of_cores = self._cores  # type: ignore[assignment]  # as far as it is used
 
     def step(self, action: int) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """One env step."""
         begin, began = time.perf_counter(), time.thread_time()
         result = super().step(action)
-        simulated, cpu_s = begin + self._drawn.drawn_s * self._scale, time.thread_time() - began
+        simulated = begin + self._drawn.drawn_s * self._scale if self._cores is None else self._cores.done_at
+        cpu_s = time.thread_time() - began
         put(self._gpu, "step", self._environment, 1, (begin, simulated, time.perf_counter()), cpu_s)
         return result
 

@@ -32,7 +32,7 @@ class Logged:
     """By number within the run."""
     reservations: Mapping[int, Sequence[Reservation]]
     """By GPU."""
-    synchronizing: Mapping[int, Moments]
+    communicating: Mapping[int, Moments]
     """By GPU."""
     cpu: npt.NDArray[np.float64]
     """[rows, 2]: when a step, inference or learning ended, and the CPU seconds of its thread within."""
@@ -63,7 +63,7 @@ def read_log(folder: Path) -> Logged:
     steps: dict[tuple[int, int], list[tuple[float, float, float]]] = defaultdict(list)
     workers: dict[int, int] = {}
     reservations: dict[int, list[Reservation]] = defaultdict(list)
-    synchronizing: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    communicating: dict[int, list[tuple[float, float]]] = defaultdict(list)
     cpu: list[tuple[float, float]] = []
     for path in folder.glob(f"{PREFIX}gpu*.bin"):
         gpu, data = int(path.stem.removeprefix(f"{PREFIX}gpu")), path.read_bytes()
@@ -75,15 +75,15 @@ def read_log(folder: Path) -> Logged:
             if kind == "step":
                 steps[environment, gpu].append((first, second, third))
                 workers[environment] = thread
-            elif kind == "synchronize":
-                synchronizing[gpu].append((first, third))
+            elif kind == "communicate":
+                communicating[gpu].append((first, third))
             else:
                 reservations[gpu].append(Reservation(work=kind, num_items=num_items, asked_s=first, end_s=third))
     envs = {env: EnvSteps(gpu=gpu, worker=workers[env], times=np.array(times)) for (env, gpu), times in steps.items()}
     return Logged(
         envs=envs,
         reservations=reservations,
-        synchronizing={g: Moments(s) for g, s in synchronizing.items()},
+        communicating={g: Moments(s) for g, s in communicating.items()},
         cpu=np.array(cpu),
     )
 
@@ -119,7 +119,7 @@ def held_times(spans: pd.DataFrame, log: Logged, rank: int, zero: float, record:
     excused |= moments("learn") & learning.get(rank, Moments())
     return Held(
         spans=moments(*HOLDING),
-        excused=excused | log.synchronizing.get(rank, Moments()),
+        excused=excused | log.communicating.get(rank, Moments()),
         full=_full_queue(log, rank, record),
         trajectory_steps=_trajectory_steps(record.configuration),
     )

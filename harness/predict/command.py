@@ -1,0 +1,175 @@
+"""What `rlbench predict` does: plans a sweep as `rlbench run` does, and has each cell's system predict it.
+
+One process, one thread, no other processes: nothing to time out and nothing to leave behind but a run folder, which
+appears by one rename.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from harness import machine
+from harness.budget import Limits
+from harness.choices import CannotRun
+from harness.plan import Cell, Request, plan_with_skipped
+from harness.predict.from_run import from_run
+from harness.predict.record import write_prediction
+from harness.prediction import Predictable, Prediction
+from harness.sweep import Sweep
+from harness.window import PROTOCOLS
+from reports.table import make_console, print_table
+from results import store
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from results.schema import RunRecord
+
+SCENARIO = "emulated/open-fridge"
+PREDICTED_ROLLOUTS, MANY, ROLLOUTS_OF_MANY, PREDICTED_SECONDS = 6, 64, 4, 100.0
+"""Of each rank, of each of more ranks than so many (the mean of many is steady sooner), and of the profile: where
+neither limits nor the protocol say how long a run is, whichever is first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """The options of `rlbench predict`; see its help."""
+
+    systems: str | None = None
+    gpus: str = "1"
+    scenario: str | None = None
+    workload: str | None = None
+    seeds: str = "0"
+    protocol: str = "steady"
+    iterations: int | None = None
+    seconds: float | None = None
+    env_steps: int | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """How long each run is; empty where that depends on the run."""
+        limits = Limits(iterations=self.iterations, seconds=self.seconds, env_steps=self.env_steps)
+        return limits if not limits.is_empty else Limits(iterations=PROTOCOLS[self.protocol].num_iterations)
+
+
+def plan_predictions(asked: Asked) -> tuple[list[Cell], list[str]]:
+    """The cells, and a line for each that `all` names and that cannot be. Raises ValueError."""
+    if not asked.systems:
+        raise ValueError("--systems: name at least one, such as sync,ddppo; `rlbench list systems` names them")
+    if asked.protocol not in PROTOCOLS:
+        raise ValueError(f"--protocol {asked.protocol}: unknown; known: {', '.join(PROTOCOLS)}")
+    cells, skipped = plan_with_skipped(
+        Request(
+            systems=asked.systems,
+            gpus=asked.gpus,
+            scenarios=asked.scenario or SCENARIO,
+            workloads=asked.workload or "homogeneous",
+            seeds=asked.seeds,
+            device="predicted",
+            oversubscribe=False,
+            protocol=asked.protocol,
+            limits=asked.limits,
+            stall_s=1.0,
+            time_limit_s=1.0,
+        ),
+        check=check_predictable,
+    )
+    return [replace(cell, limits=_limits(cell)) if cell.limits.is_empty else cell for cell in cells], skipped
+
+
+def _limits(cell: Cell) -> Limits:
+    """A few rollouts of every rank; where one learner learns for all, they would take too long."""
+    _, scenario = cell.load()
+    of_rank = scenario.num_envs * scenario.rollout_steps
+    rollouts = ROLLOUTS_OF_MANY if cell.gpus > MANY else PREDICTED_ROLLOUTS
+    return Limits(env_steps=rollouts * of_rank * cell.gpus, seconds=PREDICTED_SECONDS)
+
+
+def check_predictable(cell: Cell) -> None:
+    """Raises CannotRun for a system without a model, and for what its model does not cover."""
+    system, scenario = cell.load()
+    reason: str | None = "it has no model; `rlbench run` measures it"
+    if isinstance(system, Predictable):
+        reason = system.why_not_predicted(scenario, cell.limits)
+    if reason:
+        raise CannotRun(f"{cell.system} on {cell.scenario}: {reason}")
+
+
+def predict_cell(cell: Cell) -> Prediction:
+    """The model of one run, which `check_predictable` has passed."""
+    system, scenario = cell.load()
+    assert isinstance(system, Predictable)
+    if hasattr(scenario, "time_scale"):
+        scenario = replace(scenario, time_scale=1.0)  # type: ignore[type-var]  # records are in the profile's seconds
+    return system.predict(scenario, cell.gpus, cell.seed, cell.limits)
+
+
+def print_predictions(asked: Asked, run: Path | None, out: Path, command: Sequence[str]) -> int:
+    """Predicts a sweep, of a run's profile if there is one, and prints its table; returns the exit code."""
+    console = make_console()
+    store.check_writable(out)
+    if run is not None:
+        if asked.scenario is not None:
+            raise ValueError("--from-run --scenario: choose one; the run is the scenario")
+        asked, line = from_run(asked, run, out)
+        console.print(Text(line))
+    cells, skipped = plan_predictions(asked)
+    for line in skipped:
+        console.print(Text(line))
+    sweep = Sweep.create(out, cells, command)
+    predict_sweep(sweep, command, console)
+    console.print()
+    print_table([run.record for run in store.scale(store.read_runs(sweep.folder))], console)
+    console.print(Text(f"runs: {sweep.folder}"))
+    return 0
+
+
+def predict_sweep(sweep: Sweep, command: Sequence[str], console: Console) -> list[RunRecord]:
+    """Predicts all cells of a sweep, and leaves a run folder for each."""
+    about_machine = machine.describe()
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    records = []
+    with sweep.lock(), Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=len(sweep.cells))
+        for cell in sweep.cells:
+            progress.update(task, description=f"predicting {cell.label}")
+            records.append(_predict(sweep, cell, command, about_machine))
+            progress.advance(task)
+    return records
+
+
+def _predict(sweep: Sweep, cell: Cell, command: Sequence[str], about_machine: dict[str, Any]) -> RunRecord:
+    started_at, began = datetime.now().astimezone(), time.perf_counter()
+    prediction = predict_cell(cell)
+    name = sweep.run_name(cell)
+    partial = sweep.folder / f"{store.PARTIAL_PREFIX}{name}"
+    try:
+        partial.mkdir()
+        record = write_prediction(
+            partial,
+            cell,
+            prediction,
+            sweep=sweep.id,
+            name=name,
+            command=command,
+            about_machine=about_machine,
+            started_at=started_at.isoformat(),
+            duration_s=time.perf_counter() - began,
+        )
+        store.write_run(partial, record)
+        store.publish(partial, sweep.folder / name)
+    except OSError as error:
+        raise ValueError(f"{partial}: cannot be written: {error.strerror}; earlier runs are kept") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return record

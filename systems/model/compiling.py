@@ -1,0 +1,53 @@
+"""How the model's inner loops are compiled: by numba, once for each state of the sources.
+
+Numba keeps what it has compiled in a folder, and looks at a function's own file alone to see whether that is still
+true: what the function calls may have changed meanwhile. So the folder is named after all the sources.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import FunctionType
+from typing import Any, ParamSpec, TypeVar, cast
+
+import numba
+
+from harness import booking
+from systems.engine import double_buffered, dynamic, optimal, preempt, worker
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def cache_folder() -> Path:
+    """Where compiled code of these very sources is kept: below `$XDG_CACHE_HOME`, or `~/.cache`."""
+    modules = (booking, double_buffered, dynamic, optimal, preempt, worker)
+    sources = [*sorted(Path(__file__).parent.glob("*.py")), *(Path(str(module.__file__)) for module in modules)]
+    digest = hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root, "rlbench", "compiled", digest)
+
+
+numba.config.CACHE_DIR = str(cache_folder())  # type: ignore[attr-defined]  # made when numba is imported
+
+
+def compiled(function: Callable[P, R]) -> Callable[P, R]:
+    """A function, compiled when it is first called and kept."""
+    return cast("Callable[P, R]", numba.njit(cache=True)(function))
+
+
+def inlined(function: Callable[P, R]) -> Callable[P, R]:
+    """A function that becomes part of whatever compiled one calls it."""
+    return cast("Callable[P, R]", numba.njit(cache=True, inline="always")(function))
+
+
+def compiled_with(function: Callable[P, R], **known: Any) -> Callable[P, R]:
+    """A function of another module, compiled, that finds by these names what is compiled already."""
+    assert isinstance(function, FunctionType)
+    names = {**function.__globals__, **known}
+    return compiled(
+        cast("Callable[P, R]", FunctionType(function.__code__, names, function.__name__, function.__defaults__))
+    )

@@ -1,0 +1,132 @@
+"""The sites of a run, as the loops of the model see them: compiled steps, and draws whenever some have run out.
+
+Letters as in `state.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.booking import LANE
+from systems.model import sites as compiled
+from systems.model.sampler import BATCH, HUNGRY, OVER, REACHED, STUCK
+
+if TYPE_CHECKING:
+    from harness.prediction import Times
+    from systems.model.state import Bools, Floats, Ints, Rules, State
+
+DRAWN_AT_ONCE = 1024
+"""Environments; more would only take more memory."""
+
+
+class Fleet:
+    """Moves sites on in time. Arguments named `sites` are numbers of sites [K], and moments [K] of them."""
+
+    def __init__(self, state: State, rules: Rules, times: Times) -> None:
+        self.state, self.rules = state, rules
+        self._times = times
+        self.keeps_draws = False
+        """Whether draws that were used may be needed again: a snapshot is held."""
+
+    def begin(self, sites: Ints, at: Floats) -> None:
+        """Samplers begin a rollout."""
+        self.reach(sites, at)
+        self._top_up(sites)
+        compiled.begin_rollouts(self.state, sites, at)
+
+    def reach(self, sites: Ints, at: Floats) -> None:
+        """Everything before these moments happens."""
+        self._advance(sites, at, REACHED)
+
+    def await_rollouts(self, sites: Ints, until: Floats | None = None) -> None:
+        """Until the samplers are off, or the moments are reached."""
+        self._advance(sites, until, OVER)
+
+    def await_batches(self, sites: Ints) -> Floats:
+        """Until the learners' batches are there; returns when that is."""
+        self._advance(sites, None, BATCH)
+        now: Floats = self.state.sites["now"][sites]
+        return now
+
+    def infer(self, sites: Ints, at: Floats, num_items: Ints) -> Floats:
+        """The learners' threads estimate values of so many observations, if any; returns when they are done."""
+        took = np.where(num_items > 0, self.rules.infer_fixed_s + self.rules.infer_item_s * num_items, 0.0)
+        return self._book(sites, 0, at, took)
+
+    def book_learning(self, sites: Ints, at: Floats, took: Floats) -> Floats:
+        """Learning begins that takes so many seconds on idle GPUs; returns when it is done, unless it is put off."""
+        return self._book(sites, 1, at, took)
+
+    def end_learning(self, sites: Ints, ends: Floats, took: Floats) -> Floats:
+        """Until the learning that was booked is done, however often it is put off; returns when that is."""
+        while True:
+            self._advance(sites, ends, REACHED)
+            put_off = np.where(took > 0, self.state.words[sites, 0, LANE + 1], ends)
+            if (put_off <= ends).all():
+                return ends
+            ends = np.maximum(ends, put_off)
+
+    def drain(self) -> None:
+        """The run is over: every step that was begun ends, and none begins."""
+        sites = np.arange(len(self.state.sites))
+        self.state.sites["stopping"] = True
+        self._advance(sites, None, REACHED, may_end=True)
+        compiled.read_replies(self.state, self.rules, sites)
+
+    def _book(self, sites: Ints, lane: int, at: Floats, took: Floats) -> Floats:
+        self.reach(sites, at)
+        ends: Floats = compiled.book_lanes(self.state, self.rules, sites, lane, at, took)
+        return ends
+
+    def _advance(self, sites: Ints, until: Floats | None, goal: int, *, may_end: bool = False) -> None:
+        """Moves sites on, and gives them draws whenever some have run out."""
+        until = np.full(len(sites), np.inf) if until is None else until
+        while len(sites):
+            codes = compiled.advance_sites(self.state, self.rules, sites, until, goal)
+            assert may_end or not (codes == STUCK).any(), "the model waits for what will never happen"
+            sites, until = sites[codes == HUNGRY], until[codes == HUNGRY]
+            if len(sites):
+                rows, envs = np.nonzero(self.state.envs["drawn"][sites] == self.state.envs["position"][sites])
+                self._draw(sites[rows], envs)
+
+    def _top_up(self, sites: Ints) -> None:
+        """Every environment has a rollout's worth of draws, so that few will run out in the midst of it."""
+        wanted = max(1, min(self.rules.num_steps + 2, self.state.seconds.shape[2] // 2))
+        rows, envs = np.nonzero(self.state.envs["drawn"][sites] - self.state.envs["position"][sites] < wanted)
+        self._draw(sites[rows], envs)
+
+    def _draw(self, of_sites: Ints, envs: Ints) -> None:
+        """A block for each of some environments."""
+        num_envs = self.state.envs["phase"].shape[1]
+        for first in range(0, len(envs), DRAWN_AT_ONCE):
+            sites, places = of_sites[first : first + DRAWN_AT_ONCE], envs[first : first + DRAWN_AT_ONCE]
+            seconds, ends = self._times.draw((sites * num_envs + places).tolist())
+            if not self.keeps_draws:
+                self._forget_used(sites, places)
+            self._make_room(int(self.state.envs["drawn"][sites, places].max()) + seconds.shape[1])
+            columns = self.state.envs["drawn"][sites, places][:, None] + np.arange(seconds.shape[1])
+            self.state.seconds[sites[:, None], places[:, None], columns] = seconds
+            self.state.ends[sites[:, None], places[:, None], columns] = ends
+            self.state.envs["drawn"][sites, places] += seconds.shape[1]
+
+    def _forget_used(self, sites: Ints, envs: Ints) -> None:
+        """Moves the draws that are left to the front."""
+        state = self.state
+        used, left = state.envs["position"][sites, envs], state.envs["drawn"][sites, envs]
+        most = int((left - used).max())
+        columns = np.minimum(used[:, None] + np.arange(most), state.seconds.shape[2] - 1)
+        for draws in (state.seconds, state.ends):
+            draws[sites, envs, :most] = draws[sites[:, None], envs[:, None], columns]
+        state.envs["drawn"][sites, envs] = left - used
+        state.envs["position"][sites, envs] = 0
+
+    def _make_room(self, num_drawn: int) -> None:
+        size = self.state.seconds.shape[2]
+        if num_drawn <= size:
+            return
+        more = ((0, 0), (0, 0), (0, max(num_drawn, 2 * size) - size))
+        seconds: Floats = np.pad(self.state.seconds, more)
+        ends: Bools = np.pad(self.state.ends, more)
+        self.state = self.state._replace(seconds=seconds, ends=ends)

@@ -1,0 +1,131 @@
+"""What the ranks of a predicted run would have metered: counters, spans, and a row of the series for each iteration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.booking import BUSY_S
+from harness.meter_file import KIND_OF, SPANS
+from systems.model.state import ACTING, INFER, OFF, SIMULATE, WAIT_LEARNER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from systems.model.state import Bools, Floats, Ints, State
+
+SAMPLER_KINDS = {"infer": INFER, "simulate": SIMULATE, "wait:learner": WAIT_LEARNER}
+NO_SAMPLER = -1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Places:
+    """Where ranks are in the model's arrays, [R] each."""
+
+    site: Ints
+    """Whose sampler a rank has, or `NO_SAMPLER`."""
+    gpu_site: Ints
+    gpu: Ints
+    """The rank's GPU is this one of that site."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Ledger:
+    """Of R ranks; every array is [R] unless said otherwise."""
+
+    places: Places
+    has_lane: bool
+    """Whether samplers have timelines of their own."""
+    rows: list[dict[str, float | int]] = field(default_factory=list)
+    spans: Floats = field(init=False)
+    """Seconds of the ranks' main timelines, [R, kinds]."""
+    counts: dict[str, Ints] = field(init=False)
+    published: Ints = field(init=False)
+    """Env steps learned that each rank has told the others of."""
+    _told: dict[str, Floats] = field(init=False)
+    """Statistics that it has told them of."""
+    _has_told: Bools = field(init=False)
+    lag_max: Ints = field(init=False)
+    iterations: Ints = field(init=False)
+    ended: Floats = field(init=False)
+    """When each rank ended its last iteration."""
+    _last: dict[str, Floats] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Nothing was counted yet."""
+        num_ranks = len(self.places.site)
+        self.spans = np.zeros((num_ranks, len(SPANS)))
+        self.counts = {name: np.zeros(num_ranks, np.int64) for name in ("learned", "reused", "discarded", "lag_sum")}
+        self.published, self.lag_max, self.iterations = (np.zeros(num_ranks, np.int64) for _ in range(3))
+        self.ended = np.zeros(num_ranks)
+        self._last, self._told = {}, {}
+        self._has_told = np.zeros(num_ranks, np.bool_)
+
+    def spend(self, ranks: Ints, kind: str, seconds: Floats) -> None:
+        """Time of main timelines, [ranks]."""
+        self.spans[ranks, KIND_OF[kind]] += seconds
+
+    def count(self, ranks: Ints, name: str, amount: Ints) -> None:
+        """Adds to a counter, [ranks]."""
+        self.counts[name][ranks] += amount
+
+    def publish(self, ranks: Ints, statistics: Mapping[str, Floats | float]) -> dict[str, float]:
+        """Ranks say how far they are; returns means of what all ranks have said of late."""
+        self.published[ranks] = self.counts["learned"][ranks]
+        self._has_told[ranks] = True
+        means = {}
+        for name, values in statistics.items():
+            told = self._told.setdefault(name, np.zeros(len(self.ended)))
+            told[ranks] = values
+            means[name] = float(told[self._has_told].mean())
+        return means
+
+    def note_lag(self, ranks: Ints, total: Ints, largest: Ints) -> None:
+        """Lag of samples that are learned now, [ranks]."""
+        self.counts["lag_sum"][ranks] += total
+        self.lag_max[ranks] = np.maximum(self.lag_max[ranks], largest)
+
+    def end_iteration(self, state: State, ranks: Ints, ends: Floats, statistics: Mapping[str, float]) -> None:
+        """Closes an iteration of some ranks, at moments [ranks] up to which everything has happened."""
+        columns: dict[str, list[float | int]] = {
+            "rank": ranks.tolist(),
+            "iteration": self.iterations[ranks].tolist(),
+            "begin_s": self.ended[ranks].tolist(),
+            "end_s": ends.tolist(),
+        }
+        for name, total in self._totals(state, ranks, ends).items():
+            last = self._last.setdefault(name, np.zeros(len(self.ended), total.dtype))
+            columns[name] = (total - last[ranks]).tolist()
+            last[ranks] = total
+        for name, value in statistics.items():
+            columns[name] = [value] * len(ranks)
+        self.rows += [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        self.ended[ranks] = ends
+        self.iterations[ranks] += 1
+
+    def _totals(self, state: State, ranks: Ints, ends: Floats) -> dict[str, Floats | Ints]:
+        """All that the series has the changes of, [ranks] each; all of one call have samplers, or none has."""
+        sites, gpus = self.places.site[ranks], (self.places.gpu_site[ranks], self.places.gpu[ranks])
+        totals: dict[str, Floats | Ints] = {name: counts[ranks] for name, counts in self.counts.items()}
+        totals |= {f"span/{name}": self.spans[ranks, kind] for name, kind in KIND_OF.items()}
+        if (sites != NO_SAMPLER).all():
+            sampled, lane = state.spans[sites], "span/"
+            if self.has_lane:
+                sampled, lane = sampled + _open_spans(state, sites, ends), "sampler/"
+                totals |= {f"{lane}{name}": np.zeros(len(ranks)) for name in SPANS}
+            for name, kind in SAMPLER_KINDS.items():
+                totals[f"{lane}{name}"] += sampled[:, kind]
+        totals["gpu_busy_s"] = state.words[(*gpus, BUSY_S)]
+        return totals
+
+
+def _open_spans(state: State, sites: Ints, ends: Floats) -> Floats:
+    """Seconds up to `ends` [K] of what the samplers of some sites [K] have not ended yet, [K, 3]."""
+    of_sites = state.sites[sites]
+    is_off, waits_for = of_sites["sampler"] == OFF, np.where(of_sites["num_in_flight"] > 0, SIMULATE, WAIT_LEARNER)
+    kinds = np.where(is_off, WAIT_LEARNER, np.where(of_sites["sampler"] == ACTING, INFER, waits_for))
+    seconds = np.zeros((len(sites), len(SAMPLER_KINDS)))
+    seconds[np.arange(len(sites)), kinds] = ends - np.where(is_off, of_sites["finished_at"], of_sites["since"])
+    return seconds

@@ -1,0 +1,165 @@
+"""From a system's five choices to its model, and from the model to what a run would have left.
+
+    crews (`loops.py`) --update by update, the earliest first--> sites (`fleet.py`: samplers, environments, GPUs)
+       |  talks (`talks.py`: all-reduce, gossip, server)               |  times (the scenario's draws)
+       └--> ledger (rows, counters) <----------------------------------┘
+
+One process and one thread: nothing blocks. Letters: R ranks, N environments of a rank.
+"""
+
+from __future__ import annotations
+
+import heapq
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.prediction import Prediction, Timed
+from systems.engine.gossip import Gossip
+from systems.engine.one_learner import Central
+from systems.engine.optimal import Optimal
+from systems.engine.overlap import Alternate, OneAhead
+from systems.engine.preempt import Never, Threshold
+from systems.engine.trajectories import Trajectories
+from systems.model.crew import Crew, Run
+from systems.model.fleet import Fleet
+from systems.model.ledger import NO_SAMPLER, Ledger, Places
+from systems.model.loops import alternate, continuous, one_ahead
+from systems.model.setup import make_fleet_state, make_rules
+from systems.model.state import STREAM
+from systems.model.stragglers import Monitor, NeverMonitor, OptimalMonitor, ThresholdMonitor
+from systems.model.talks import AllReduceTalks, CentralTalks, GossipTalks, ServerTalks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from harness.budget import Limits
+    from harness.contract import Scenario
+    from systems.engine.spec import EngineSystem
+    from systems.model.crew import Talks
+
+
+def predict(system: EngineSystem, scenario: Scenario, num_ranks: int, seed: int, limits: Limits) -> Prediction:
+    """What a run on so many emulated GPUs would do. Raises ValueError for what the model does not cover."""
+    if reason := why_not(system, scenario, limits):
+        raise ValueError(f"predict: {system.name} on {scenario.name}: {reason}")
+    assert isinstance(scenario, Timed)
+    is_central = isinstance(system.average, Central)
+    rules = make_rules(system, scenario, num_ranks)
+    fleet = Fleet(
+        make_fleet_state(system, scenario, num_ranks, rules),
+        rules,
+        scenario.times([s for rank in range(num_ranks) for s in env_seeds(seed, rank, scenario.num_envs)]),
+    )
+    run = Run(
+        fleet=fleet,
+        ledger=Ledger(places=_places(num_ranks, is_central=is_central), has_lane=system.overlap.is_concurrent),
+        talks=_talks(system, scenario, num_ranks, seed),
+        limits=limits,
+        learn=scenario.learn,
+        split=system.rollout.split,
+        costs=scenario.gpu_costs,
+    )
+    _run_crews([(crew, _loop(system, crew)) for crew in _crews(run, num_ranks, is_central=is_central)])
+    return _outcome(run, num_ranks, scenario.num_envs)
+
+
+def why_not(system: EngineSystem, scenario: Scenario, limits: Limits) -> str | None:
+    """None, or what the model does not cover, with what it does."""
+    if not isinstance(scenario, Timed):
+        return "its times are not known; a profile states them: `rlbench profile` makes one, for --scenario emulated/…"
+    if limits.until is not None:
+        return f"--until {limits.until}: a model does not learn; use --iterations, --seconds or --env-steps"
+    if isinstance(system.rollout, Trajectories) != (system.overlap.is_concurrent and not _is_one_ahead(system)):
+        return "the model has rollout=trajectories with overlap=continuous alone"
+    if _is_one_ahead(system) and not isinstance(system.preempt, Never):
+        return "the model has overlap=oneahead with preempt=never alone"
+    return None
+
+
+def _is_one_ahead(system: EngineSystem) -> bool:
+    return isinstance(system.overlap, OneAhead)
+
+
+def env_seeds(seed: int, rank: int, num_envs: int) -> list[int]:
+    """The seeds that `harness.contract.Context.env_seed` gives the environments of a rank."""
+    seeds: list[int] = np.random.SeedSequence([seed, rank]).generate_state(num_envs + 2).tolist()
+    return seeds[2:]
+
+
+def _places(num_ranks: int, *, is_central: bool) -> Places:
+    ranks, zeros = np.arange(num_ranks), np.zeros(num_ranks, np.int64)
+    if is_central:
+        return Places(site=np.where(ranks == 0, 0, NO_SAMPLER), gpu_site=zeros, gpu=ranks)
+    return Places(site=ranks, gpu_site=ranks, gpu=zeros)
+
+
+def _talks(system: EngineSystem, scenario: Scenario, num_ranks: int, seed: int) -> Talks:
+    network, average = scenario.gpu_costs.network, system.average
+    if isinstance(average, Central):
+        return CentralTalks()
+    if isinstance(average, Gossip):
+        return GossipTalks(network, num_ranks, average, seed)
+    if interval := getattr(average, "interval", 0):
+        return ServerTalks(network, num_ranks, interval)
+    return AllReduceTalks(network, num_ranks)
+
+
+def _crews(run: Run, num_ranks: int, *, is_central: bool) -> list[Crew]:
+    ranks, nobody = np.arange(num_ranks), np.arange(0)
+    if is_central:
+        return [Crew(run=run, ranks=ranks[:1], sites=ranks[:1], followers=ranks[1:])]
+    if run.talks.is_synchronous:
+        return [Crew(run=run, ranks=ranks, sites=ranks, followers=nobody)]
+    return [Crew(run=run, ranks=ranks[r : r + 1], sites=ranks[r : r + 1], followers=nobody) for r in range(num_ranks)]
+
+
+def _loop(system: EngineSystem, crew: Crew) -> Iterator[None]:
+    preempt, overlap = system.preempt, system.overlap
+    monitor: Monitor = NeverMonitor()
+    if isinstance(preempt, Threshold) and preempt.p < 1:
+        monitor = ThresholdMonitor()
+    elif isinstance(preempt, Optimal):
+        monitor = OptimalMonitor()
+    fills_stale = isinstance(preempt, Optimal) and preempt.fill_stale
+    if isinstance(overlap, Alternate):
+        return alternate(crew, monitor, fills_stale=fills_stale)
+    if isinstance(overlap, OneAhead):
+        return one_ahead(crew, monitor, fills_stale=fills_stale)
+    return continuous(crew, overlap.max_lag)
+
+
+def _run_crews(crews: Sequence[tuple[Crew, Iterator[None]]]) -> None:
+    """The crew whose next update begins first goes on."""
+    waiting = [(0.0, number) for number in range(len(crews))]
+    while waiting:
+        _, number = heapq.heappop(waiting)
+        crew, loop = crews[number]
+        with suppress(StopIteration):
+            next(loop)
+            heapq.heappush(waiting, (float(crew.at.max()), number))
+
+
+def _outcome(run: Run, num_ranks: int, num_envs: int) -> Prediction:
+    """Counts what is left when every step that was begun has ended."""
+    run.fleet.drain()
+    state, counts = run.fleet.state, run.ledger.counts
+    unlearned = state.sites["num_arrived"]
+    if run.fleet.rules.rollout == STREAM:
+        unlearned = state.sites["num_waiting"] + state.envs["taken"].sum(1)
+    in_flight = np.zeros(num_ranks, np.int64)
+    in_flight[: len(unlearned)] = unlearned
+    shape = (num_ranks, num_envs)
+    return Prediction(
+        rows=sorted(run.ledger.rows, key=lambda row: (row["rank"], row["iteration"])),
+        of_ranks={**counts, "in_flight": in_flight, "lag_max": run.ledger.lag_max},
+        of_envs={
+            "env_steps": state.envs["num_env_steps"].reshape(shape).astype(np.float64),
+            "episodes": state.envs["num_episodes"].reshape(shape).astype(np.float64),
+            "step_s": state.envs["step_s"].reshape(shape),
+            "simulate": state.envs["step_s"].reshape(shape),
+            "reset": state.envs["reset_s"].reshape(shape),
+            "wait:inference": state.envs["wait_s"].reshape(shape),
+        },
+    )

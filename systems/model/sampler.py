@@ -1,0 +1,234 @@
+"""A sampler and its environments, event after event (compiled); `systems.engine.sampler` and the collectors in time.
+
+decide: is it over? -> whom to act for -> infer (on the site's first GPU) -> send -> read replies -> decide
+                                   no one: ------------> wait for replies ---------------^
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from systems.engine.worker import MOST_PLAYED
+from systems.model.compiling import compiled, inlined
+from systems.model.decisions import book, choose_batch, whole_groups
+from systems.model.environments import first_env, go_on, send
+from systems.model.rollouts import finish, is_full, may_act, report, should_stop, take_from_stream
+from systems.model.state import (
+    ACTING,
+    ACTOR_SIDE,
+    DOUBLE_BUFFERED,
+    IDLE,
+    INFER,
+    LOCKSTEP,
+    OFF,
+    OPTIMAL,
+    SIMULATE,
+    WAIT_LEARNER,
+    WAITING,
+    Rules,
+    State,
+)
+
+if TYPE_CHECKING:
+    from systems.model.state import Ints
+
+FEW = 32
+REACHED, OVER, BATCH, HUNGRY, STUCK = range(5)
+"""Why the model stops: at the moment; the rollout is over; the learner's batch is there; draws ran out; nothing will
+ever happen again."""
+
+
+@inlined
+def _close_wait(st: State, s: int, now: float) -> None:
+    kind = SIMULATE if st.sites[s].num_in_flight > 0 else WAIT_LEARNER
+    st.spans[s, kind] += now - st.sites[s].since
+    st.sites[s].since = now
+
+
+@compiled
+def sort(values: Ints, count: int) -> None:
+    """Sorts the first of some values in place; they are few, and mostly in order."""
+    if count > FEW:
+        values[:count] = np.sort(values[:count])
+        return
+    for place in range(1, count):
+        value, before = values[place], place - 1
+        while before >= 0 and values[before] > value:
+            values[before + 1] = values[before]
+            before -= 1
+        values[before + 1] = value
+
+
+@inlined
+def receive(st: State, rules: Rules, s: int, now: float) -> None:
+    """Reads all replies, in the order of their environments."""
+    count = st.sites[s].num_replied
+    envs = st.replied[s]
+    sort(envs, count)
+    st.sites[s].num_replied = 0
+    for place in range(count):
+        env = envs[place]
+        st.envs[s, env].phase = IDLE
+        st.sites[s].num_in_flight -= 1
+        if rules.collect == ACTOR_SIDE:
+            st.envs[s, env].acted += st.envs[s, env].played
+            finish(st, rules, s, env, st.envs[s, env].played)
+            continue
+        if st.envs[s, env].carried:
+            st.envs[s, env].carried = False
+            st.envs[s, env].began = now
+            st.envs[s, env].num_replies = -1
+        st.envs[s, env].last_reply = now
+        st.envs[s, env].num_replies += 1
+        finish(st, rules, s, env, 1)
+
+
+@inlined
+def _ready(st: State, rules: Rules, s: int) -> Ints:
+    ready: Ints = st.replied[s]  # all replies are read: their place is free
+    count = 0
+    for env in range(st.envs.shape[1]):
+        if st.envs[s, env].phase == IDLE and may_act(st, rules, s, env):
+            ready[count] = env
+            count += 1
+    return ready[:count]
+
+
+@inlined
+def _chosen(st: State, rules: Rules, s: int) -> Ints:
+    """The environments of the next inference, or of the next trajectories."""
+    ready = _ready(st, rules, s)
+    if rules.collect == ACTOR_SIDE or len(ready) == 0:
+        return ready
+    if rules.collect == LOCKSTEP:
+        return ready if st.sites[s].num_in_flight == 0 else ready[:0]
+    if rules.collect == DOUBLE_BUFFERED:
+        in_flight = np.array([st.envs[s, env].phase != IDLE for env in range(st.envs.shape[1])])
+        ready = whole_groups(ready, in_flight, st.group_of[s])
+    return choose_batch(ready, st.sites[s].num_in_flight, rules.min_batch, rules.max_batch, st.sites[s].turn)
+
+
+@inlined
+def _decide(st: State, rules: Rules, s: int, now: float) -> None:
+    """What the sampler does next, at `now`; it has nothing under way."""
+    must_drain = rules.collect == LOCKSTEP and st.sites[s].num_in_flight > 0
+    if not must_drain and (is_full(st, rules, s) or should_stop(st, rules, s, now)):
+        if rules.preempt == OPTIMAL and st.sites[s].planned >= 0:
+            report(st, rules, s, now)
+        st.sites[s].sampler = OFF
+        st.sites[s].finished_at = now
+        return
+    chosen = _chosen(st, rules, s)
+    st.sites[s].since = now
+    st.sites[s].sampler = WAITING
+    if len(chosen) == 0:
+        return
+    if rules.collect == ACTOR_SIDE or not st.sites[s].is_held:
+        st.sites[s].acts_with = st.sites[s].version
+    if rules.collect == ACTOR_SIDE:
+        for env in chosen:
+            st.envs[s, env].acted_version = st.sites[s].acts_with
+            st.envs[s, env].played = 0
+            st.envs[s, env].burst = min(rules.num_steps - st.envs[s, env].taken, MOST_PLAYED)
+            send(st, rules, s, env, now)
+        return
+    for place, env in enumerate(chosen):
+        st.batch[s, place] = env
+        st.envs[s, env].acted_version = st.sites[s].acts_with
+    st.sites[s].batch_size = len(chosen)
+    st.sites[s].turn = chosen[-1] + 1
+    took = rules.infer_fixed_s + rules.infer_item_s * len(chosen)
+    st.sites[s].until = book(st.words[s, 0], 0, now, took, rules.render_factor, rules.learn_factor)
+    st.sites[s].sampler = ACTING
+
+
+@inlined
+def _act(st: State, rules: Rules, s: int, now: float) -> None:
+    """The inference is done: actions go out; replies are read next."""
+    st.spans[s, INFER] += now - st.sites[s].since
+    st.sites[s].since = now
+    for place in range(st.sites[s].batch_size):
+        env = st.batch[s, place]
+        st.envs[s, env].acted += 1
+        send(st, rules, s, env, now)
+    st.sites[s].sampler = WAITING
+    st.sites[s].looks = True
+
+
+@inlined
+def begin_rollout(st: State, s: int, now: float) -> None:
+    """The sampler begins; its environments may still be stepping."""
+    site = st.sites[s]
+    site.now = now
+    site.rollout_began = now
+    site.reached_at = np.inf
+    site.counts_at = now
+    site.reported = 0
+    site.num_reports = 0
+    site.since = now
+    site.turn = 0
+    site.sampler = WAITING
+    site.looks = True
+    for number in range(st.envs.shape[1]):
+        env = st.envs[s, number]
+        env.began = now
+        env.last_reply = np.nan
+        env.num_replies = 0
+        env.carried = env.phase != IDLE
+
+
+@inlined
+def _look(st: State, rules: Rules, s: int) -> bool:
+    """The sampler goes on if it has waited for what has happened, in lockstep for all replies; whether it has."""
+    site = st.sites[s]
+    if not site.looks:
+        return False
+    site.looks = False
+    if site.sampler != WAITING or (rules.collect == LOCKSTEP and site.num_replied < site.num_in_flight):
+        return False
+    _close_wait(st, s, site.now)
+    receive(st, rules, s, site.now)
+    _decide(st, rules, s, site.now)
+    return True
+
+
+@inlined
+def _has_batch(st: State, rules: Rules, s: int) -> bool:
+    """Gives the learner what it lacks; whether it has its batch."""
+    st.sites[s].looks |= take_from_stream(st, rules, s)
+    return bool(st.sites[s].missing == 0)
+
+
+@compiled
+def advance(st: State, rules: Rules, s: int, until: float, goal: int) -> int:
+    """Everything that happens before a moment, or up to the goal; returns why it stopped.
+
+    What happens at that very moment comes later: the learner's thread, which is there already, goes first.
+
+    `goal`: `OVER` stops when the sampler is off, `BATCH` when the learner's batch is there, `REACHED` at nothing.
+    """
+    events, site = st.events[s], st.sites[s]
+    while True:
+        if site.is_hungry:
+            site.is_hungry = False
+            return HUNGRY
+        if goal == BATCH and _has_batch(st, rules, s):
+            return BATCH
+        if site.now < until and _look(st, rules, s):
+            continue
+        if goal == OVER and site.sampler == OFF:
+            return OVER
+        acts_at = site.until if site.sampler == ACTING else np.inf
+        now = min(events[1], acts_at)
+        if now == until == np.inf:
+            return STUCK
+        if now >= until:
+            site.now = max(site.now, until)
+            return REACHED
+        site.now = now
+        if acts_at <= events[1]:
+            _act(st, rules, s, now)
+        elif go_on(st, rules, s, first_env(events), now):
+            site.looks = True

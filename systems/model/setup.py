@@ -1,0 +1,88 @@
+"""A system's choices and a scenario's costs as the model's rules, and its first state."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.prediction import Timed
+from systems.engine.actor_side import ActorSide
+from systems.engine.continuous import Continuous
+from systems.engine.double_buffered import DoubleBuffered, group_of
+from systems.engine.dynamic import Dynamic
+from systems.engine.one_learner import Central, rendering_rank
+from systems.engine.optimal import Optimal
+from systems.engine.placing import emulated_cores
+from systems.engine.preempt import Threshold
+from systems.engine.trajectories import Trajectories, stream_limit
+from systems.engine.variable import Variable
+from systems.model import state as names
+from systems.model.state import Rules, State, make_state
+
+if TYPE_CHECKING:
+    from harness.contract import Scenario
+    from systems.engine.spec import EngineSystem
+
+COLLECT = {Dynamic: names.DYNAMIC, DoubleBuffered: names.DOUBLE_BUFFERED, ActorSide: names.ACTOR_SIDE}
+ROLLOUT = {Variable: names.VARIABLE, Trajectories: names.STREAM}
+PREEMPT = {Threshold: names.THRESHOLD, Optimal: names.OPTIMAL}
+DRAWN_AHEAD = 1024
+"""Steps of each environment that there is room for at first."""
+
+
+def make_rules(system: EngineSystem, scenario: Scenario, num_ranks: int) -> Rules:
+    """What never changes; the scenario has the system's learning settings."""
+    assert isinstance(scenario, Timed)
+    costs, collect, preempt = scenario.gpu_costs, system.collect, system.preempt
+    num_steps = system.rollout.steps(scenario.rollout_steps)
+    num_envs = _num_envs(system, scenario, num_ranks)
+    target = system.rollout.target(num_envs, num_steps)
+    limit = 0
+    if isinstance(system.overlap, Continuous):
+        updates = scenario.learn.epochs * scenario.learn.num_minibatches
+        limit = stream_limit(target, num_envs, num_steps, system.overlap.max_lag, updates)
+    return Rules(
+        collect=COLLECT.get(type(collect), names.LOCKSTEP),
+        min_batch=getattr(collect, "min_batch", 1),
+        max_batch=getattr(collect, "max_batch", 0),
+        rollout=ROLLOUT.get(type(system.rollout), names.FIXED),
+        num_steps=num_steps,
+        target=target,
+        limit=limit,
+        preempt=PREEMPT.get(type(preempt), names.NEVER),
+        p=getattr(preempt, "p", 1.0),
+        least_steps=math.ceil(getattr(preempt, "least", 0.0) * num_steps),
+        num_ranks=num_ranks if system.in_step else 1,
+        render_s=costs.render_s,
+        infer_fixed_s=costs.infer_fixed_s,
+        infer_item_s=costs.infer_item_s,
+        render_factor=costs.render_while_learning_factor,
+        learn_factor=costs.learn_while_rendering_factor,
+        reset_s=scenario.reset_s,
+        cores=costs.cores if 0 < costs.cores < scenario.num_envs else 0,
+        actor_infer_s=costs.actor_infer_s if isinstance(collect, ActorSide) else 0.0,
+        envs_per_worker=collect.envs_per_worker(num_envs, emulated_cores(costs, num_envs, scenario.num_envs)),
+    )
+
+
+def _num_envs(system: EngineSystem, scenario: Scenario, num_ranks: int) -> int:
+    """Environments of one sampler."""
+    return scenario.num_envs * (num_ranks if isinstance(system.average, Central) else 1)
+
+
+def make_fleet_state(system: EngineSystem, scenario: Scenario, num_ranks: int, rules: Rules) -> State:
+    """All environments wait for their first actions."""
+    num_envs = _num_envs(system, scenario, num_ranks)
+    if not isinstance(system.average, Central):
+        state = make_state(num_ranks, num_envs, 1, rules, num_drawn=DRAWN_AHEAD)
+    else:
+        state = make_state(1, num_envs, num_ranks, rules, num_drawn=DRAWN_AHEAD)
+        ranks = np.arange(num_envs) // scenario.num_envs
+        placement = system.average.placement
+        state.envs["cores_of"][0] = ranks
+        numbered = enumerate(ranks.tolist())
+        state.envs["gpu_of"][0] = [rendering_rank(env, rank, num_ranks, placement) for env, rank in numbered]
+    state.group_of[:] = group_of(num_envs, rules.envs_per_worker)
+    return state

@@ -1,0 +1,54 @@
+"""Many sites at once, each up to a moment of its own (compiled): what the loops of the model are made of.
+
+`sites` are numbers of sites [K]; everything else is [K] too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from systems.model.compiling import compiled
+from systems.model.decisions import book
+from systems.model.sampler import advance, begin_rollout, receive
+from systems.model.state import Rules, State
+from systems.model.unowned import unowned
+
+if TYPE_CHECKING:
+    from systems.model.state import Floats, Ints
+
+
+@compiled
+def begin_rollouts(st: State, sites: Ints, at: Floats) -> None:
+    """Samplers begin, at moments up to which everything has happened."""
+    for place, site in enumerate(sites):
+        begin_rollout(st, site, at[place])
+
+
+@compiled
+def advance_sites(st: State, rules: Rules, sites: Ints, until: Floats, goal: int) -> Ints:
+    """Everything up to the moments, or to the goal; returns why each stopped: see `sampler.advance`."""
+    codes, views = np.empty(len(sites), np.int64), unowned(st)
+    for place, site in enumerate(sites):
+        codes[place] = advance(views, rules, site, until[place], goal)
+    return codes
+
+
+@compiled
+def book_lanes(st: State, rules: Rules, sites: Ints, lane: int, at: Floats, took: Floats) -> Floats:
+    """Books work of so many seconds on the sites' first GPUs; returns when it will be done, if it is not put off."""
+    ends = at.copy()
+    factor, other = rules.render_factor, rules.learn_factor
+    if lane == 1:
+        factor, other = other, factor
+    for place, site in enumerate(sites):
+        ends[place] = book(st.words[site, 0], lane, at[place], took[place], factor, other)
+    return ends
+
+
+@compiled
+def read_replies(st: State, rules: Rules, sites: Ints) -> None:
+    """All replies are read, though no sampler waits for them: the run is over."""
+    for site in sites:
+        receive(st, rules, site, st.sites[site].now)

@@ -1,0 +1,47 @@
+"""Profiles for tests of the model: `open-fridge` with some of its values replaced."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from scenarios.emulated.profile import PROFILES_FOLDER
+
+Changes = dict[str, dict[str, float]]
+
+BUSY: Changes = {
+    "collect": {"num_envs": 4, "rollout_steps": 16},
+    "collision": {"share": 0.1},
+    "episode": {"mean_steps": 12.0, "reset_ms": 0.0},
+    "cpu": {"cores_per_gpu": 3, "actor_infer_ms": 5.0},
+    "gpu": {"prepare_ms": 40.0, "learn_item_ms": 1.0},
+    "network": {
+        "synchronize_ms": 20.0,
+        "synchronize_doubling_ms": 5.0,
+        "latency_ms": 1.0,
+        "bandwidth_mb_per_s": 1000.0,
+    },
+}
+"""Small, and all that can wait waits for something: a core, a GPU, a link, other ranks."""
+RESETTING: Changes = BUSY | {
+    "episode": {"mean_steps": 12.0, "reset_ms": 30.0},
+    "gpu": BUSY["gpu"] | {"render_ms": 0.0},
+}
+"""Resets take time, and rendering none. With both, two replies may come at one moment, in nobody's order: after a reset
+the GPU repeats what it did just as long before."""
+
+
+def write_profile(folder: Path, name: str, *changes: Changes) -> str:
+    """Writes a profile; returns the scenario that it is."""
+    tables = tomllib.loads((PROFILES_FOLDER / "open-fridge.toml").read_text())
+    for change in changes:
+        for table, values in change.items():
+            assert values.keys() <= tables[table].keys()
+            tables[table] |= values
+    lines = [f'about = "{name}"']
+    for table, values in tables.items():
+        if isinstance(values, dict):
+            lines += [f"[{table}]", *(f"{key} = {value}" for key, value in values.items())]
+    path = folder / f"{name}.toml"
+    path.write_text("\n".join(lines))
+    return f"emulated/{path}"

@@ -1,0 +1,318 @@
+"""The engine's own code on virtual time: what a run would leave whose processes and messages cost nothing.
+
+Ranks, their second threads and their environment workers are tasks of one clock (`virtual_time.py`). They run what real
+ones run: the rank loop, collectors, rollouts, monitors, learner, averagers, workers, environments, meters and emulated
+GPUs, with real weights. Only what crosses processes is replaced: pipes to workers, the store and the collectives of
+torch.distributed, mailboxes. So every moment that is left is one that the profile gives.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar
+from unittest.mock import patch
+
+import numpy as np
+import torch
+
+from harness import rank as harness_rank
+from harness.contract import Place
+from harness.emulated_gpu import EmulatedGpu
+from systems.engine import assembly, central, gossiping, group, progress, rank_loop, trajectories
+from systems.engine.worker import PLAY, RESET, Worker, WorkerSettings
+from tests.systems.engine.ranks import Run
+from tests.systems.model.virtual_time import Queue, Task, VirtualTime
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from harness.contract import Context, Seat
+    from harness.plan import Cell
+    from systems.engine.tables import Table
+
+Command = tuple[int, int, Any]
+"""Environment, slot of the action (or `RESET`, or `PLAY`), slot of what follows (or all of them)."""
+
+
+class Pool:
+    """Stands in for `WorkerPool`: real workers, each a task; commands and replies take no time."""
+
+    clock: ClassVar[VirtualTime]
+
+    def __init__(
+        self,
+        context: Context,
+        table: Table,
+        seats: list[Seat],
+        *,
+        envs_per_worker: int = 1,
+        workers_per_process: int = 1,
+        priority: object = None,
+        acting: Any = None,
+    ) -> None:
+        del workers_per_process, priority
+        self.envs_per_worker = envs_per_worker
+        self._replies: list[tuple[int, int]] = []
+        self._is_woken = False
+        self._queues: list[Queue[Command]] = []
+        for first in range(0, len(seats), envs_per_worker):
+            settings = WorkerSettings(
+                scenario=context.scenario,
+                seats=tuple(seats[first : first + envs_per_worker]),
+                first=first,
+                folder=Path(context.folder),
+                table=table,
+                commands=(),
+                replies=None,
+                acting=acting,
+            )
+            queue = Queue[Command](self.clock)
+            self._queues.append(queue)
+            self.clock.start(partial(self._serve, Worker(settings, 0, 0), queue), context.place.rank)
+
+    def _serve(self, worker: Worker, queue: Queue[Command]) -> None:
+        while command := queue.get():
+            env, slot, said = command
+            if slot == PLAY:
+                assert worker._player is not None
+                said = worker._player.play(env, said)
+            elif slot == RESET:
+                worker._begin(env, said)
+            else:
+                worker.step(env, slot, said)
+            self._replies.append((env, said))
+
+    def begin(self, slots: npt.NDArray[np.int64]) -> None:
+        """All environments begin their first episodes."""
+        envs = np.arange(len(slots))
+        self.send(envs, np.full(len(envs), RESET), slots)
+        self.clock.wait(lambda: len(self._replies) == len(envs))
+        self._replies.clear()
+
+    def send(
+        self, envs: npt.NDArray[np.int64], slots: npt.NDArray[np.int64], slots_next: npt.NDArray[np.int64]
+    ) -> None:
+        """Commands, in this order."""
+        for command in zip(envs.tolist(), slots.tolist(), slots_next.tolist(), strict=True):
+            self._queues[command[0] // self.envs_per_worker].put(command)
+
+    def play(self, env: int, slots: npt.NDArray[np.int64]) -> None:
+        """Has an environment take steps by itself."""
+        self._queues[env // self.envs_per_worker].put((env, PLAY, slots.astype(np.int32)))
+
+    def wake(self) -> None:
+        """Makes `receive` return."""
+        self._is_woken = True
+
+    def receive(self, least: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """All replies, as soon as there are so many, or it is woken."""
+        self.clock.wait(lambda: len(self._replies) >= least or self._is_woken)
+        self._is_woken = False
+        got = np.array(self._replies, dtype=np.int64).reshape(-1, 2)
+        self._replies.clear()
+        return got[:, 0], got[:, 1]
+
+    def close(self, grace_s: float = 0.0) -> None:
+        """Ends the workers."""
+        del grace_s
+        for queue in self._queues:
+            queue.put(None)
+
+
+class Ranks:
+    """Stands in for torch.distributed and its store."""
+
+    def __init__(self, clock: VirtualTime, num_ranks: int) -> None:
+        self._clock, self._num_ranks = clock, num_ranks
+        self._counters: dict[str, int] = defaultdict(int)
+        self._texts: dict[str, str] = {}
+        self._met: dict[int, dict[int, torch.Tensor]] = defaultdict(dict)
+        self._num_met: dict[int, int] = defaultdict(int)
+
+    def _meet(self, brought: torch.Tensor) -> list[torch.Tensor]:
+        """What all ranks have brought, when all have come."""
+        rank = self._clock.task.rank
+        brought_by = self._met[self._num_met[rank]]
+        self._num_met[rank] += 1
+        brought_by[rank] = brought.detach().clone()
+        self._clock.wait(lambda: len(brought_by) == self._num_ranks)
+        return [brought_by[rank] for rank in range(self._num_ranks)]
+
+    def all_reduce(self, tensor: torch.Tensor) -> None:
+        """The sum."""
+        tensor.copy_(torch.stack(self._meet(tensor)).sum(0))
+
+    def broadcast(self, tensor: torch.Tensor, src: int) -> None:
+        """What one rank has."""
+        tensor.copy_(self._meet(tensor)[src])
+
+    def barrier(self) -> None:
+        """When all have come."""
+        self._meet(torch.zeros(0))
+
+    def init_process_group(self, *_: object, **__: object) -> None:
+        """When all have come."""
+        self.barrier()
+
+    def destroy_process_group(self) -> None:
+        """Nothing is left to destroy."""
+
+    def rendezvous(self, *_: object, **__: object) -> Iterator[tuple[Ranks, int, int]]:
+        """This rank's place; these ranks are their own store."""
+        yield self, self._clock.task.rank, self._num_ranks
+
+    def add(self, key: str, amount: int) -> int:
+        """A counter of the store."""
+        self._counters[key] += amount
+        return self._counters[key]
+
+    def delete_key(self, key: str) -> None:
+        """Forgets a counter."""
+        self._counters.pop(key, None)
+
+
+class Mailbox:
+    """Stands in for the mailbox of a rank: questions are answered at once."""
+
+    boxes: ClassVar[dict[int, Mailbox]]
+    gone: frozenset[int] = frozenset()
+    is_quiet = False
+
+    def __init__(
+        self,
+        group: group.Group,
+        handlers: Mapping[str, Callable[[int, bytearray], bytes]],
+        limit_s: float,
+        vital: frozenset[int] = frozenset(),
+    ) -> None:
+        del limit_s, vital
+        self._rank, self._handlers = group.rank, handlers
+        assert isinstance(group._device, EmulatedGpu)
+        self._network = group._device.costs.network
+        self._published: dict[str, bytes] = {}
+        self.boxes[group.rank] = self
+
+    def publish(self, name: str, value: bytes) -> None:
+        """Answers questions of that name with a value from now on."""
+        self._published[name] = value
+
+    def ask(self, rank: int, name: str, payload: bytes = b"") -> bytes:
+        """The answer of a rank."""
+        if name == "progress":  # the engine has the profile's network carry weights alone
+            time.sleep(2 * self._network.latency_s)
+        box = self.boxes[rank]
+        handler = box._handlers.get(name)
+        return box._published.get(name, b"") if handler is None else handler(self._rank, bytearray(payload))
+
+    def close(self) -> None:
+        """It may be asked on."""
+
+
+class Promise(Future[Any]):
+    """What some work will give."""
+
+    def __init__(self, clock: VirtualTime) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def result(self, timeout: float | None = None) -> object:
+        """What it has given, as soon as it has."""
+        self._clock.wait(self.done)
+        return super().result(timeout)
+
+
+class Background:
+    """Stands in for the thread beside a rank's main one, and for an executor of one."""
+
+    clock: ClassVar[VirtualTime]
+    _task: Task
+
+    def __init__(self, name: str | int, work: Callable[[], None] | str, *_: object) -> None:
+        del name
+        if callable(work):
+            self._task = self.clock.start(work, self.clock.task.rank)
+
+    def join(self) -> None:
+        """Until it has ended."""
+        self.clock.wait(lambda: self._task.is_done)
+
+    def submit(self, work: Callable[..., Any], *arguments: object) -> Future[Any]:
+        """Begins some work, which `result` of what is returned waits for."""
+        future = Promise(self.clock)
+        self.clock.start(lambda: future.set_result(work(*arguments)), self.clock.task.rank)
+        return future
+
+    def shutdown(self) -> None:
+        """Nothing is under way."""
+
+
+class Condition:
+    """Stands in for `threading.Condition` between a rank's two threads."""
+
+    clock: ClassVar[VirtualTime]
+
+    def __enter__(self) -> None:
+        """One task at a time runs anyway."""
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is held."""
+
+    def notify_all(self) -> None:
+        """Whoever waits is looked after by the clock."""
+
+    def wait_for(self, predicate: Callable[[], object]) -> None:
+        """Until it holds."""
+        self.clock.wait(lambda: bool(predicate()))
+
+
+@contextmanager
+def replaced(clock: VirtualTime, num_ranks: int) -> Iterator[None]:
+    """The engine's modules with all of the above in their places."""
+
+    def on_clock(kind: type) -> type:
+        return type(kind.__name__, (kind,), {"clock": clock, "boxes": {}})
+
+    ranks, mailbox, background = Ranks(clock, num_ranks), on_clock(Mailbox), on_clock(Background)
+    replacements: list[tuple[object, str, object]] = [
+        (time, "perf_counter", lambda: clock.now_s),
+        (time, "sleep", clock.sleep),
+        (assembly, "WorkerPool", on_clock(Pool)),
+        (rank_loop, "Background", background),
+        (group, "distributed", ranks),
+        (group, "rendezvous", ranks.rendezvous),
+        (group, "PrefixStore", lambda _, store: store),
+        (gossiping, "ThreadPoolExecutor", background),
+        (gossiping, "Mailbox", mailbox),
+        (central, "Mailbox", mailbox),
+        (trajectories, "threading", SimpleNamespace(Condition=on_clock(Condition))),
+        (progress, "signal", SimpleNamespace(signal=lambda *_: None, SIGTERM=signal.SIGTERM)),
+    ]
+    num_threads = torch.get_num_threads()
+    with ExitStack() as stack:
+        for module, name, replacement in replacements:
+            stack.enter_context(patch.object(module, name, replacement))
+        yield
+    torch.set_num_threads(num_threads)
+
+
+def run_virtually(folder: Path, cell: Cell) -> Run:
+    """Runs all ranks of a cell, in a new folder."""
+    folder.mkdir()
+    (folder / "cell.json").write_text(cell.to_json())
+    clock = VirtualTime()
+    with replaced(clock, cell.gpus):
+        for rank in range(cell.gpus):
+            place = Place(rank=rank, num_ranks=cell.gpus, local_rank=rank)
+            clock.start(partial(harness_rank.run, folder, place), rank)
+        clock.run()
+    assert threading.active_count() < 100, "tasks end with their run"
+    return Run(folder)

@@ -1,0 +1,28 @@
+"""A small table for tests of `rlbench reproduce`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.reproduce.table import Check, Point, Row, Table
+
+
+def make_row(name: str, published: float | None, **fields: Any) -> Row:
+    """A row of `sync` on one GPU of its own scenario."""
+    point = Point(system="sync", scenario=f"emulated/{name}")
+    return Row(**{"name": name, "labels": (name,), "published": published, "fit": "fitted", "point": point} | fields)
+
+
+def make_table(*rows: Row, checks: tuple[Check, ...] = (), **fields: Any) -> Table:
+    """A table of the rows, predicted with two seeds."""
+    return Table(
+        name="tiny",
+        published=("ver_navigation",),
+        unit="env steps/s",
+        titles=("row",),
+        rows=rows,
+        checks=checks,
+        num_seeds=lambda gpus: 1 + gpus,
+        run_options="--iterations 4",
+        **fields,
+    )

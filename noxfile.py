@@ -50,6 +50,7 @@ BENCHMARKS = {
     "overhead": "tests.bench.bench_overhead",
     "mechanisms": "benchmarks.mechanisms",
     "memory": "tests.bench.bench_memory",
+    "predict": "benchmarks.predict_speed",
 }
 """Programs that run whole trainings, for minutes each; `nox -s bench -- NAME --help` says what they take."""
 
@@ -76,3 +77,10 @@ def learn(session: nox.Session) -> None:
     """Trains every system to its thresholds and prints the tables; can be stopped and started again. Takes hours."""
     install(session)
     session.run("python", "-m", "benchmarks.learn", *session.posargs)
+
+
+@nox.session
+def validate(session: nox.Session) -> None:
+    """Holds predictions against runs on emulated GPUs, cell by cell; takes 40 min. Nothing else should run."""
+    install(session)
+    session.run("python", "-m", "benchmarks.validate", *session.posargs)

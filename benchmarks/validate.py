@@ -1,0 +1,176 @@
+"""Holds the prediction against our own engine on emulated GPUs: `nox -s validate`.
+
+Runs every system on 1, 2, 4 and 8 emulated GPUs (on 8 at half the speed), predicts the same iterations of the same
+cells with the same draws, and prints a table: steps/s measured and predicted, the error, and the share of time that
+differs most. Exit code 1 when a cell is off by more than the aims. `--out` keeps the runs, and goes on with them after
+a stop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.programs import machine, rlbench
+from harness.budget import Limits
+from harness.plan import Cell, parse_gpus
+from harness.predict.command import predict_cell
+from harness.predict.record import figures_within
+from harness.sweep import PLAN_FILE, Sweep
+from results import store
+from results.check import COLUMNS, FILE
+from results.parts import SERIES_FILE
+
+MOST_ERROR = 0.05
+"""Of steps/s."""
+MOST_POINTS = 0.05
+"""Of a share of time."""
+CROWDED = 4
+"""With more GPUs two cores are too busy for time scale 1, as `rlbench run` says: there it is 2."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checked:
+    """One run, and what the model says of it."""
+
+    label: tuple[str, str, int]
+    """System, workload, GPUs."""
+    measured: float
+    predicted: float
+    iterations: int
+    shares: dict[str, tuple[float, float]]
+    """Measured and predicted, of every kind of span."""
+
+    @property
+    def error(self) -> float:
+        """Of the predicted rate, relative to the measured one."""
+        return self.predicted / self.measured - 1
+
+    @property
+    def worst(self) -> tuple[str, float]:
+        """The share that is off most, and by how much."""
+        off = {kind: predicted - measured for kind, (measured, predicted) in self.shares.items()}
+        kind = max(off, key=lambda name: abs(off[name]))
+        return kind, off[kind]
+
+    @property
+    def holds(self) -> bool:
+        """Whether both aims are met."""
+        return abs(self.error) <= MOST_ERROR and abs(self.worst[1]) <= MOST_POINTS
+
+    def row(self) -> str:
+        """As a line of a Markdown table."""
+        system, workload, gpus = self.label
+        kind, off = self.worst
+        measured, predicted = self.shares[kind]
+        return (
+            f"| {system} | {workload} | {gpus} | {self.measured:,.0f} | {self.predicted:,.0f} | {self.error:+.1%} | "
+            f"{kind} {measured:.0%}, {predicted:.0%} | {100 * off:+.1f} | {self.iterations} |"
+        )
+
+
+HEADER = (
+    "| system | workload | GPUs | steps/s, emulated | predicted | error | share that is off most: emulated, predicted "
+    "| points | iterations |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+)
+
+
+def run(asked: argparse.Namespace, folder: Path) -> None:
+    """Makes the runs, or goes on with them. Raises CalledProcessError if one fails."""
+    gpus = parse_gpus(asked.gpus)
+    groups = {1.0: [count for count in gpus if count <= CROWDED], 2.0: [count for count in gpus if count > CROWDED]}
+    for scale, counts in groups.items():
+        if not counts:
+            continue
+        out = folder / f"scale-{scale:g}"
+        command = [*rlbench(), "run", "--out", str(out)]
+        if any(out.glob(f"*/{PLAN_FILE}")):
+            subprocess.run([*command, "--resume"], check=True)
+            continue
+        options = {
+            "systems": asked.systems,
+            "scenario": asked.scenario,
+            "workload": asked.workload,
+            "device": "emulated",
+            "time-scale": f"{scale:g}",
+            "gpus": ",".join(map(str, counts)),
+            "seconds": f"{asked.seconds * scale:g}",
+        }
+        words = [*command, *(part for name, value in options.items() for part in (f"--{name}", value))]
+        subprocess.run(words, check=True)
+
+
+def check(cell: Cell, run: store.StoredRun) -> Checked:
+    """Predicts the iterations of a run that its window counts."""
+    import pandas as pd
+
+    record = run.record
+    window, rate = record.figures.window, record.figures.steps_per_s
+    assert window is not None, f"{record.id}: {record.status}: {record.reason}"
+    assert rate is not None
+    iterations = 1 + int(pd.read_parquet(run.path / SERIES_FILE)["iteration"].max())
+    predicted = replace(cell, device="predicted", limits=Limits(iterations=iterations))
+    figures = figures_within(predicted, predict_cell(predicted), window.first_iteration, window.last_iteration)
+    assert figures.steps_per_s is not None
+    measured_shares, predicted_shares = record.figures.time_shares, figures.time_shares
+    kinds = [*measured_shares, *(kind for kind in predicted_shares if kind not in measured_shares)]
+    return Checked(
+        label=(record.cell.system, record.cell.workload, record.cell.gpus),
+        measured=rate,
+        predicted=figures.steps_per_s,
+        iterations=1 + window.last_iteration - window.first_iteration,
+        shares={kind: (measured_shares.get(kind, 0.0), predicted_shares.get(kind, 0.0)) for kind in kinds},
+    )
+
+
+def keep(checked: Sequence[Checked]) -> None:
+    """Writes what tables of predictions quote."""
+    with FILE.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows([*one.label, f"{one.measured:.1f}", f"{one.predicted:.1f}"] for one in checked)
+
+
+def main() -> None:
+    """Runs, predicts and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--systems", default="all")
+    parser.add_argument("--gpus", default="1,2,4,8")
+    parser.add_argument("--workload", default="homogeneous")
+    parser.add_argument("--scenario", default="emulated/open-fridge")
+    parser.add_argument("--seconds", type=float, default=40, help="of the profile, in each run")
+    parser.add_argument("--out", type=Path, help="folder of the runs; a temporary one by default")
+    parser.add_argument("--keep", action="store_true", help=f"write the figures to {FILE.name}, which tables quote")
+    asked = parser.parse_args()
+    print(machine(), flush=True)
+    with tempfile.TemporaryDirectory(prefix="rlbench-validate-") as scratch:
+        folder = asked.out or Path(scratch)
+        run(asked, folder)
+        plans = folder.glob(f"scale-*/*/{PLAN_FILE}")
+        cells = {cell.hash(): cell for plan in plans for cell in Sweep.read(plan).cells}
+        stored = (one for out in folder.glob("scale-*") for one in store.read_runs(out))
+        runs = {one.record.cell.hash: one for one in stored if one.record.status == "finished"}
+        checked = [check(cell, runs[name]) for name, cell in cells.items()]
+    checked.sort(key=lambda one: (one.label[1], one.label[0], one.label[2]))
+    print(HEADER)
+    for one in checked:
+        print(one.row())
+    errors = [abs(one.error) for one in checked]
+    missed = [one for one in checked if not one.holds]
+    print(
+        f"{len(checked)} cells: error of steps/s {sum(errors) / len(errors):.1%} on average, "
+        f"{max(errors):.1%} at most; {len(missed)} beyond {MOST_ERROR:.0%} or {100 * MOST_POINTS:.0f} points"
+    )
+    if asked.keep:
+        keep(checked)
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()

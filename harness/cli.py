@@ -139,6 +139,76 @@ def run(
     raise typer.Exit(run_sweep(asked, out, resume=resume, dry_run=dry_run, command=["rlbench", *sys.argv[1:]]))
 
 
+@app.command()
+def predict(
+    systems: Annotated[
+        str | None,
+        typer.Option(
+            help="Systems, with settings, as `rlbench run` takes them; or all. "
+            "[needed unless --from-run: there the run's own]"
+        ),
+    ] = None,
+    gpus: Annotated[str, typer.Option(help="GPU counts: 1,8,1024 or 1..4.")] = "1",
+    scenario: Annotated[
+        str | None,
+        typer.Option(
+            help="Scenarios that state their times: emulated/NAME, or emulated/path/to/profile.toml. "
+            "[default: emulated/open-fridge]"
+        ),
+    ] = None,
+    workload: Annotated[
+        str | None, typer.Option(help="homogeneous, heterogeneous, or both with a comma. [default: homogeneous]")
+    ] = None,
+    from_run: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of a finished run: what would it be on other GPU counts? Its profile is kept in --out."
+        ),
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds: 0,1,2 or 0..4.")] = "0",
+    protocol: Annotated[
+        str,
+        typer.Option(
+            help="Which iterations count, and how long a run is. steady: 6 rollouts of each rank (4 of more than "
+            "64), less the warm-up that is found in them; ddppo: 10 iterations, the last 5 counted."
+        ),
+    ] = "steady",
+    iterations: Annotated[
+        int | None,
+        typer.Option(help="End a run after so many iterations. Limits replace the protocol's; the first counts."),
+    ] = None,
+    seconds: Annotated[float | None, typer.Option(help="End a run after so many seconds of the profile.")] = None,
+    env_steps: Annotated[int | None, typer.Option(help="End a run after so many env steps learned.")] = None,
+    out: OutOption = OUT,
+) -> None:
+    """Predict, by a model, what systems would do on GPUs that are not there."""
+    from harness.predict.command import Asked, print_predictions
+
+    asked = Asked(
+        systems=systems,
+        gpus=gpus,
+        scenario=scenario,
+        workload=workload,
+        seeds=seeds,
+        protocol=protocol,
+        iterations=iterations,
+        seconds=seconds,
+        env_steps=env_steps,
+    )
+    raise typer.Exit(print_predictions(asked, from_run, out, ["rlbench", *sys.argv[1:]]))
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="ver-table1, ver-navigation, ddppo-scaling, sample-factory-table1; all.")],
+    out: Annotated[Path, typer.Option(help="Folder of runs; those on emulated GPUs are shown beside.")] = OUT,
+) -> None:
+    """Predict a paper's table and hold it against the published figures; exit code 1 outside its tolerance."""
+    from harness.reproduce.command import reproduce as print_reproduced
+
+    raise typer.Exit(print_reproduced(name, out))
+
+
 @app.command("list")
 def list_(
     what: Annotated[str | None, typer.Argument(help="systems or scenarios. [default: both]")] = None,
@@ -209,6 +279,60 @@ def evaluate(
     from harness.evaluate import print_evaluations
 
     print_evaluations(runs or [], out, episodes, as_json=json)
+
+
+@app.command()
+def profile(
+    scenario: Annotated[
+        str | None, typer.Option(help="Scenario, with settings: vizdoom/basic:num_envs=4. [default: pointnav]")
+    ] = None,
+    workload: Annotated[str | None, typer.Option(help="homogeneous or heterogeneous. [default: homogeneous]")] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            help="cuda, cpu or emulated. [default: cuda where there is a GPU; else emulated for emulated/..., or cpu]"
+        ),
+    ] = None,
+    seconds: Annotated[float | None, typer.Option(help="Of training, on the wall clock. [default: 20]")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the run. [default: 0]")] = None,
+    system: Annotated[
+        str | None,
+        typer.Option(
+            help="Runs it, on 1 GPU; batches that differ in size tell what an item of one costs. [default: nover]"
+        ),
+    ] = None,
+    from_run: Annotated[
+        Path | None, typer.Option(help="Folder of a finished run, of any system on any GPUs: takes it, runs nothing.")
+    ] = None,
+    latency_ms: Annotated[float, typer.Option(help="Of a message between ranks: is assumed, not measured.")] = 0.05,
+    bandwidth_mb_per_s: Annotated[float, typer.Option(help="Of a GPU's link: is assumed, not measured.")] = 10_000.0,
+    out: Annotated[
+        Path | None, typer.Option(help="The profile, a new .toml file. [default: the scenario's name, with .toml]")
+    ] = None,
+    runs: Annotated[Path, typer.Option(help="Folder for the run, which is kept as a sweep of one cell.")] = OUT,
+) -> None:
+    """Measure a scenario on this machine and write its times as a profile, to emulate and to predict with."""
+    from harness.profiling.command import profile_run, profile_scenario
+    from harness.profiling.gpu import Link
+    from harness.request import Asked
+
+    link = Link(latency_ms=latency_ms, bandwidth_mb_per_s=bandwidth_mb_per_s)
+    asked = Asked.of(
+        systems=system,
+        scenario=scenario,
+        workload=workload,
+        seeds=None if seed is None else str(seed),
+        device=device,
+        seconds=seconds,
+    )
+    if from_run is None:
+        raise typer.Exit(profile_scenario(asked, out, runs, link, ["rlbench", *sys.argv[1:]]))
+    if asked != Asked():
+        raise ValueError(
+            f"--from-run {from_run}: that run was made; leave --scenario, --workload, --device, --seconds, --seed and "
+            "--system out"
+        )
+    raise typer.Exit(profile_run(from_run, out, link))
 
 
 def main() -> None:

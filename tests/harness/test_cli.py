@@ -13,7 +13,7 @@ from tests.harness.command import RLBENCH, assert_refused, call, launch
 
 SYNC = ("--systems", "sync")
 POINTNAV = ("--systems", "sync", "--scenario", "pointnav", "--device", "cpu")
-COMMANDS = ("run", "list", "doctor", "results", "scenes", "evaluate")
+COMMANDS = ("run", "predict", "reproduce", "list", "doctor", "results", "scenes", "evaluate", "profile")
 
 BAD_RUNS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     # what there is not: the known ones are named
@@ -140,7 +140,7 @@ def test_more_gpus_than_there_are(
 
 
 BAD_COMMANDS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
-    (("nope",), ("No such command 'nope'", "known commands: run, list, doctor, results, scenes")),
+    (("nope",), ("No such command 'nope'", "known commands: run, predict, reproduce, list, doctor, results")),
     (("",), ("No such command ''",)),
     (("--nope",), ("No such option: --nope", "rlbench --help")),
     (("list", "nope"), ("list nope: unknown; known: systems, scenarios",)),

@@ -13,6 +13,7 @@ from harness import registry
 from harness.budget import Limits
 from harness.choices import split_list
 from harness.plan import LARGEST_SEED, Cell, Request, parse_gpus, parse_seeds, plan, plan_with_skipped
+from scenarios.emulated.profile import read_profile
 
 REQUEST = Request(
     systems="sync,ddppo",
@@ -213,7 +214,7 @@ def test_configuration_is_whole_and_plain() -> None:
     configuration = json.loads(json.dumps(only().configuration()))
     assert configuration["system"]["preempt"] == {"kind": "Threshold", "p": 0.6, "least": 0.25}
     assert configuration["scenario"]["learn"]["num_minibatches"] == 2
-    assert configuration["scenario"]["profile"]["step"]["median_ms"] == 4.4
+    assert configuration["scenario"]["profile"]["step"] == read_profile("open-fridge").step.model_dump()
     assert configuration["limits"]["iterations"] == 10
 
 

@@ -119,7 +119,10 @@ def test_run_names_are_readable_and_safe(tmp_path: Path, cells: list[Cell]) -> N
         ("/proc/runs", ("/proc/runs: cannot be written",)),
         ("/dev/null", ("/dev/null: cannot be written",)),
         ("loop", ("loop: cannot be written",)),
-        ("newer", ("run.json: has schema version 3", f"reads up to {SCHEMA_VERSION}", "upgrade rlbench")),
+        (
+            "newer",
+            (f"run.json: has schema version {SCHEMA_VERSION + 1}", f"reads up to {SCHEMA_VERSION}", "upgrade rlbench"),
+        ),
         ("damaged", ("run.json: is damaged", "move its folder elsewhere or delete it")),
     ],
 )
@@ -131,7 +134,7 @@ def test_folders_that_cannot_be_used(
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
     Path("loop").symlink_to("loop")
-    for kind, text in (("newer", '{"schema_version": 3}'), ("damaged", '{"schema_version":')):
+    for kind, text in (("newer", f'{{"schema_version": {SCHEMA_VERSION + 1}}}'), ("damaged", '{"schema_version":')):
         Path(kind, "sweep", "run").mkdir(parents=True)
         Path(kind, "sweep", "run", "run.json").write_text(text)
     before = sorted(tmp_path.rglob("*"))

@@ -156,10 +156,11 @@ def _counted(left: Left, window: Window) -> Iterator[tuple[Row, float]]:
 
 def _shares(left: Left, window: Window) -> dict[str, float]:
     """Shares of the time of the ranks' timelines by span. A lost rank's time is what it had before it was lost."""
-    counted = list(_counted(left, window))
+    of_ranks: dict[float, list[tuple[Row, float]]] = {rank: [] for rank in range(left.cell.gpus)}
+    for row, share in _counted(left, window):
+        of_ranks[row["rank"]].append((row, share))
     total_s, seconds = 0.0, dict.fromkeys(SPANS, 0.0)
-    for rank in range(left.cell.gpus):
-        rows = [(row, share) for row, share in counted if row["rank"] == rank]
+    for rank, rows in of_ranks.items():
         lasted_s = sum(share * (row["end_s"] - row["begin_s"]) for row, share in rows)
         lanes = [prefix for prefix in LANES if any(f"{prefix}other" in row for row, _ in rows)] or ["span/"]
         total_s += len(lanes) * (lasted_s if rank in left.lost else window.seconds)

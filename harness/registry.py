@@ -7,6 +7,7 @@ Any installed package can add one: an entry point of the group `rlbench.systems`
 from __future__ import annotations
 
 import difflib
+import functools
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from harness.contract import WORKLOADS
 from harness.overrides import apply_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from harness.contract import Scenario, ScenarioFamily, System
 
@@ -24,11 +25,17 @@ SCENARIOS = "rlbench.scenarios"
 
 def names(group: str) -> list[str]:
     """Names of all entry points of a group, in alphabetical order."""
-    return sorted({point.name for point in entry_points(group=group)})
+    return sorted(_points(group, entry_points))
+
+
+@functools.cache
+def _points(group: str, find: Callable[..., Iterable[EntryPoint]]) -> dict[str, EntryPoint]:
+    """The entry points of a group, found once: finding them reads what is installed, and a sweep loads thousands."""
+    return {point.name: point for point in find(group=group)}
 
 
 def _load(group: str, name: str, what: str) -> Any:
-    points: dict[str, EntryPoint] = {point.name: point for point in entry_points(group=group)}
+    points = _points(group, entry_points)
     if name not in points:
         near = difflib.get_close_matches(name, points, n=1)
         hint = f" (did you mean {near[0]}?)" if near else ""

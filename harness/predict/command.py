@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     from results.schema import RunRecord
 
 SCENARIO = "emulated/open-fridge"
-PREDICTED_ROLLOUTS, MANY, ROLLOUTS_OF_MANY, PREDICTED_SECONDS = 6, 64, 4, 100.0
-"""Of each rank, of each of more ranks than so many (the mean of many is steady sooner), and of the profile: where
-neither limits nor the protocol say how long a run is, whichever is first."""
+PREDICTED_ROLLOUTS, PREDICTED_SECONDS = 6, 100.0
+"""Of each rank, and of the profile: where neither limits nor the protocol say how long a run is, whichever is first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,8 +90,7 @@ def _limits(cell: Cell) -> Limits:
     """A few rollouts of every rank; where one learner learns for all, they would take too long."""
     _, scenario = cell.load()
     of_rank = scenario.num_envs * scenario.rollout_steps
-    rollouts = ROLLOUTS_OF_MANY if cell.gpus > MANY else PREDICTED_ROLLOUTS
-    return Limits(env_steps=rollouts * of_rank * cell.gpus, seconds=PREDICTED_SECONDS)
+    return Limits(env_steps=PREDICTED_ROLLOUTS * of_rank * cell.gpus, seconds=PREDICTED_SECONDS)
 
 
 def check_predictable(cell: Cell) -> None:

@@ -85,11 +85,12 @@ class Fleet:
         until = np.full(len(sites), np.inf) if until is None else until
         while len(sites):
             codes = compiled.advance_sites(self.state, self.rules, sites, until, goal)
+            if codes.max() < HUNGRY:
+                return
             assert may_end or not (codes == STUCK).any(), "the model waits for what will never happen"
             sites, until = sites[codes == HUNGRY], until[codes == HUNGRY]
-            if len(sites):
-                rows, envs = np.nonzero(self.state.envs["drawn"][sites] == self.state.envs["position"][sites])
-                self._draw(sites[rows], envs)
+            rows, envs = np.nonzero(self.state.envs["drawn"][sites] == self.state.envs["position"][sites])
+            self._draw(sites[rows], envs)
 
     def _top_up(self, sites: Ints) -> None:
         """Every environment has a rollout's worth of draws, so that few will run out in the midst of it."""
@@ -99,28 +100,14 @@ class Fleet:
 
     def _draw(self, of_sites: Ints, envs: Ints) -> None:
         """A block for each of some environments."""
-        num_envs = self.state.envs["phase"].shape[1]
+        num_envs = self.state.envs.shape[1]
         for first in range(0, len(envs), DRAWN_AT_ONCE):
             sites, places = of_sites[first : first + DRAWN_AT_ONCE], envs[first : first + DRAWN_AT_ONCE]
             seconds, ends = self._times.draw((sites * num_envs + places).tolist())
             if not self.keeps_draws:
-                self._forget_used(sites, places)
+                compiled.forget_used_draws(self.state, sites, places)
             self._make_room(int(self.state.envs["drawn"][sites, places].max()) + seconds.shape[1])
-            columns = self.state.envs["drawn"][sites, places][:, None] + np.arange(seconds.shape[1])
-            self.state.seconds[sites[:, None], places[:, None], columns] = seconds
-            self.state.ends[sites[:, None], places[:, None], columns] = ends
-            self.state.envs["drawn"][sites, places] += seconds.shape[1]
-
-    def _forget_used(self, sites: Ints, envs: Ints) -> None:
-        """Moves the draws that are left to the front."""
-        state = self.state
-        used, left = state.envs["position"][sites, envs], state.envs["drawn"][sites, envs]
-        most = int((left - used).max())
-        columns = np.minimum(used[:, None] + np.arange(most), state.seconds.shape[2] - 1)
-        for draws in (state.seconds, state.ends):
-            draws[sites, envs, :most] = draws[sites[:, None], envs[:, None], columns]
-        state.envs["drawn"][sites, envs] = left - used
-        state.envs["position"][sites, envs] = 0
+            compiled.add_draws(self.state, sites, places, seconds, ends)
 
     def _make_room(self, num_drawn: int) -> None:
         size = self.state.seconds.shape[2]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from systems.engine.worker import MOST_PLAYED
-from systems.model.compiling import compiled, inlined
+from systems.model.compiling import compiled, compiled_bare, inlined
 from systems.model.decisions import book, choose_batch, whole_groups
 from systems.model.environments import first_env, go_on, send
 from systems.model.rollouts import finish, is_full, may_act, report, should_stop, take_from_stream
@@ -24,6 +24,7 @@ from systems.model.state import (
     LOCKSTEP,
     OFF,
     OPTIMAL,
+    REPLIED,
     SIMULATE,
     WAIT_LEARNER,
     WAITING,
@@ -47,29 +48,33 @@ def _close_wait(st: State, s: int, now: float) -> None:
     st.sites[s].since = now
 
 
-@compiled
-def sort(values: Ints, count: int) -> None:
-    """Sorts the first of some values in place; they are few, and mostly in order."""
+@inlined
+def _sort_replied(st: State, s: int) -> None:
+    """Sorts the environments that have replied; they are few, and mostly in order."""
+    replied, count = st.replied[s], st.sites[s].num_replied
     if count > FEW:
-        values[:count] = np.sort(values[:count])
+        place = 0
+        for env in range(st.envs.shape[1]):
+            if st.envs[s, env].phase == REPLIED:
+                replied[place] = env
+                place += 1
         return
     for place in range(1, count):
-        value, before = values[place], place - 1
-        while before >= 0 and values[before] > value:
-            values[before + 1] = values[before]
+        env, before = replied[place], place - 1
+        while before >= 0 and replied[before] > env:
+            replied[before + 1] = replied[before]
             before -= 1
-        values[before + 1] = value
+        replied[before + 1] = env
 
 
 @inlined
 def receive(st: State, rules: Rules, s: int, now: float) -> None:
     """Reads all replies, in the order of their environments."""
+    _sort_replied(st, s)
     count = st.sites[s].num_replied
-    envs = st.replied[s]
-    sort(envs, count)
     st.sites[s].num_replied = 0
     for place in range(count):
-        env = envs[place]
+        env = st.replied[s, place]
         st.envs[s, env].phase = IDLE
         st.sites[s].num_in_flight -= 1
         if rules.collect == ACTOR_SIDE:
@@ -85,29 +90,40 @@ def receive(st: State, rules: Rules, s: int, now: float) -> None:
         finish(st, rules, s, env, 1)
 
 
+@compiled
+def _keep_whole_groups(st: State, s: int, count: int) -> int:
+    """Leaves of the first environments of a batch those whose group has nobody in flight; returns how many."""
+    whole = whole_groups(st.batch[s, :count], st.envs["phase"][s] != IDLE, st.group_of[s])
+    for place, env in enumerate(whole):
+        st.batch[s, place] = env
+    return len(whole)
+
+
+@compiled
+def _keep_chosen(batch: Ints, count: int, num_in_flight: int, rules: Rules, turn: int) -> int:
+    """Leaves of the first environments of a batch those of the next inference; returns how many."""
+    chosen = choose_batch(batch[:count], num_in_flight, rules.min_batch, rules.max_batch, turn)
+    for place, env in enumerate(chosen):
+        batch[place] = env
+    return len(chosen)
+
+
 @inlined
-def _ready(st: State, rules: Rules, s: int) -> Ints:
-    ready: Ints = st.replied[s]  # all replies are read: their place is free
+def _choose(st: State, rules: Rules, s: int) -> int:
+    """Finds the environments of the next inference, or of the next trajectories; returns how many."""
     count = 0
     for env in range(st.envs.shape[1]):
         if st.envs[s, env].phase == IDLE and may_act(st, rules, s, env):
-            ready[count] = env
+            st.batch[s, count] = env
             count += 1
-    return ready[:count]
-
-
-@inlined
-def _chosen(st: State, rules: Rules, s: int) -> Ints:
-    """The environments of the next inference, or of the next trajectories."""
-    ready = _ready(st, rules, s)
-    if rules.collect == ACTOR_SIDE or len(ready) == 0:
-        return ready
+    num_in_flight = st.sites[s].num_in_flight
+    if rules.collect == ACTOR_SIDE or count == 0:
+        return count
     if rules.collect == LOCKSTEP:
-        return ready if st.sites[s].num_in_flight == 0 else ready[:0]
+        return 0 if num_in_flight > 0 else count
     if rules.collect == DOUBLE_BUFFERED:
-        in_flight = np.array([st.envs[s, env].phase != IDLE for env in range(st.envs.shape[1])])
-        ready = whole_groups(ready, in_flight, st.group_of[s])
-    return choose_batch(ready, st.sites[s].num_in_flight, rules.min_batch, rules.max_batch, st.sites[s].turn)
+        count = _keep_whole_groups(st, s, count)
+    return _keep_chosen(st.batch[s], count, num_in_flight, rules, st.sites[s].turn)
 
 
 @inlined
@@ -120,26 +136,26 @@ def _decide(st: State, rules: Rules, s: int, now: float) -> None:
         st.sites[s].sampler = OFF
         st.sites[s].finished_at = now
         return
-    chosen = _chosen(st, rules, s)
+    count = _choose(st, rules, s)
     st.sites[s].since = now
     st.sites[s].sampler = WAITING
-    if len(chosen) == 0:
+    if count == 0:
         return
     if rules.collect == ACTOR_SIDE or not st.sites[s].is_held:
         st.sites[s].acts_with = st.sites[s].version
     if rules.collect == ACTOR_SIDE:
-        for env in chosen:
+        for place in range(count):
+            env = st.batch[s, place]
             st.envs[s, env].acted_version = st.sites[s].acts_with
             st.envs[s, env].played = 0
             st.envs[s, env].burst = min(rules.num_steps - st.envs[s, env].taken, MOST_PLAYED)
             send(st, rules, s, env, now)
         return
-    for place, env in enumerate(chosen):
-        st.batch[s, place] = env
-        st.envs[s, env].acted_version = st.sites[s].acts_with
-    st.sites[s].batch_size = len(chosen)
-    st.sites[s].turn = chosen[-1] + 1
-    took = rules.infer_fixed_s + rules.infer_item_s * len(chosen)
+    for place in range(count):
+        st.envs[s, st.batch[s, place]].acted_version = st.sites[s].acts_with
+    st.sites[s].batch_size = count
+    st.sites[s].turn = st.batch[s, count - 1] + 1
+    took = rules.infer_fixed_s + rules.infer_item_s * count
     st.sites[s].until = book(st.words[s, 0], 0, now, took, rules.render_factor, rules.learn_factor)
     st.sites[s].sampler = ACTING
 
@@ -201,7 +217,7 @@ def _has_batch(st: State, rules: Rules, s: int) -> bool:
     return bool(st.sites[s].missing == 0)
 
 
-@compiled
+@compiled_bare
 def advance(st: State, rules: Rules, s: int, until: float, goal: int) -> int:
     """Everything that happens before a moment, or up to the goal; returns why it stopped.
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 COLLECT = {Dynamic: names.DYNAMIC, DoubleBuffered: names.DOUBLE_BUFFERED, ActorSide: names.ACTOR_SIDE}
 ROLLOUT = {Variable: names.VARIABLE, Trajectories: names.STREAM}
 PREEMPT = {Threshold: names.THRESHOLD, Optimal: names.OPTIMAL}
-DRAWN_AHEAD = 1024
-"""Steps of each environment that there is room for at first."""
+DRAWN_AHEAD = 768
+"""Steps of each environment that there is room for at first: a rollout's, and a block or two."""
 
 
 def make_rules(system: EngineSystem, scenario: Scenario, num_ranks: int) -> Rules:

@@ -13,10 +13,9 @@ from systems.model.compiling import compiled
 from systems.model.decisions import book
 from systems.model.sampler import advance, begin_rollout, receive
 from systems.model.state import Rules, State
-from systems.model.unowned import unowned
 
 if TYPE_CHECKING:
-    from systems.model.state import Floats, Ints
+    from systems.model.state import Bools, Floats, Ints
 
 
 @compiled
@@ -29,9 +28,9 @@ def begin_rollouts(st: State, sites: Ints, at: Floats) -> None:
 @compiled
 def advance_sites(st: State, rules: Rules, sites: Ints, until: Floats, goal: int) -> Ints:
     """Everything up to the moments, or to the goal; returns why each stopped: see `sampler.advance`."""
-    codes, views = np.empty(len(sites), np.int64), unowned(st)
+    codes = np.empty(len(sites), np.int64)
     for place, site in enumerate(sites):
-        codes[place] = advance(views, rules, site, until[place], goal)
+        codes[place] = advance(st, rules, site, until[place], goal)
     return codes
 
 
@@ -52,3 +51,29 @@ def read_replies(st: State, rules: Rules, sites: Ints) -> None:
     """All replies are read, though no sampler waits for them: the run is over."""
     for site in sites:
         receive(st, rules, site, st.sites[site].now)
+
+
+@compiled
+def forget_used_draws(st: State, sites: Ints, envs: Ints) -> None:
+    """Moves the draws that are left of some environments, [J] at sites [J], to the front."""
+    for row, env in enumerate(envs):
+        site = sites[row]
+        used = st.envs[site, env].position
+        left = st.envs[site, env].drawn - used
+        for place in range(left):
+            st.seconds[site, env, place] = st.seconds[site, env, used + place]
+            st.ends[site, env, place] = st.ends[site, env, used + place]
+        st.envs[site, env].drawn = left
+        st.envs[site, env].position = 0
+
+
+@compiled
+def add_draws(st: State, sites: Ints, envs: Ints, seconds: Floats, ends: Bools) -> None:
+    """Puts a block of draws, [J, B], behind those that some environments, [J] at sites [J], still have."""
+    for row, env in enumerate(envs):
+        site = sites[row]
+        first = st.envs[site, env].drawn
+        for place in range(seconds.shape[1]):
+            st.seconds[site, env, first + place] = seconds[row, place]
+            st.ends[site, env, first + place] = ends[row, place]
+        st.envs[site, env].drawn = first + seconds.shape[1]

@@ -169,8 +169,8 @@ def predict(
     protocol: Annotated[
         str,
         typer.Option(
-            help="Which iterations count, and how long a run is. steady: 6 rollouts of each rank, less the warm-up that "
-            "is found in them; ddppo: 10 iterations, the last 5 counted."
+            help="Which iterations count, and how long a run is. steady: 6 rollouts of each rank, less the warm-up "
+            "that is found in them; ddppo: 10 iterations, the last 5 counted."
         ),
     ] = "steady",
     iterations: Annotated[

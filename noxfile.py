@@ -30,6 +30,14 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def browser(session: nox.Session) -> None:
+    """Opens reports in Chromium, of Debian's package `chromium`: what they draw, request and download."""
+    install(session, "browser")
+    names = ("-o", "python_files=check_*.py", "-o", "python_functions=check_*")
+    session.run("pytest", "tests/browser", *names, *session.posargs)
+
+
+@nox.session
 def types(session: nox.Session) -> None:
     """Checks types, tests included."""
     install(session, "tests", "types", "bench")

@@ -1,4 +1,4 @@
-"""`rlbench`: one short function per sub-command.
+"""`rlbench`: one short function per sub-command; those that read runs are in `cli_reading.py`.
 
 Heavy modules (torch, pandas, simulators) are imported where they are needed, so that `--help` answers at once.
 """
@@ -13,6 +13,8 @@ from typing import Annotated
 
 import typer
 
+from harness.cli_reading import OUT, READING
+
 app = typer.Typer(
     name="rlbench",
     no_args_is_help=True,
@@ -22,7 +24,6 @@ app = typer.Typer(
 )
 
 FINISHED, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
-OUT = Path("rlbench-runs")
 
 # Typer reads these annotations at run time; Optional, because it must know on Python 3.11 too.
 OutOption = Annotated[Path, typer.Option("--out", help="Folder for the runs; made if it is not there.")]
@@ -234,18 +235,8 @@ def doctor(
     raise typer.Exit(print_doctor(make_console(), workers))
 
 
-@app.command()
-def results(
-    folder: Annotated[Path, typer.Argument(help="Folder of runs, or of sweeps.")] = OUT,
-    json: Annotated[bool, typer.Option("--json", help="A JSON list of the runs.")] = False,
-    csv: Annotated[bool, typer.Option("--csv", help="A CSV line for each run.")] = False,
-) -> None:
-    """Print the runs in a folder as a table, JSON or CSV."""
-    from harness.commands import print_results
-
-    if json and csv:
-        raise ValueError("--json --csv: choose one of them")
-    print_results(folder, "json" if json else "csv" if csv else "table")
+for reading in READING:
+    app.command()(reading)
 
 
 @app.command()

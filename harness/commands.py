@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from harness.request import Asked, complete
 from harness.sweep import Sweep
 from reports.table import make_console, print_table
 from results import store
+from results.index import Index
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,8 +41,7 @@ def run_sweep(asked: Asked, out: Path, *, resume: bool, dry_run: bool, command: 
             if said:
                 console.print(Text(said))
         store.check_writable(out)
-        if out.exists():
-            store.read_runs(out)  # runs of a newer schema are not to be mixed with ours
+        _durations(out)  # runs of a newer schema are not to be mixed with ours
         sweep = None
     if dry_run:
         _print_plan(cells, out, console)
@@ -74,6 +75,7 @@ def _resumed(asked: Asked, out: Path, console: Console) -> tuple[Sweep, list[Cel
 def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: Console) -> int:
     from harness import machine
     from harness.runner import Interrupted, Interrupts, Runner
+    from results.summarise import summarise
 
     with sweep.lock(), Display(console, len(cells)) as display, Interrupts() as interrupts:
         if removed := sweep.remove_partial():
@@ -92,9 +94,9 @@ def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: C
                 )
                 return 130
             display.end(record.status, _detail(record))
-    runs = store.scale(store.read_runs(sweep.folder))
+    runs = store.read_runs(sweep.folder)
     console.print()
-    print_table(_latest([run.record for run in runs]), console)
+    print_table(summarise(runs), console)
     console.print(Text(f"runs: {sweep.folder}"))
     finished = {run.record.cell.hash for run in runs if run.record.status == "finished"}
     return 0 if all(cell.hash() in finished for cell in sweep.cells) else 1
@@ -107,14 +109,9 @@ def _detail(record: RunRecord) -> str:
     return f", {rate:,.0f} steps/s" if rate else ""
 
 
-def _latest(records: Sequence[RunRecord]) -> list[RunRecord]:
-    """The newest run of each cell: one that was resumed may have failed before."""
-    return list({record.cell.hash: record for record in sorted(records, key=lambda run: run.started_at)}.values())
-
-
 def _print_plan(cells: Sequence[Cell], out: Path, console: Console) -> None:
     """The cells and how long they will take, as far as limits or earlier runs in `out` tell."""
-    earlier = {run.record.cell.hash: run.record.duration_s for run in store.read_runs(out)} if out.exists() else {}
+    earlier = _durations(out)
     total, open_ended = 0.0, False
     for number, cell in enumerate(cells, start=1):
         known = earlier.get(cell.hash())
@@ -128,23 +125,23 @@ def _print_plan(cells: Sequence[Cell], out: Path, console: Console) -> None:
     console.print(Text(f"{what}, expected time {'at most' if open_ended else 'about'} {_duration(total)}"))
 
 
+def _durations(out: Path) -> dict[str, float]:
+    """How long cells took when they were last run in a folder, by their hashes.
+
+    Raises ValueError for a run that cannot be read.
+    """
+    if not out.exists():
+        return {}
+    with closing(Index(store.run_folders(out))) as index:
+        for unreadable in index.unreadable():
+            raise ValueError(unreadable.reason)
+        return index.durations()
+
+
 def _duration(seconds: float) -> str:
     minutes, left = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {left:02d} s"
-
-
-def print_results(folder: Path, form: str) -> None:
-    """Prints the runs of a folder."""
-    from reports.export import to_csv, to_json
-
-    records = [run.record for run in store.scale(store.read_runs(folder))]
-    if form == "json":
-        sys.stdout.write(to_json(records))
-    elif form == "csv":
-        sys.stdout.write(to_csv(records))
-    else:
-        print_table(records)
 
 
 def export_scenes(out: Path, count: int, seed: int, workload: str) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.meter_file import SPANS
 from harness.window import Window, steps_per_s
+from results import bootstrap
 from results.schema import Counters, Figures, Lag, Reading, Spread
-from results.statistics import bootstrap_rate
 
 if TYPE_CHECKING:
     from harness.plan import Cell
@@ -121,12 +121,12 @@ def work_out(left: Left, counters: Counters, window: Window | None) -> Figures:
     )
     if window is None:
         return figures
-    rate = steps_per_s(window)
+    rate, units = steps_per_s(window), bootstrap.of_parts(window.parts)
     begin, end = (clock.zero_s + moment * clock.time_scale for moment in _ends(window))
     return figures.model_copy(
         update={
             "steps_per_s": rate,
-            "steps_per_s_interval": bootstrap_rate(window.parts, np.random.default_rng(0)),
+            "steps_per_s_interval": bootstrap.interval(units, np.random.default_rng(0)) if units else None,
             "frames_per_s": rate * counters.frames / counters.env_steps if counters.env_steps else None,
             "window": window.to_record(),
             "time_shares": _shares(left, window),

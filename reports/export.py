@@ -1,4 +1,4 @@
-"""Runs as JSON and CSV, for other programs."""
+"""Runs as JSON, CSV and Parquet, for other programs: of CSV and Parquet a line is a run and a column a dotted path."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from results.schema import RunRecord
+
+INT64 = range(-(2**63), 2**63)
 
 
 def to_json(records: Sequence[RunRecord]) -> str:
@@ -18,16 +21,38 @@ def to_json(records: Sequence[RunRecord]) -> str:
 
 def to_csv(records: Sequence[RunRecord]) -> str:
     """A header and a line per run; columns are dotted paths (`figures.window.begin_s`), lists JSON, None is empty."""
-    rows = [dict(_flat(record.model_dump(mode="json"))) for record in records]
-    columns = list(dict.fromkeys(column for row in rows for column in row))
-    groups = {column[:end] for column in columns for end, letter in enumerate(column) if letter == "."}
-    columns = [column for column in columns if column not in groups]  # `figures.lag` where another run has its mean
+    columns, rows = _table(records)
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
     if columns:
         writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
+
+
+def write_parquet(records: Sequence[RunRecord], path: Path) -> None:
+    """Writes the columns of `to_csv` with the types of their values.
+
+    Where runs have values of different types in a column (a setting that is a number for one system and a word for
+    another), it holds texts as the CSV has them. Raises ValueError when the file cannot be written.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    columns, rows = _table(records)
+    arrays = [pa.array(*_typed([row.get(column) for row in rows])) for column in columns]
+    try:
+        parquet.write_table(pa.table(arrays, names=columns), path, compression="zstd")
+    except OSError as problem:
+        raise ValueError(f"{path}: cannot be written ({problem.strerror or problem}); name another file") from None
+
+
+def _table(records: Sequence[RunRecord]) -> tuple[list[str], list[dict[str, Any]]]:
+    """The columns that some run has, and the runs' values by column."""
+    rows = [dict(_flat(record.model_dump(mode="json"))) for record in records]
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    groups = {column[:end] for column in columns for end, letter in enumerate(column) if letter == "."}
+    return [column for column in columns if column not in groups], rows  # `figures.lag` where another has its mean
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -38,3 +63,20 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield f"{prefix}{name}", json.dumps(value)
         else:
             yield f"{prefix}{name}", value
+
+
+def _typed(values: Sequence[Any]) -> tuple[list[Any], Any]:
+    """The values of a column, and their Arrow type."""
+    import pyarrow as pa
+
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {bool}:
+        return list(values), pa.bool_()
+    fits = all(value in INT64 for value in values if isinstance(value, int))
+    if kinds == {int} and fits:
+        return list(values), pa.int64()
+    if kinds and kinds <= {int, float} and fits:
+        return [None if value is None else float(value) for value in values], pa.float64()
+    if not kinds:
+        return list(values), pa.null()
+    return [None if value is None else str(value) for value in values], pa.string()

@@ -1,14 +1,14 @@
-"""How one figure of a run is written in a table: short, ASCII, and `n/a` where there is none."""
+"""How one figure is written in a table: short, ASCII, and `n/a` where there is none."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
+from results import labels
 from results.schema import Interval, RunRecord
+from results.summary import CellSummary, Estimate
 
 NONE = "n/a"
-SCENARIO_PREFIX = "scenario."
-"""Of settings that belong to the scenario, not to the system."""
 
 
 def number(value: float | None) -> str:
@@ -23,61 +23,74 @@ def percent(fraction: float | None) -> str:
     return NONE if fraction is None else f"{100 * fraction:.0f}%"
 
 
-def interval(ends: Interval | None) -> str:
+def factor(value: float | None) -> str:
+    """How many times: two digits after the point."""
+    return NONE if value is None else f"{value:.2f}"
+
+
+def interval(ends: Interval | None, write: Callable[[float], str] = number) -> str:
     """Both ends of an interval."""
-    return NONE if ends is None else f"{number(ends[0])} to {number(ends[1])}"
+    return NONE if ends is None else f"{write(ends[0])} to {write(ends[1])}"
+
+
+def ends(estimate: Estimate | None) -> Interval | None:
+    """The interval of a figure that has one."""
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return None
+    return estimate.low, estimate.high
+
+
+def value(estimate: Estimate | None) -> float | None:
+    """The figure, without its interval."""
+    return None if estimate is None else estimate.value
 
 
 def system(run: RunRecord) -> str:
-    """The system with what was overridden, as `--systems` takes it: `ddppo:preempt.p=0.8`."""
-    own = {name: value for name, value in run.cell.settings.items() if not name.startswith(SCENARIO_PREFIX)}
-    return ":".join([run.cell.system, *(f"{name}={_typed(value)}" for name, value in own.items())])
+    """The system with what was set."""
+    return labels.system(run.cell)
 
 
 def scenario(run: RunRecord) -> str:
-    """The scenario with what was overridden, as `--scenario` takes it: `vizdoom:num_envs=4`."""
-    settings = run.cell.settings.items()
-    own = {name.removeprefix(SCENARIO_PREFIX): value for name, value in settings if name.startswith(SCENARIO_PREFIX)}
-    return ":".join([run.cell.scenario, *(f"{name}={_typed(value)}" for name, value in own.items())])
-
-
-def _typed(value: Any) -> str:
-    """A setting as the command line takes it."""
-    if value is None:
-        return "none"
-    return "+".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    """The scenario with what was set."""
+    return labels.scenario(run.cell)
 
 
 def gpus(run: RunRecord) -> str:
     """How many, and whether they are real."""
-    if run.figures.predicted:
-        return f"{run.cell.gpus} (predicted)"
-    kind = " (emulated)" if run.figures.emulated else " (CPU)" if run.cell.device == "cpu" else ""
-    return f"{run.cell.gpus}{kind}"
+    kind = "predicted" if run.figures.predicted else "emulated" if run.figures.emulated else "measured"
+    return _gpus(run.cell.gpus, kind, run.cell.device)
 
 
-def steps_per_s(run: RunRecord) -> str:
-    """The rate; for a run that did not finish or is invalid its status instead: its rate is no figure to compare."""
-    return number(run.figures.steps_per_s) if run.status == "finished" else run.status
+def gpus_of(cell: CellSummary) -> str:
+    """How many, and whether they are real."""
+    return _gpus(cell.gpus, cell.kind, cell.device)
 
 
-def scaling(run: RunRecord) -> str:
-    """The scaling factor."""
-    return NONE if run.figures.scaling_factor is None else f"{run.figures.scaling_factor:.2f}"
+def _gpus(number_of: int, kind: str, device: str) -> str:
+    said = kind if kind != "measured" else "CPU" if device == "cpu" else ""
+    return f"{number_of} ({said})" if said else str(number_of)
 
 
-def scaling_interval(run: RunRecord) -> str:
-    """The interval of the scaling factor."""
-    ends = run.figures.scaling_factor_interval
-    return NONE if ends is None else f"{ends[0]:.2f} to {ends[1]:.2f}"
+def steps_per_s(cell: CellSummary) -> str:
+    """The rate; of a cell that no run finished how they ended instead: `failed`, or `failed, 2 timed-out`."""
+    if cell.steps_per_s is not None or "finished" in cell.statuses:
+        return number(value(cell.steps_per_s))
+    return ", ".join(status if count == 1 else f"{count} {status}" for status, count in cell.statuses.items())
 
 
-def shares(run: RunRecord, most: int) -> str:
+def shares(time_shares: Mapping[str, float], most: int) -> str:
     """The largest time shares of at least 1 %: `wait:straggler 20%, learn 13%`."""
-    largest = sorted(run.figures.time_shares.items(), key=lambda item: -item[1])[:most]
+    largest = sorted(time_shares.items(), key=lambda item: -item[1])[:most]
     return ", ".join(f"{span} {percent(share)}" for span, share in largest if share >= 0.01) or NONE
 
 
-def lag(run: RunRecord) -> str:
+def lag(cell: CellSummary) -> str:
     """Mean and largest policy lag."""
-    return f"{run.figures.lag.mean:.1f} ({run.figures.lag.max:.0f})" if run.figures.lag else NONE
+    return NONE if cell.lag_mean is None else f"{cell.lag_mean:.1f} ({cell.lag_max or 0:.0f})"
+
+
+def seeds(numbers: Sequence[int]) -> str:
+    """As `--seeds` takes them: `0,1`, or `0..4`."""
+    if len(numbers) > 2 and list(numbers) == list(range(numbers[0], numbers[0] + len(numbers))):
+        return f"{numbers[0]}..{numbers[-1]}"
+    return ",".join(map(str, numbers))

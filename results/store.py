@@ -12,7 +12,7 @@ import os
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -31,6 +31,16 @@ class StoredRun:
 
     path: Path
     record: RunRecord
+    parts: tuple[Part, ...] = ()
+    """Those that its window counts."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unreadable:
+    """A folder that has a `run.json`, or was to have one, and cannot be read."""
+
+    path: Path
+    reason: str
 
 
 def check_writable(folder: Path) -> None:
@@ -98,23 +108,44 @@ def read_runs(folder: Path) -> list[StoredRun]:
 
     Raises ValueError when the folder is not there, a record is of a newer schema than ours, or a record is damaged.
     """
+    runs = [load_run(path) for path in run_folders(folder)]
+    return sorted(runs, key=lambda run: (run.record.started_at, str(run.path)))
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """All run folders in a folder: itself, its folders and theirs. Raises ValueError when it is not there."""
     if not folder.is_dir():
         raise ValueError(f"{folder}: is not a folder; give the one that `rlbench run --out` wrote")
     try:
-        paths = list(_run_folders(folder, levels=2))
+        return list(_run_folders(folder, levels=2))
     except OSError as problem:
         raise ValueError(f"{problem.filename}: cannot be read ({problem.strerror}); give a folder that can") from None
-    runs = [StoredRun(path=path, record=_read_record(path / RUN_FILE)) for path in paths]
-    return sorted(runs, key=lambda run: (run.record.started_at, str(run.path)))
+
+
+def half_written(folder: Path) -> list[Unreadable]:
+    """What killed runs have left in a folder of sweeps, or of runs."""
+    left = sorted(
+        path for pattern in ("", "*/") for path in folder.glob(f"{pattern}{PARTIAL_PREFIX}*") if path.is_dir()
+    )
+    reason = "half written: its run was killed, or goes on; `rlbench run --resume` runs the cell again"
+    return [Unreadable(path=path, reason=f"{path}: {reason}") for path in left]
+
+
+def load_run(path: Path) -> StoredRun:
+    """Reads one run folder. Raises ValueError: a newer schema, or a damaged record or series."""
+    record = _read_record(path / RUN_FILE)
+    return StoredRun(path=path, record=record, parts=_window_parts(path, record))
 
 
 def _run_folders(folder: Path, levels: int) -> Iterator[Path]:
     if (folder / RUN_FILE).exists():
         yield folder
     elif levels:
-        for inner in sorted(folder.iterdir()):
-            if inner.is_dir() and not inner.name.startswith(PARTIAL_PREFIX):
-                yield from _run_folders(inner, levels - 1)
+        with os.scandir(folder) as entries:  # knows which are folders without asking about each
+            names = sorted(entry.name for entry in entries if entry.is_dir())
+        for name in names:
+            if not name.startswith(PARTIAL_PREFIX):
+                yield from _run_folders(folder / name, levels - 1)
 
 
 def _read_record(path: Path) -> RunRecord:
@@ -150,24 +181,22 @@ def scale(runs: Sequence[StoredRun]) -> list[StoredRun]:
     for group in comparable.values():
         fewest = min(run.record.cell.gpus for run in group)
         base = max((run for run in group if run.record.cell.gpus == fewest), key=lambda run: run.record.started_at)
-        base_parts = window_parts(base)
         for run in group:
-            scaled[run.path] = _scaled(run, base, base_parts)
+            scaled[run.path] = _scaled(run, base)
     return [scaled.get(run.path, run) for run in runs]
 
 
-def window_parts(run: StoredRun) -> list[Part]:
-    """The parts of a run that its window counts."""
-    window = run.record.figures.window
+def _window_parts(path: Path, record: RunRecord) -> tuple[Part, ...]:
+    window = record.figures.window
     if window is None:
-        return []
-    return [p for p in read_parts(run.path) if window.first_iteration <= p.iteration <= window.last_iteration]
+        return ()
+    return tuple(p for p in read_parts(path) if window.first_iteration <= p.iteration <= window.last_iteration)
 
 
-def _scaled(run: StoredRun, base: StoredRun, base_parts: Sequence[Part]) -> StoredRun:
+def _scaled(run: StoredRun, base: StoredRun) -> StoredRun:
     import numpy as np
 
-    from results.statistics import bootstrap_ratio
+    from results import bootstrap
 
     figures, base_gpus = run.record.figures, base.record.cell.gpus
     base_rate = base.record.figures.steps_per_s
@@ -175,8 +204,9 @@ def _scaled(run: StoredRun, base: StoredRun, base_parts: Sequence[Part]) -> Stor
     assert base_rate
     factor = figures.steps_per_s / base_rate
     interval = None  # a run has no uncertainty against itself
-    if run is not base:
-        interval = bootstrap_ratio(window_parts(run), base_parts, np.random.default_rng(0))
+    units, base_units = bootstrap.of_parts(run.parts), bootstrap.of_parts(base.parts)
+    if run is not base and units and base_units:
+        interval = bootstrap.ratio_interval(units, base_units, np.random.default_rng(0))
     figures = figures.model_copy(
         update={
             "scaling_factor": factor,
@@ -185,4 +215,4 @@ def _scaled(run: StoredRun, base: StoredRun, base_parts: Sequence[Part]) -> Stor
             "efficiency": factor * base_gpus / run.record.cell.gpus,
         }
     )
-    return StoredRun(path=run.path, record=run.record.model_copy(update={"figures": figures}))
+    return replace(run, record=run.record.model_copy(update={"figures": figures}))

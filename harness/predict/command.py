@@ -114,6 +114,8 @@ def predict_cell(cell: Cell) -> Prediction:
 
 def print_predictions(asked: Asked, run: Path | None, out: Path, command: Sequence[str]) -> int:
     """Predicts a sweep, of a run's profile if there is one, and prints its table; returns the exit code."""
+    from results.summarise import summarise
+
     console = make_console()
     store.check_writable(out)
     if run is not None:
@@ -127,7 +129,7 @@ def print_predictions(asked: Asked, run: Path | None, out: Path, command: Sequen
     sweep = Sweep.create(out, cells, command)
     predict_sweep(sweep, command, console)
     console.print()
-    print_table([run.record for run in store.scale(store.read_runs(sweep.folder))], console)
+    print_table(summarise(store.read_runs(sweep.folder)), console)
     console.print(Text(f"runs: {sweep.folder}"))
     return 0
 

@@ -29,8 +29,11 @@ def leave_run(folder: Path, seed: int, success: list[float | None], *, name: str
         id=name,
     )
     run_folder = write_run_folder(folder / "sweep", record)
-    ends = [2.0 * (i + 1) for i in range(len(success))]
-    pd.DataFrame({"end_s": ends, "success": success}).to_parquet(run_folder / "series.parquet")
+    rows = [
+        {"rank": 0, "iteration": i, "begin_s": 2.0 * i, "end_s": 2.0 * (i + 1), "learned": 500, "success": mean}
+        for i, mean in enumerate(success)
+    ]
+    pd.DataFrame(rows).to_parquet(run_folder / "series.parquet")
 
 
 def test_runs_are_reduced_to_when_they_ended_and_how(tmp_path: Path) -> None:

@@ -13,7 +13,10 @@ from tests.harness.command import RLBENCH, assert_refused, call, launch
 
 SYNC = ("--systems", "sync")
 POINTNAV = ("--systems", "sync", "--scenario", "pointnav", "--device", "cpu")
-COMMANDS = ("run", "predict", "reproduce", "list", "doctor", "results", "scenes", "evaluate", "profile")
+COMMANDS = (
+    *("run", "predict", "reproduce", "list", "doctor"),
+    *("results", "report", "compare", "export", "scenes", "evaluate", "profile"),
+)
 
 BAD_RUNS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     # what there is not: the known ones are named
@@ -148,6 +151,22 @@ BAD_COMMANDS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("doctor", "--workers", "x"), ("'--workers'", "valid integer")),
     (("results", "missing"), ("missing: is not a folder",)),
     (("results", "--json", "--csv"), ("--json --csv: choose one",)),
+    (("results", ".", "--where", "system"), ("--where system: must be field=value", "fields: system, scenario")),
+    (("results", ".", "--where", "colour=red"), ("--where colour=red: unknown; known: system, scenario",)),
+    (("results", ".", "--newest", "-1"), ("'--newest'", "greater than or equal to 0")),
+    (("report",), ("rlbench-runs: no runs; make some: `rlbench run --systems ddppo,ver --gpus 1,8`",)),
+    (("report", "."), (".: no runs; make some: `rlbench run",)),
+    (("report", "missing"), ("missing: is not a folder",)),
+    (("report", "--seed", "-1"), ("'--seed'", "greater than or equal to 0")),
+    (("compare",), ("Missing argument 'RUNS_A'",)),
+    (("compare", "."), ("Missing argument 'RUNS_B'",)),
+    (("compare", ".", "."), (".: no runs; make some",)),
+    (("compare", "missing", "."), ("missing: is not a folder",)),
+    (("export",), ("Missing option '--format'",)),
+    (("export", "--format", "xml"), ("--format xml: unknown; known: csv, json, parquet, markdown, perfetto",)),
+    (("export", "--format", "json"), ("rlbench-runs: no runs; make some",)),
+    (("export", "--format", "perfetto"), ("rlbench-runs: no finished run with a timeline; make some",)),
+    (("export", ".", "--format", "parquet", "--out", "x"), (".: no runs",)),
     (("scenes",), ("Missing option '--out'",)),
     (("scenes", "--out", "plans", "--count", "0"), ("count=0: must be at least 1",)),
     (("scenes", "--out", "plans", "--seed", "-1"), ("seed=-1: must be at least 0",)),
@@ -216,7 +235,7 @@ def test_version() -> None:
     assert re.fullmatch(r"rlbench \d+\.\d+\.\d+\S*\n", ended.out)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["results", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["results", "--help"], ["report", "--help"]])
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     """Help answers at once, because it loads none of the packages that take long to load."""
     program = (

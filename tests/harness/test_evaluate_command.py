@@ -14,7 +14,7 @@ from harness.evaluate import METRICS
 from harness.sweep import PLAN_FILE
 from results.store import write_run
 from tests.harness.command import assert_refused, call, launch
-from tests.results.records import make_record
+from tests.results.records import make_record, write_series
 
 GOSSIP = (
     *("--systems", "gossip", "--gpus", "2", "--device", "cpu", "--iterations", "2"),
@@ -47,7 +47,7 @@ def leave_run(folder: Path, system: str = "sync", **fields: Any) -> Path:
     """A run folder with a record and a series, and no policy."""
     folder.mkdir(parents=True)
     write_run(folder, make_record(system, **fields))
-    pd.DataFrame({"rank": [0], "lost": [False]}).to_parquet(folder / "series.parquet")
+    write_series(folder, [(0, 0, 0.0, 1.0, 32)], lost=False)
     return folder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -103,7 +104,9 @@ def test_a_run_that_survives_a_lost_rank_is_finished_and_says_so(lost: Lost) -> 
         f"rank 2 raised RuntimeError: rank 2 was told to in iteration {last[2] + 1}; the others went on; "
     )
     assert "RuntimeError: rank 2 was told to" in (lost.survived["path"] / "stderr.txt").read_text()
-    assert f"warning: {first}" in lost.stdout
+    # The table says once, with the range of the numbers, what several runs say.
+    said = r"warning: rank 1 was killed by SIGKILL in iteration [\d to]+; the others went on; [\d to]+ env steps that"
+    assert re.search(said, lost.stdout)
 
 
 def test_a_loss_is_said_while_the_run_goes_on(lost: Lost) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from harness.meter_file import SPANS
 from results.parts import read_parts
-from results.store import read_runs, window_parts
+from results.store import read_runs
 from tests.harness.command import QUICK, Ended, call, launch
 
 DDPPO = "ddppo:preempt.p=0.80"
@@ -175,7 +175,7 @@ def test_protocol_ddppo_counts_the_last_5_of_10(done: Done) -> None:
         window = run.record.figures.window
         assert window is not None
         assert (window.first_iteration, window.last_iteration, window.steady) == (5, 9, True)
-        parts = window_parts(run)
+        parts = run.parts
         assert [part.iteration for part in parts] == [5, 6, 7, 8, 9]
         assert (parts[0].begin_s, parts[-1].end_s) == (window.begin_s, window.end_s)
         learned = sum(part.learned for part in parts)

@@ -141,7 +141,9 @@ def test_folders_that_cannot_be_used(
     assert_refused(call("run", "--systems", "sync", *QUICK, "--out", name, *options), *expected)
     assert sorted(tmp_path.rglob("*")) == before
     if name in {"newer", "damaged"}:
-        assert_refused(call("results", name), *expected)
+        listed = call("results", name)
+        assert (listed.code, listed.err) == (0, "")
+        assert [text for text in expected if text not in " ".join(listed.out.split())] == []
 
 
 def test_nothing_to_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

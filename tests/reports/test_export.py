@@ -3,8 +3,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+from pathlib import Path
 
-from reports.export import to_csv, to_json
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from reports.export import to_csv, to_json, write_parquet
 from results.schema import Lag, RunRecord
 from tests.results.records import make_record
 
@@ -52,3 +57,47 @@ def test_csv_has_all_columns_of_all_runs() -> None:
 def test_csv_of_nothing() -> None:
     """No runs, no lines."""
     assert to_csv([]) == ""
+
+
+def test_parquet_has_the_columns_of_the_csv_with_types(tmp_path: Path) -> None:
+    """The Parquet file has the CSV's columns and rows; numbers are numbers, flags flags, what is missing is null."""
+    records = [
+        make_record(figures={"lag": Lag(mean=1.5, max=4)}),
+        make_record("sync", 8, steps_per_s=None, status="failed", reason="died", cell={"settings": {"preempt.p": 0.8}}),
+    ]
+    path = tmp_path / "runs.parquet"
+    write_parquet(records, path)
+    table, rows = parquet.read_table(path), read_csv(to_csv(records))
+    assert table.column_names == list(rows[0])
+    types = {name: table.schema.field(name).type for name in table.column_names}
+    assert types["figures.steps_per_s"] == types["cell.settings.preempt.p"] == pa.float64()
+    assert types["cell.gpus"] == types["counters.learned"] == pa.int64()
+    assert types["figures.emulated"] == pa.bool_()
+    assert types["cell.system"] == types["reason"] == pa.string()
+    for column in ("figures.steps_per_s", "figures.lag.mean", "cell.settings.preempt.p", "reason", "cell.gpus"):
+        values = table.column(column).to_pylist()
+        assert ["" if value is None else str(value) for value in values] == [row[column] for row in rows]
+
+
+def test_parquet_of_values_of_several_types(tmp_path: Path) -> None:
+    """Whole numbers and others are floats; a number beside a word is a text, and so is one too large for 64 bits."""
+    settings = [{"mixed": 1, "word": 1, "large": 2**70}, {"mixed": 0.5, "word": "none", "large": 1}]
+    path = tmp_path / "runs.parquet"
+    write_parquet([make_record(cell={"settings": each}) for each in settings], path)
+    table = parquet.read_table(path)
+    assert table.column("cell.settings.mixed").to_pylist() == [1.0, 0.5]
+    assert table.column("cell.settings.word").to_pylist() == ["1", "none"]
+    assert table.column("cell.settings.large").to_pylist() == [str(2**70), "1"]
+
+
+def test_parquet_of_nothing_can_be_read(tmp_path: Path) -> None:
+    """No runs are a table without rows."""
+    write_parquet([], tmp_path / "runs.parquet")
+    assert parquet.read_table(tmp_path / "runs.parquet").num_rows == 0
+
+
+def test_parquet_that_cannot_be_written(tmp_path: Path) -> None:
+    """A folder in the way is one line that names it."""
+    with pytest.raises(ValueError, match=r"cannot be written \(.+\); name another file") as caught:
+        write_parquet([make_record()], tmp_path)
+    assert "\n" not in str(caught.value)

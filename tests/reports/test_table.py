@@ -8,22 +8,42 @@ from rich.console import Console
 
 from reports import format as fmt
 from reports.table import make_console, print_table
-from results.schema import Lag, Reading, RunRecord, Window
+from results.fairness import Difference
+from results.summarise import summarise
+from results.summary import CellSummary, Fairness, Finding, Summary
+from tests.reports.summaries import between, make_summary, warning
 from tests.results.records import make_record
+from tests.results.summaries import make_cell, stored
 
-SCALED = {
-    "scaling_factor": 6.39,
-    "scaling_factor_interval": (6.07, 6.71),
-    "scaling_base_gpus": 1,
-    "efficiency": 0.799,
-    "steps_per_s_interval": (983.0, 1065.0),
-}
+SHARES = {"simulate": 0.5, "learn": 0.13, "wait:straggler": 0.2, "infer": 0.1, "reset": 0.05}
 
 
-def printed(*records: RunRecord, width: int = 160) -> str:
+def cell(system: str = "ddppo", gpus: int = 1, steps_per_s: float | None = 100.0, **fields: Any) -> CellSummary:
+    """A cell with the figures that most have."""
+    read: dict[str, Any] = {"time_shares": SHARES, "utilisation": 0.42, "utilisation_source": "emulated busy time"}
+    return make_cell(system, gpus, steps_per_s, **(read if steps_per_s is not None else {}) | fields)
+
+
+def scaled(**fields: Any) -> CellSummary:
+    """A cell that has every figure."""
+    figures: dict[str, Any] = {
+        "steps_per_s": between(1024, 983, 1065),
+        "scaling": between(6.39, 6.07, 6.71),
+        "scaling_base_gpus": 1,
+        "efficiency": between(0.799, 0.76, 0.84),
+    }
+    return cell("ddppo", 8).model_copy(update=figures | fields)
+
+
+def printed(*cells: CellSummary, width: int = 160, **fields: Any) -> str:
     """The table as text."""
+    return printed_summary(make_summary(*cells, **fields), width=width)
+
+
+def printed_summary(summary: Summary, *, width: int = 160) -> str:
+    """The table of a summary as text."""
     file = io.StringIO()
-    print_table(records, Console(file=file, width=width, highlight=False))
+    print_table(summary, Console(file=file, width=width, highlight=False))
     return file.getvalue()
 
 
@@ -33,11 +53,11 @@ def line_with(text: str, *needles: str) -> str:
     return line
 
 
-def test_row_of_a_run() -> None:
+def test_row_of_a_cell() -> None:
     """A row has the rate, scaling, efficiency, utilisation, both intervals and the four largest time shares."""
-    row = line_with(printed(make_record(gpus=8, steps_per_s=1024, figures=SCALED)), "ddppo", "8 (emulated)")
-    for cell in ("1,024", "6.39", "80%", "42%", "983 to 1,065", "6.07 to 6.71"):
-        assert cell in row
+    row = line_with(printed(scaled()), "ddppo", "8 (emulated)")
+    for text in ("1,024", "6.39", "80%", "42%", "983 to 1,065", "6.07 to 6.71"):
+        assert text in row
     assert "simulate 50%, wait:straggler 20%, learn 13%, infer 10%" in row
     assert "reset" not in row
 
@@ -45,41 +65,51 @@ def test_row_of_a_run() -> None:
 @pytest.mark.parametrize("width", [80, 100, 160])
 def test_nothing_is_cut_at_any_width(width: int) -> None:
     """At 80 columns as at 160 every figure stands whole in one line, and no line is wider than the terminal."""
-    records = [make_record("sync", 1), make_record("ddppo", 8, steps_per_s=1024, figures=SCALED)]
-    text = printed(*records, width=width)
+    text = printed(cell("sync", 1), scaled(), width=width)
     assert max(map(len, text.splitlines())) <= width
-    for cell in ("1,024", "6.39", "983 to 1,065", "6.07 to 6.71", "utilisation", "simulate 50%, wait:straggler 20%"):
-        assert any(cell in line for line in text.splitlines())
+    for figure in ("1,024", "6.39", "983 to 1,065", "6.07 to 6.71", "utilisation", "simulate 50%, wait:straggler 20%"):
+        assert any(figure in line for line in text.splitlines())
 
 
 def test_long_settings_are_folded_not_cut() -> None:
     """A system with settings too long for its column goes on in the next line, to the last letter."""
-    record = make_record(cell={"settings": {"preempt.p": 0.123456789, "average.interval": 1234567, "learn.epochs": 3}})
-    names = "".join(line.split("|")[0].strip() for line in printed(record, width=80).splitlines() if "|" in line)
-    assert "ddppo:preempt.p=0.123456789:average.interval=1234567:learn.epochs=3" in names
+    name = "ddppo:preempt.p=0.123456789:average.interval=1234567:learn.epochs=3"
+    text = printed(cell(name), width=80)
+    assert name in "".join(line.split("|")[0].strip() for line in text.splitlines() if "|" in line)
 
 
-def test_failed_run_says_why() -> None:
-    """A failed run has its status where the rate would be and its reason below, brackets and all."""
-    failed = make_record(gpus=8, steps_per_s=None, status="failed", reason="rank 3: [Errno 12] no memory [/red]")
-    text = printed(make_record(), failed)
+def test_failed_cell_says_why() -> None:
+    """A failed cell has its status where the rate would be and its reason below, brackets and all."""
+    reason = "failed: ddppo, 8 emulated GPUs, seed 0: rank 3: [Errno 12] no memory [/red]"
+    failed = Finding(severity="failed", text=reason, runs=["ddppo-8"])
+    text = printed(cell(), cell(gpus=8, steps_per_s=None), findings=[failed])
     assert "failed" in line_with(text, "|", "8 (emulated)")
-    assert "failed: ddppo, GPUs 8 (emulated): rank 3: [Errno 12] no memory [/red]" in text
+    assert reason in text
+
+
+def test_cell_of_which_some_runs_failed() -> None:
+    """The rate of those that finished stands in the table; where none did, how often they ended in each way."""
+    some = cell(gpus=8, runs=["a", "b"], statuses={"finished": 1, "failed": 1})
+    none = cell(gpus=4, steps_per_s=None, runs=["a", "b", "c"], statuses={"failed": 2, "timed-out": 1})
+    text = printed(some, none)
+    assert "| 100 |" in " ".join(line_with(text, "8 (emulated)").split())
+    assert "| 2 failed, timed-out |" in " ".join(line_with(text, "4 (emulated)").split())
 
 
 def test_invalid_run_shows_no_rate() -> None:
-    """The rate of an invalid run is not printed beside those of valid ones."""
-    text = printed(make_record(steps_per_s=777, status="invalid", reason="10 env steps unaccounted for"))
+    """The rate of an invalid run is not printed beside those of valid ones, but that it is invalid, and why."""
+    record = make_record(steps_per_s=777, status="invalid", reason="10 env steps unaccounted for")
+    text = printed_summary(summarise([stored(record)]))
     assert "777" not in text
-    assert "invalid: ddppo, GPUs 1 (emulated): 10 env steps unaccounted for" in text
+    assert line_with(text, "invalid: ddppo", "seed 0").endswith(": 10 env steps unaccounted for")
+    assert "invalid" in line_with(text, "|", "1 (emulated)")
 
 
 def test_what_could_not_be_read_is_not_zero() -> None:
     """Without a reading the utilisation is n/a, and 0 % only when it was 0."""
-    missing, idle = Reading(source="no NVML"), Reading(value=0.0, source="NVML")
-    text = printed(
-        make_record(gpus=1, figures={"utilisation": missing}), make_record(gpus=2, figures={"utilisation": idle})
-    )
+    missing = cell(gpus=1, utilisation=None, utilisation_source="no NVML")
+    idle = cell(gpus=2, utilisation=0.0, utilisation_source="NVML")
+    text = printed(missing, idle)
     assert "n/a" in line_with(text, "|", "1 (emulated)")
     assert " 0%" in line_with(text, "|", "2 (emulated)")
     assert "utilisation: no NVML; NVML" in text
@@ -87,53 +117,143 @@ def test_what_could_not_be_read_is_not_zero() -> None:
 
 @pytest.mark.parametrize(
     ("column", "changes"),
-    [("seed", {"seed": 1}), ("workload", {"workload": "homogeneous"}), ("scenario", {"scenario": "pointnav"})],
+    [
+        ("seed", {"seeds": [1]}),
+        ("workload", {"workload": "heterogeneous"}),
+        ("scenario", {"scenario": "pointnav"}),
+        ("device", {"device": "cpu"}),
+        ("protocol", {"protocol": "ddppo"}),
+        ("sweep", {"sweep": "sweep-2"}),
+    ],
 )
 def test_what_differs_becomes_a_column(column: str, changes: dict[str, Any]) -> None:
-    """What all runs share stands once above the table; what differs between them is a column."""
-    header = line_with(printed(make_record()), "scenario emulated/open-fridge")
-    assert column in header
-    text = printed(make_record(), make_record(cell=changes))
+    """What all cells share stands once above the table; what differs between them is a column."""
+    assert column in line_with(printed(cell()), "scenario emulated/open-fridge")
+    text = printed(cell(), cell(**changes))
     assert column in line_with(text, "system", "|")
     assert column not in text.splitlines()[0]
 
 
+def test_several_seeds_are_one_row() -> None:
+    """A cell over seeds is one row; its seeds are named as `--seeds` takes them, and the interval is theirs."""
+    rates = between(1000, 900, 1100, "seeds")
+    three = cell("ver", 8, steps_per_s=rates.value, seeds=[0, 1, 2], runs=["a", "b", "c"])
+    three = three.model_copy(update={"steps_per_s": rates})
+    text = printed(three, cell("sync", 8, seeds=[4, 7], runs=["d", "e"]))
+    assert "seeds" in line_with(text, "system", "|")
+    assert "0..2" in line_with(text, "ver", "|")
+    assert "4,7" in line_with(text, "sync", "|")
+    assert "95 %: interval by resampling the seeds" in text.splitlines()
+    alike = printed(three, three.model_copy(update={"system": "sync"}))
+    assert "seeds 0..2" in alike.splitlines()[0]
+
+
+def test_the_note_says_what_was_resampled() -> None:
+    """Intervals of single runs say nothing of others, and the note says so; without intervals there is none."""
+    assert line_with(printed(scaled()), "95 %:") == (
+        "95 %: interval by resampling the iterations of the window; it says nothing of other runs or seeds"
+    )
+    both = printed(scaled(), cell("ver", 8).model_copy(update={"steps_per_s": between(9, 8, 10, "seeds")}))
+    assert "the seeds, or the iterations of the window where there is one run alone" in line_with(both, "95 %:")
+    assert "95 %" not in printed(cell())
+
+
+def test_seeds_of_a_cell_that_failed() -> None:
+    """Where no run finished the seeds are those that were tried."""
+    failed = cell(gpus=8, steps_per_s=None, runs=["a", "b"], statuses={"failed": 2})
+    assert "0,1" in line_with(printed(cell(), failed), "8 (emulated)", "|")
+
+
+def test_rows_are_in_the_order_of_the_cells() -> None:
+    """The table keeps the order of the summary."""
+    text = printed(cell("sync", 1), cell("sync", 8), cell("ddppo", 1))
+    rows = [line.split() for line in text.splitlines() if "(emulated)" in line]
+    assert [(row[0], row[2]) for row in rows] == [("sync", "1"), ("sync", "8"), ("ddppo", "1")]
+
+
 def test_interleaved_runs_are_put_in_order() -> None:
     """Runs come by system, in the order of first appearance, then GPUs, however they were interleaved."""
-    runs = [make_record("sync", 8), make_record("ddppo", 1), make_record("sync", 1), make_record("ddppo", 8)]
-    rows = [line for line in printed(*runs).splitlines() if "(emulated)" in line]
-    assert [(row.split()[0], row.split()[2]) for row in rows] == [
-        ("sync", "1"),
-        ("sync", "8"),
-        ("ddppo", "1"),
-        ("ddppo", "8"),
-    ]
+    records = [make_record("sync", 8), make_record("ddppo", 1), make_record("sync", 1), make_record("ddppo", 8)]
+    text = printed_summary(summarise([stored(record) for record in records]))
+    rows = [line.split() for line in text.splitlines() if "(emulated)" in line]
+    assert [(row[0], row[2]) for row in rows] == [("sync", "1"), ("sync", "8"), ("ddppo", "1"), ("ddppo", "8")]
 
 
 def test_warnings_stand_once_with_their_count() -> None:
-    """A warning that several runs have is one line; a window that is not steady is one too."""
-    window = Window(
-        protocol="steady", first_iteration=1, last_iteration=2, begin_s=0, end_s=1, steady=False, reason="too short"
-    )
-    runs = [make_record(gpus=gpus, warnings=["load 3.1"]) for gpus in (1, 2)]
-    text = printed(*runs, make_record(gpus=4, figures={"window": window}))
+    """A warning that several runs have is one line, which says how many; of a single run there is nothing to count."""
+    found = [warning("load 3.1", "ddppo-1", "ddppo-2")]
+    text = printed(cell(gpus=1), cell(gpus=2), cell(gpus=4), findings=found)
     assert line_with(text, "load 3.1") == "warning: load 3.1 (2 of 3 runs)"
-    assert line_with(text, "not steady") == "warning: ddppo, GPUs 4 (emulated): not steady: too short"
+    assert line_with(printed(cell(), findings=[warning("load 3.1", "ddppo-1")]), "load 3.1") == "warning: load 3.1"
+
+
+def test_unreadable_folders_are_named_last() -> None:
+    """What could not be read is named at the end, also where nothing could."""
+    gone = Finding(severity="unreadable", text="/runs/x: is damaged", runs=["/runs/x"])
+    assert printed(cell(), findings=[gone]).splitlines()[-1] == "unreadable: /runs/x: is damaged"
+    assert printed(findings=[gone]) == "no runs\nunreadable: /runs/x: is damaged\n"
+
+
+def test_what_is_not_comparable_is_said_once() -> None:
+    """Systems that differ in more than their choices are named with what differs, once for all GPUs where it does."""
+    difference = Difference(aspect="epochs", values={"1": ["appo"], "2": ["ddppo"]})
+    fairness = [
+        Fairness(sweep="sweep-1", scenario="pointnav", workload="homogeneous", gpus=gpus, differences=found)
+        for gpus, found in ((1, [difference]), (4, []), (8, [difference]))
+    ]
+    text = printed(cell(), fairness=fairness)
+    assert line_with(text, "not comparable") == "1, 8 GPUs: not comparable: appo differs from ddppo in epochs"
+    assert "not comparable" not in printed(cell(), fairness=fairness[1:2])
+
+
+def test_who_differs_is_said_only_where_all_aspects_agree_on_it() -> None:
+    """Where one system is unlike the others in all aspects it is named; else only the aspects are."""
+    epochs = Difference(aspect="epochs", values={"1": ["appo"], "2": ["ddppo", "ver"]})
+    batch = Difference(aspect="batch", values={"64": ["appo"], "128": ["ddppo", "ver"]})
+    rate = Difference(aspect="learning rate", values={"0.1": ["ver"], "0.2": ["appo", "ddppo"]})
+
+    def said(*differences: Difference) -> str:
+        group = Fairness(sweep="s", scenario="pointnav", workload="homogeneous", gpus=2, differences=list(differences))
+        return line_with(printed(cell(), fairness=[group]), "not comparable")
+
+    assert said(epochs, batch) == "2 GPUs: not comparable: appo differs from ddppo, ver in epochs, batch"
+    assert said(epochs, rate) == "2 GPUs: not comparable: systems differ in epochs, learning rate"
+
+
+def test_works_are_named_where_there_are_several() -> None:
+    """Where groups of different work stand in a table, the line says which of them is not comparable."""
+    difference = Difference(aspect="epochs", values={"1": ["appo"], "2": ["ddppo"]})
+    fairness = [
+        Fairness(sweep="sweep-1", scenario=scenario, workload="homogeneous", gpus=1, differences=found)
+        for scenario, found in (("pointnav", [difference]), ("atari", []))
+    ]
+    line = line_with(printed(cell(), fairness=fairness), "not comparable")
+    assert line.startswith("sweep-1, pointnav, homogeneous, 1 GPU: not comparable")
 
 
 def test_footnotes_name_sources() -> None:
     """Sources, the base of the scaling and what emulated means are said below the table, and only when they apply."""
-    text = printed(make_record(figures=SCALED | {"lag": Lag(mean=0, max=0)}))
+    text = printed(scaled(lag_mean=0.0, lag_max=0.0))
     assert "utilisation: emulated busy time" in text
     assert "scaling: relative to the same on 1 GPU; efficiency: that / GPUs" in text
     assert "lag: 0 policy versions in all runs" in text
     assert "emulated: " in text
-    assert "emulated: " not in printed(make_record(figures={"emulated": False}, cell={"device": "cuda"}))
+    assert "emulated: " not in printed(cell(kind="measured", device="cuda"))
+    assert "efficiency: that / (GPUs / 2)" in printed(scaled(scaling_base_gpus=2))
+
+
+def test_predictions_say_how_far_off_they_were() -> None:
+    """Predicted cells are marked, and the note gives the error of the last check, or says that there was none."""
+    text = printed(cell("ddppo:preempt.p=0.8", 64, kind="predicted", device="predicted"))
+    assert "64 (predicted)" in text
+    assert "these systems were off by at most" in line_with(text, "predicted: a model")
+    unknown = printed(cell("mine", 64, kind="predicted", device="predicted"))
+    assert "never held against runs" in " ".join(unknown.split())
 
 
 def test_lag_is_a_column_where_there_is_any() -> None:
     """A system that learns on old experience shows how old."""
-    assert "2.5 (7)" in line_with(printed(make_record(figures={"lag": Lag(mean=2.5, max=7)})), "|", "ddppo")
+    assert "2.5 (7)" in line_with(printed(cell(lag_mean=2.5, lag_max=7.0)), "|", "ddppo")
 
 
 def test_no_runs() -> None:
@@ -146,7 +266,7 @@ def test_piped_output_is_plain_and_wide(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     file = io.StringIO()
-    print_table([make_record()], make_console(file))
+    print_table(make_summary(cell()), make_console(file))
     assert "where the time went" in line_with(file.getvalue(), "steps/s", "|")
     assert file.getvalue().isascii()
     assert "\x1b" not in file.getvalue()
@@ -159,3 +279,23 @@ def test_settings_are_written_as_they_are_typed() -> None:
     record = make_record(cell={"settings": {"limit": None, "scenario.maps": ["basic", "take_cover"]}})
     assert fmt.system(record) == "ddppo:limit=none"
     assert fmt.scenario(record) == "emulated/open-fridge:maps=basic+take_cover"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "written"), [([3], "3"), ([0, 1], "0,1"), ([2, 3, 4], "2..4"), ([0, 1, 5], "0,1,5"), ([], "")]
+)
+def test_seeds_are_written_as_they_are_typed(numbers: list[int], written: str) -> None:
+    """A range where there is one, else a list."""
+    assert fmt.seeds(numbers) == written
+
+
+def test_the_table_is_what_the_summary_says() -> None:
+    """From runs to text: 8 GPUs at six times the rate of one are 6.00 and 75 % in the table."""
+    rates = [50.0] * 5 + [95.0, 100.0, 105.0, 99.0, 101.0]
+    runs = [
+        stored(make_record(gpus=1), rates),
+        stored(make_record(gpus=8, steps_per_s=600), [6 * rate for rate in rates]),
+    ]
+    row = line_with(printed_summary(summarise(runs)), "8 (emulated)", "|").split("|")
+    assert [text.strip() for text in row[2:5]] == ["600", "6.00", "75%"]
+    assert " to " in row[6]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from results.schema import SCHEMA_VERSION
-from results.store import RUN_FILE, check_writable, publish, read_runs, write_run
+from results.store import RUN_FILE, check_writable, half_written, publish, read_runs, run_folders, write_run
 from tests.results.records import make_record, write_run_folder
 
 
@@ -103,3 +103,27 @@ def test_folder_that_cannot_be_written(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match=r"cannot be written \(.+\); choose a folder"):
         check_writable(tmp_path / place)
+
+
+def test_run_folders_are_listed_without_reading_them(tmp_path: Path) -> None:
+    """A folder that holds a `run.json`, whatever is in it, is a run folder; what is still being written is none."""
+    kept = write_run_folder(tmp_path / "sweep-1", make_record(id="a"))
+    damaged = write_run_folder(tmp_path / "sweep-1", make_record(id="b"))
+    (damaged / RUN_FILE).write_text("{")
+    write_run_folder(tmp_path / "sweep-1", make_record(id=".partial-c"))
+    (tmp_path / "sweep-1" / "notes").mkdir()
+    (tmp_path / "notes.txt").write_text("hello")
+    assert run_folders(tmp_path) == run_folders(tmp_path / "sweep-1") == [kept, damaged]
+
+
+def test_half_written_runs_are_named(tmp_path: Path) -> None:
+    """What killed runs have left is named, in a sweep and in a folder of sweeps, with how to go on; files are not."""
+    partial = write_run_folder(tmp_path / "sweep-1", make_record(id=".partial-001-sync"))
+    write_run_folder(tmp_path / "sweep-1", make_record(id="a"))
+    (tmp_path / "sweep-1" / ".partial-file").write_text("")
+    for folder in (tmp_path, tmp_path / "sweep-1"):
+        (left,) = half_written(folder)
+        assert left.path == partial
+        assert left.reason.startswith(f"{partial}: half written")
+        assert "rlbench run --resume" in left.reason
+    assert half_written(partial) == half_written(tmp_path / "sweep-1" / "a") == []

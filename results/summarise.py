@@ -1,0 +1,157 @@
+"""From runs to their summary: cells over seeds, what they are relative to, what is fair, and what it comes to.
+
+runs --> cells (`cells.py`) --> system against system --> fairness, learning --> sentences (`answers.py`)
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from results import labels
+from results.answers import answer
+from results.cells import Cell, Group, generator_of, latest, make_cells, ratio
+from results.fairness import find_differences
+from results.findings import find_all
+from results.learned import learning_of_group
+from results.learning import read_curve
+from results.references import references
+from results.schema import RunRecord
+from results.store import StoredRun, Unreadable, scale
+from results.summary import Comparison, Fairness, Learning, Summary
+
+
+def summarise(
+    runs: Sequence[StoredRun],
+    *,
+    unreadable: Sequence[Unreadable] = (),
+    reference: str | None = None,
+    threshold: float | None = None,
+    seed: int = 0,
+) -> Summary:
+    """Makes the summary.
+
+    Args:
+        runs: of one sweep or several; of a cell that was run again, the latest that finished counts, and the others
+            are named.
+        unreadable: folders of runs that could not be read, and why.
+        reference: the system that others are held against, as a label; by default the first of the newest sweep.
+        threshold: of learning curves; by default what `--until` of the runs said.
+        seed: of all intervals.
+
+    Raises ValueError when no run is of the reference.
+    """
+    runs = scale(runs)
+    records = [run.record for run in runs]
+    reference = _reference(records, reference)
+    kept = latest(runs)
+    kept_paths = {run.path for run in kept}
+    cells = make_cells(runs, seed)
+    fairness = list(_fairness(cells))
+    cells, damaged = _with_learning(cells, reference, threshold, seed)
+    comparisons = [_compare(a, b, seed) for a, b in _pairs(cells, reference)]
+    summaries = [cell.summary for cell in cells]
+    return Summary(
+        reference=reference,
+        seed=seed,
+        answers=answer(summaries, comparisons, reference),
+        findings=find_all(
+            [run.record for run in kept],
+            [*unreadable, *damaged],
+            [run.record for run in runs if run.path not in kept_paths],
+        ),
+        fairness=fairness,
+        cells=summaries,
+        comparisons=comparisons,
+        published=references(summaries),
+        runs=records,
+    )
+
+
+def _reference(records: Sequence[RunRecord], wanted: str | None) -> str | None:
+    systems = list(dict.fromkeys(labels.system(record.cell) for record in records))
+    if wanted is not None and wanted not in systems:
+        raise ValueError(f"--reference {wanted}: no run of it; there are: {', '.join(systems) or 'none'}")
+    if wanted is not None or not records:
+        return wanted
+    newest = max(records, key=lambda record: record.started_at).sweep
+    first = min((record for record in records if record.sweep == newest), key=lambda record: record.started_at)
+    return labels.system(first.cell)
+
+
+def _side_by_side(cells: Sequence[Cell]) -> dict[Group, list[Cell]]:
+    groups: dict[Group, list[Cell]] = defaultdict(list)
+    for cell in cells:
+        if cell.finished:
+            groups[cell.group].append(cell)
+    return groups
+
+
+def _fairness(cells: Sequence[Cell]) -> Iterable[Fairness]:
+    for (sweep, scenario, workload, gpus), group in _side_by_side(cells).items():
+        records = [run.record for cell in group for run in cell.finished]
+        if len(records) > 1:
+            yield Fairness(
+                sweep=sweep, scenario=scenario, workload=workload, gpus=gpus, differences=find_differences(records)
+            )
+
+
+def _pairs(cells: Sequence[Cell], reference: str | None) -> Iterable[tuple[Cell, Cell]]:
+    """The fastest of each group against all others, and all others against the reference."""
+    for group in _side_by_side(cells).values():
+        fastest = max(group, key=lambda cell: cell.rate)
+        yield from ((fastest, other) for other in group if other is not fastest)
+        for base in (cell for cell in group if cell.summary.system == reference and cell is not fastest):
+            yield from ((other, base) for other in group if other is not base and other is not fastest)
+
+
+def _compare(a: Cell, b: Cell, seed: int) -> Comparison:
+    generator = generator_of(seed, "ratio", a.summary.system, b.summary.system, *a.group[1:])
+    return Comparison(
+        sweep=a.summary.sweep,
+        scenario=a.summary.scenario,
+        workload=a.summary.workload,
+        gpus=a.summary.gpus,
+        kind=a.summary.kind,
+        system=a.summary.system,
+        against=b.summary.system,
+        ratio=ratio(a, b, a.rate / b.rate, generator),
+        comparable=not find_differences([run.record for run in (*a.finished, *b.finished)]),
+    )
+
+
+def _with_learning(
+    cells: Sequence[Cell], reference: str | None, threshold: float | None, seed: int
+) -> tuple[list[Cell], list[Unreadable]]:
+    """With how well the runs learned, as far as they did; and the runs whose curves cannot be read."""
+    learning: dict[str, Learning] = {}
+    damaged: list[Unreadable] = []
+    for group in _side_by_side(cells).values():
+        of_cells = {cell.summary.id: cell.finished for cell in group}
+        base = next((cell.summary.id for cell in group if cell.summary.system == reference), None)
+        what = ("learning", *group[0].group[1:])
+        try:
+            learning |= learning_of_group(of_cells, base, threshold, generator_of(seed, *what))
+        except ValueError:
+            found = _damaged(run for runs in of_cells.values() for run in runs)
+            paths = {each.path for each in found}
+            intact = {cell: [run for run in runs if run.path not in paths] for cell, runs in of_cells.items()}
+            learning |= learning_of_group(intact, base, threshold, generator_of(seed, *what))
+            damaged += found
+    with_learning = [
+        replace(cell, summary=cell.summary.model_copy(update={"learning": learning.get(cell.summary.id)}))
+        for cell in cells
+    ]
+    return with_learning, damaged
+
+
+def _damaged(runs: Iterable[StoredRun]) -> list[Unreadable]:
+    """The runs whose series, which could be read once, has been damaged since."""
+    found = []
+    for run in runs:
+        try:
+            read_curve(run.path, run.record.cell.gpus)
+        except ValueError as problem:
+            found.append(Unreadable(path=run.path, reason=str(problem)))
+    return found

@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser
+
+from tests.browser.conftest import HOSTILE, Opened, open_report, wait_for
+
+PLOT_FACTS = """
+plot => ({
+  id: plot.id,
+  title: plot.closest('figure').querySelector('figcaption').textContent.trim(),
+  width: plot.querySelector('.main-svg')?.getBoundingClientRect().width ?? 0,
+  height: plot.querySelector('.main-svg')?.getBoundingClientRect().height ?? 0,
+  marks: plot.querySelectorAll('.trace path, .point path, .points path, .js-line, .bars path').length,
+  axes: [...plot.querySelectorAll('.infolayer .xtitle, .infolayer .ytitle, .infolayer [class*=title] text')]
+    .map(text => text.textContent),
+  rows: plot.closest('figure').querySelectorAll('table tbody tr').length,
+})
+"""
+
+
+def figure_at(document: Any, path: str) -> Any:
+    """What a JSON document has at a dotted path."""
+    for key in path.split("."):
+        document = document[int(key)] if isinstance(document, list) else document[key]
+    return document
+
+
+def download(opened: Opened, name: str) -> str:
+    """What the button of that name hands out."""
+    with opened.page.expect_download() as caught:
+        opened.page.click(f'[data-download="{name}"]')
+    assert caught.value.suggested_filename == name
+    return Path(caught.value.path()).read_text(encoding="utf-8")
+
+
+def check_nothing_is_requested_and_nothing_goes_wrong(opened: Opened, report: Path) -> None:
+    """With the network off the page asks for itself alone; no console or script complains; no text of a run runs."""
+    asked = [url for url in opened.requests if not url.startswith(("data:", "blob:"))]
+    assert asked == [report.as_uri()]
+    assert opened.errors == []
+    assert opened.dialogs == []
+    offers = opened.page.eval_on_selector_all(".modebar-btn", "all => all.map(each => each.dataset.title)")
+    assert offers
+    assert not [offer for offer in offers if "loud" in offer or "hare" in offer]  # plotly's, to its makers' servers
+
+
+def check_every_chart_is_drawn(opened: Opened) -> None:
+    """Every chart has a title, marks, units on its axes, a size, and its numbers as a table."""
+    plots = opened.page.locator(".plot")
+    assert plots.count() >= 10
+    drawn = opened.page.evaluate("window.__rlbenchCharts")
+    assert len(drawn) == plots.count()
+    for number in range(plots.count()):
+        facts = plots.nth(number).evaluate(PLOT_FACTS)
+        assert drawn[facts["id"]] is True
+        assert facts["title"], facts
+        assert facts["width"] > 200, facts
+        assert facts["height"] >= 140, facts
+        assert facts["marks"] > 0, facts
+        assert facts["axes"], facts
+        assert facts["rows"] > 0, facts
+
+
+def check_the_page_fits_its_width(opened: Opened) -> None:
+    """Nothing but tables in their boxes is wider than the window, on a phone either."""
+    widths = opened.page.evaluate("[document.scrollingElement.scrollWidth, innerWidth]")
+    assert widths[0] <= widths[1]
+
+
+def check_light_and_dark(opened: Opened) -> None:
+    """Text has a contrast of at least 7:1 (WCAG, AAA) in both schemes, and the button changes between them."""
+
+    def contrast() -> float:
+        return float(
+            opened.page.evaluate(
+                """() => {
+                  const style = getComputedStyle(document.body);
+                  const light = (text) => {
+                    const [r, g, b] = text.match(/[\\d.]+/g).slice(0, 3).map(v => v / 255)
+                      .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+                    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+                  };
+                  const root = getComputedStyle(document.documentElement);
+                  const clear = 'rgba(0, 0, 0, 0)';
+                  const back = style.backgroundColor === clear ? root.backgroundColor : style.backgroundColor;
+                  const both = [light(style.color), light(back)].sort((a, b) => b - a);
+                  return (both[0] + 0.05) / (both[1] + 0.05);
+                }"""
+            )
+        )
+
+    def colours() -> str:
+        return str(opened.page.evaluate("getComputedStyle(document.body).color"))
+
+    before = colours()
+    assert contrast() >= 7
+    opened.page.click("#theme")
+    assert colours() != before
+    assert contrast() >= 7
+    opened.page.click("#theme")
+    assert colours() == before
+
+
+def check_every_figure_is_that_of_the_export(opened: Opened, exported: dict[str, Any]) -> None:
+    """Each figure in a table is what `rlbench export --format json` has at its path, `n/a` where that is null."""
+    shown = opened.page.eval_on_selector_all(
+        "[data-path]", "all => all.map(each => [each.dataset.path, each.dataset.value, each.textContent.trim()])"
+    )
+    assert len(shown) > 200
+    for path, value, text in shown:
+        figure = figure_at(exported, path)
+        assert figure == (None if value == "null" else float(value)), path
+        assert (text == "n/a") == (figure is None), path
+        assert text, path
+
+
+def check_downloads(opened: Opened, exported: dict[str, Any]) -> None:
+    """The files have the export's figures: the summary all of them, the tables a row for each cell and each run."""
+    assert json.loads(download(opened, "summary.json")) == exported
+    cells = list(csv.DictReader(io.StringIO(download(opened, "cells.csv"))))
+    assert [row["id"] for row in cells] == [cell["id"] for cell in exported["cells"]]
+    for row, cell in zip(cells, exported["cells"], strict=True):
+        rate = cell["steps_per_s"]
+        assert row["steps_per_s.value"] == ("" if rate is None else repr(rate["value"]))
+    rows = list(csv.DictReader(io.StringIO(download(opened, "runs.csv"))))
+    assert [(row["id"], row["status"]) for row in rows] == [(run["id"], run["status"]) for run in exported["runs"]]
+
+
+def check_what_went_wrong_is_named(opened: Opened) -> None:
+    """Failed and timed-out runs, a half-written one, a foreign file and a newer schema stand in what spoils it."""
+    text = opened.page.inner_text("#spoils")
+    for said in ("rank 1", "after 5 s", ".partial-killed", "foreign", "schema version 99"):
+        assert said in text, said
+    assert HOSTILE in opened.page.text_content("body")  # type: ignore[operator]  # as text
+
+
+def check_kinds_are_never_mistaken(opened: Opened) -> None:
+    """Every row of the tables of systems says whether it is emulated or predicted; published figures are named so."""
+    text = opened.page.inner_text("#systems")
+    assert "emulated" in text
+    assert "predicted" in text
+    assert "published" in opened.page.inner_text("main").lower()
+
+
+def check_a_timeline_zooms(chromium: Browser, report: Path) -> None:
+    """Dragging over a part of a worker timeline shows that part, and a double click all of it again."""
+    opened = open_report(chromium, report, 1400, "light")
+    plot = opened.page.locator(".plot.timeline").first
+    plot.scroll_into_view_if_needed()
+    area = plot.locator(".nsewdrag").first
+    box = area.bounding_box()
+    assert box is not None
+
+    def shown() -> float:
+        low, high = plot.evaluate("plot => plot._fullLayout.xaxis.range")
+        return float(high) - float(low)
+
+    whole = shown()
+    y = box["y"] + box["height"] / 2
+    opened.page.mouse.move(box["x"] + 0.2 * box["width"], y)
+    opened.page.mouse.down()
+    opened.page.mouse.move(box["x"] + 0.4 * box["width"], y, steps=8)
+    opened.page.mouse.up()
+    opened.page.wait_for_timeout(500)
+    assert 0.15 * whole < shown() < 0.25 * whole
+    area.dblclick()
+    opened.page.wait_for_timeout(800)
+    assert shown() == whole
+    opened.page.context.close()
+
+
+def check_another_system_can_be_chosen(chromium: Browser, report: Path) -> None:
+    """Choosing another system redraws the timeline with that system's workers."""
+    opened = open_report(chromium, report, 1400, "light")
+    choice = opened.page.locator("select[data-timeline]").first
+    plot = opened.page.locator(".plot.timeline").first
+    points = "plot => plot.data.reduce((sum, trace) => sum + trace.x.length, 0)"
+    before = plot.evaluate(points)
+    choice.select_option(index=1)
+    wait_for(opened.page, f"({points})(document.querySelector('.plot.timeline')) !== {before}", 30)
+    opened.page.context.close()
+
+
+def check_the_printed_page_is_light(chromium: Browser, report: Path) -> None:
+    """Printed from a dark screen the page is light, and its buttons are not on it."""
+    opened = open_report(chromium, report, 1400, "dark")
+    opened.page.emulate_media(media="print")
+    assert opened.page.locator("#theme").is_hidden()
+    colour = opened.page.evaluate("getComputedStyle(document.body).color.match(/\\d+/g).map(Number)")
+    assert max(colour[:3]) < 90
+    assert len(opened.page.pdf()) > 50_000
+    opened.page.context.close()

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from typing import Any
+
+from results.answers import answer
+from results.bottleneck import Bottleneck
+from results.summary import CellSummary, Comparison, Estimate, Learning, Verdict
+from tests.results.summaries import make_cell, make_comparison
+
+WORK = "emulated/open-fridge, homogeneous"
+
+
+def said(*cells: CellSummary, comparisons: tuple[Comparison, ...] = (), reference: str | None = None) -> str:
+    """The only answer."""
+    (text,) = answer(cells, comparisons, reference)
+    return text
+
+
+def learned(verdict: Verdict) -> Learning:
+    """How a cell learned that was held against the reference."""
+    figures: dict[str, Any] = {"metric": "success", "final": Estimate(value=0.5), "to_threshold": [], "curve": []}
+    return Learning(area=None, area_env_steps=None, threshold=None, against_reference=verdict, **figures)
+
+
+def test_one_system_on_one_gpu_count() -> None:
+    """With nothing to hold it against there is the rate, and what bounds it."""
+    bound = Bottleneck(stage="inference", share=0.49, sentence="bound by inference: it takes 49%")
+    text = said(make_cell("ver", 8, 2573.4, bottleneck=bound, scaling=Estimate(value=1), scaling_base_gpus=8))
+    assert text == f"{WORK}: on 8 emulated GPUs `ver` makes 2,573 steps/s. It is bound by inference: it takes 49%."
+
+
+def test_the_fastest_on_the_most_gpus() -> None:
+    """Of those that it beats the next and the slowest are named, and what it gains from its GPUs."""
+    scaling = Estimate(value=5.92, low=5.34, high=6.4, units="iterations", num_units=5)
+    cells = [
+        make_cell("ver", 8, 600, scaling=scaling, scaling_base_gpus=1),
+        *(make_cell(name, 8, 300) for name in ("sync", "ddppo", "nover")),
+        make_cell("ver", 1, 9999),
+    ]
+    comparisons = (
+        make_comparison("ver", "sync", 3.0, (2.8, 3.2)),
+        make_comparison("ver", "ddppo", 2.5, (2.2, 2.6)),
+        make_comparison("ver", "nover", 2.0, (1.9, 2.1)),
+        make_comparison("ver", "sync", 9.0, (8.0, 9.1), gpus=1),
+    )
+    expected = (
+        f"{WORK}: on 8 emulated GPUs `ver` makes 600 steps/s, 3.00x [2.80, 3.20] as many as `sync` and "
+        "2.00x [1.90, 2.10] as many as `nover`; that is 5.92x [5.34, 6.40] what it makes on 1."
+    )
+    assert said(*cells, comparisons=comparisons) == expected
+    with_reference = said(*cells, comparisons=comparisons, reference="ddppo")
+    assert "3.20] as many as `sync`, 2.50x [2.20, 2.60] as many as `ddppo` and 2.00x" in with_reference
+
+
+def test_ties_and_what_has_no_interval_are_told() -> None:
+    """An interval that holds 1 is a tie; a ratio without an interval, or of unlike runs, says so."""
+    cells = [make_cell("ver", steps_per_s=600), *(make_cell(name, steps_per_s=500) for name in ("a", "b", "c"))]
+    comparisons = (
+        make_comparison("ver", "a", 1.01, (0.9, 1.1)),
+        make_comparison("ver", "b", 1.02, (1.0, 1.1), comparable=False),
+        make_comparison("ver", "c", 1.2, comparable=False),
+    )
+    assert said(*cells, comparisons=comparisons) == (
+        f"{WORK}: on 8 emulated GPUs `ver` makes 600 steps/s, 1.20x as many as `c` (no interval, not comparable); "
+        "the intervals do not tell it from `a` and `b` (not comparable)."
+    )
+    only_ties = said(*cells[:2], comparisons=comparisons[:1])
+    assert only_ties.endswith("`ver` makes 600 steps/s; the intervals do not tell it from `a`.")
+
+
+def test_gpu_counts_on_which_nothing_finished_are_not_passed_over() -> None:
+    """When all runs on 16 GPUs failed, the answer is about 8, and says why."""
+    text = said(make_cell("ver", 16, None), make_cell("ver", 8), make_cell("ver", 1))
+    assert text.startswith(f"{WORK}: no run on 16 emulated GPUs finished; on 8 emulated GPUs `ver` makes 600 steps/s")
+    assert said(make_cell("ver", 16, None), make_cell("sync", 8, None)) == f"{WORK}: no run finished."
+
+
+def test_systems_without_a_run_on_the_most_gpus_are_not_passed_over() -> None:
+    """Who failed on 8 GPUs, and who was never run there, is named: nobody has beaten them."""
+    cells = [make_cell("ver"), make_cell("gossip", 8, None), make_cell("gossip", 1), make_cell("sync", 1, 900)]
+    text = said(*cells)
+    assert text == (
+        f"{WORK}: on 8 emulated GPUs `ver` makes 600 steps/s. "
+        "There is no finished run of `gossip` and `sync` on as many."
+    )
+
+
+def test_seeds_that_did_not_finish_are_told() -> None:
+    """A mean over the seeds that survived is no mean over seeds."""
+    text = said(make_cell(seeds=[0, 3], statuses={"finished": 2, "failed": 2, "timed-out": 1}))
+    assert text.endswith("steps/s. 3 of its 5 runs did not finish.")
+
+
+def test_faster_and_worse_at_learning() -> None:
+    """Who beats the reference on speed and learns worse is named, the fastest or not; nobody else is."""
+    cells = [
+        make_cell("appo", steps_per_s=900, learning=learned("worse")),
+        make_cell("impala", steps_per_s=800, learning=learned("worse")),
+        make_cell("ver", steps_per_s=700, learning=learned("not worse")),
+        make_cell("sync", steps_per_s=400),
+        make_cell("gossip", steps_per_s=399, learning=learned("worse")),
+        make_cell("easgd", steps_per_s=401, learning=learned("worse")),
+    ]
+    comparisons = (
+        make_comparison("appo", "sync", 2.25, (2.2, 2.3)),
+        make_comparison("impala", "sync", 2.0),
+        make_comparison("ver", "sync", 1.75, (1.7, 1.8)),
+        make_comparison("gossip", "sync", 0.99, (0.9, 0.999)),
+        make_comparison("easgd", "sync", 1.01, (0.9, 1.2)),
+    )
+    text = said(*cells, comparisons=comparisons, reference="sync")
+    assert text.endswith(
+        "From as many env steps `appo` and `impala` learn worse than `sync`, which they beat on speed."
+    )
+    alone = said(cells[0], cells[3], comparisons=comparisons[:1], reference="sync")
+    assert alone.endswith("From as many env steps `appo` learns worse than `sync`, which it beats on speed.")
+    assert "worse" not in said(*cells[2:], comparisons=comparisons[2:], reference="sync")
+
+
+def test_sweeps_are_answered_one_by_one() -> None:
+    """Figures of several sweeps do not stand side by side, so each has its answer, with its name."""
+    cells = [make_cell(sweep="monday"), make_cell(sweep="tuesday", gpus=1), make_cell("sync", sweep="monday")]
+    own = (make_comparison("ver", "sync", 2.0, (1.9, 2.1), sweep="monday"),)
+    assert answer(cells, own) == [
+        f"{WORK} (sweep monday): on 8 emulated GPUs `ver` makes 600 steps/s, 2.00x [1.90, 2.10] as many as `sync`.",
+        f"{WORK} (sweep tuesday): on 1 emulated GPU `ver` makes 600 steps/s.",
+    ]
+
+
+def test_predicted_figures_are_not_mixed_with_measured_ones() -> None:
+    """What a model says of 64 GPUs does not stand for what was measured on 8, and GPUs are called what they were."""
+    measured = make_cell(kind="measured", device="cuda")
+    predicted = make_cell("sync", gpus=64, kind="predicted", device="predicted")
+    assert answer([measured, predicted], ()) == [
+        f"{WORK}: on 8 GPUs `ver` makes 600 steps/s.",
+        f"{WORK}: on 64 predicted GPUs `sync` makes 600 steps/s.",
+    ]
+    assert said(make_cell(gpus=1, kind="measured", device="cpu")).startswith(f"{WORK}: on 1 CPU rank `ver`")
+
+
+def test_nothing_to_answer() -> None:
+    """Without a cell there is no answer."""
+    assert answer([], ()) == []

@@ -33,7 +33,7 @@ def tests(session: nox.Session) -> None:
 def browser(session: nox.Session) -> None:
     """Opens reports in Chromium, of Debian's package `chromium`: what they draw, request and download."""
     install(session, "browser")
-    names = ("-o", "python_files=check_*.py", "-o", "python_functions=check_*")
+    names = ("-o", "python_files=check_*.py", "-o", "python_functions=check_*", "-o", "norecursedirs=.*")
     session.run("pytest", "tests/browser", *names, *session.posargs)
 
 

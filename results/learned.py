@@ -126,8 +126,8 @@ def _against(ours: Sequence[float | None], theirs: Sequence[float | None]) -> Ve
 
     With few runs against many Welch's degrees of freedom promise too much when the few happen to lie close together:
     there are never more here than if both were as few. Of learners that are equal in the mean 1.2 to 2.7 % are then
-    called worse (normal areas, 2 to 10 runs alike on both sides; the level is 2.5 %), 3.3 % of 3 runs that spread
-    thrice as much as 10 others, and 3.6 % of 2 that spread thrice as much as 5; without the bound 3.5 and 5.3 %.
+    called worse (normal areas, 2 to 10 runs alike on both sides; the level is 2.5 %), 3.2 % of 3 runs that spread
+    thrice as much as 10 others, and 3.5 % of 2 that spread thrice as much as 5; without the bound 3.5 and 5.3 %.
     """
     from scipy import stats
 

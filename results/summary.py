@@ -71,7 +71,7 @@ class Learning(_Document):
     final: Estimate
     """Interquartile mean over runs of the last 100 episodes' mean."""
     area: Estimate | None
-    """Mean of the curves against env steps, from where all of the group have begun to `area_env_steps`; mean over runs."""
+    """Mean of the curves against env steps, from where all of the group have begun to `area_env_steps`, over runs."""
     area_env_steps: float | None
     """As far as all runs of the same work on as many GPUs went."""
     threshold: float | None

@@ -27,6 +27,14 @@ FINISHED, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 # Typer reads these annotations at run time; Optional, because it must know on Python 3.11 too.
 OutOption = Annotated[Path, typer.Option("--out", help="Folder for the runs; made if it is not there.")]
+WorkloadOption = Annotated[
+    str | None, typer.Option(help="homogeneous, heterogeneous, or both with a comma. [default: homogeneous]")
+]
+IterationsOption = Annotated[
+    int | None,
+    typer.Option(help="End a run after so many iterations. Limits replace the protocol's; the first counts."),
+]
+EnvStepsOption = Annotated[int | None, typer.Option(help="End a run after so many env steps learned.")]
 
 
 def _version(asked: bool) -> None:
@@ -64,9 +72,7 @@ def run(
             "[default: emulated/open-fridge on emulated GPUs, else pointnav]"
         ),
     ] = None,
-    workload: Annotated[
-        str | None, typer.Option(help="homogeneous, heterogeneous, or both with a comma. [default: homogeneous]")
-    ] = None,
+    workload: WorkloadOption = None,
     seeds: Annotated[str | None, typer.Option(help="Seeds: 0,1,2 or 0..4. [default: 0]")] = None,
     protocol: Annotated[
         str | None,
@@ -75,14 +81,11 @@ def run(
             "found in them; ddppo: 10 iterations, the last 5 counted. [default: steady]"
         ),
     ] = None,
-    iterations: Annotated[
-        int | None,
-        typer.Option(help="End a run after so many iterations. Limits replace the protocol's; the first counts."),
-    ] = None,
+    iterations: IterationsOption = None,
     seconds: Annotated[
         float | None, typer.Option(help="End a run after so many seconds of training, on the wall clock.")
     ] = None,
-    env_steps: Annotated[int | None, typer.Option(help="End a run after so many env steps learned.")] = None,
+    env_steps: EnvStepsOption = None,
     until: Annotated[
         str | None,
         typer.Option(
@@ -157,9 +160,7 @@ def predict(
             "[default: emulated/open-fridge]"
         ),
     ] = None,
-    workload: Annotated[
-        str | None, typer.Option(help="homogeneous, heterogeneous, or both with a comma. [default: homogeneous]")
-    ] = None,
+    workload: WorkloadOption = None,
     from_run: Annotated[
         Path | None,
         typer.Option(
@@ -174,12 +175,9 @@ def predict(
             "that is found in them; ddppo: 10 iterations, the last 5 counted."
         ),
     ] = "steady",
-    iterations: Annotated[
-        int | None,
-        typer.Option(help="End a run after so many iterations. Limits replace the protocol's; the first counts."),
-    ] = None,
+    iterations: IterationsOption = None,
     seconds: Annotated[float | None, typer.Option(help="End a run after so many seconds of the profile.")] = None,
-    env_steps: Annotated[int | None, typer.Option(help="End a run after so many env steps learned.")] = None,
+    env_steps: EnvStepsOption = None,
     out: OutOption = OUT,
 ) -> None:
     """Predict, by a model, what systems would do on GPUs that are not there."""

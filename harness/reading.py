@@ -18,7 +18,7 @@ from reports.export import to_csv, to_json, write_parquet
 from reports.table import make_console, print_lines, print_table
 from reports.trace import SPANS_FILE, write_trace
 from results import store
-from results.cells import latest, make_cells
+from results.cells import latest, make_cells, other_tries
 from results.findings import find_all
 from results.index import FIELDS, Condition, Index
 from results.store import StoredRun, Unreadable
@@ -149,14 +149,11 @@ def listing(runs: Sequence[StoredRun], bases: Sequence[StoredRun], unreadable: S
     intervals = len(runs) + len(bases) <= MOST_WITH_INTERVALS
     shown = {(run.record.sweep, run.record.id) for run in runs}
     cells = [cell.summary for cell in make_cells([*bases, *runs], 0, intervals=intervals)]
-    kept = latest(runs)
-    kept_paths = {run.path for run in kept}
-    repeated = [run.record for run in runs if run.path not in kept_paths]
     return Summary(
         reference=None,
         seed=0,
         answers=[],
-        findings=find_all([run.record for run in kept], unreadable, repeated),
+        findings=find_all([run.record for run in latest(runs)], unreadable, [run.record for run in other_tries(runs)]),
         fairness=[],
         cells=[cell for cell in cells if any((cell.sweep, run) in shown for run in cell.runs)],
         comparisons=[],

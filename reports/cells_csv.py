@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from reports.export import csv_of, flat
 from results.summary import CellSummary
 
 LEFT_OUT = {"learning": {"curve"}}
@@ -16,24 +14,11 @@ LEFT_OUT = {"learning": {"curve"}}
 
 def to_csv(cells: Sequence[CellSummary]) -> str:
     """A header and a line per cell; columns are dotted paths (`steps_per_s.low`), lists are JSON, None is empty."""
-    rows = [dict(_flat(cell.model_dump(mode="json", exclude=LEFT_OUT))) for cell in cells]
-    columns = list(dict.fromkeys(column for row in rows for column in row))
-    groups = {column[:end] for column in columns for end, letter in enumerate(column) if letter == "."}
-    columns = [column for column in columns if column not in groups]  # `learning` where another cell has its metric
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
-    if columns:
-        writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return csv_of([flat(_by_cost(cell.model_dump(mode="json", exclude=LEFT_OUT))) for cell in cells])
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
-        elif name == "to_threshold":
-            for each in value:
-                yield from _flat(each, f"{prefix}to_threshold.{each['cost']}.")
-        else:
-            yield f"{prefix}{name}", json.dumps(value) if isinstance(value, list) else value
+def _by_cost(cell: dict[str, Any]) -> dict[str, Any]:
+    """With columns for each cost of getting to the threshold, instead of a list of them."""
+    if cell["learning"] is not None:
+        cell["learning"]["to_threshold"] = {each["cost"]: each for each in cell["learning"]["to_threshold"]}
+    return cell

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,17 @@ def to_json(records: Sequence[RunRecord]) -> str:
 
 def to_csv(records: Sequence[RunRecord]) -> str:
     """A header and a line per run; columns are dotted paths (`figures.window.begin_s`), lists JSON, None is empty."""
-    columns, rows = _table(records)
+    return csv_of(_rows(records))
+
+
+def csv_of(documents: Sequence[Mapping[str, Any]]) -> str:
+    """A header and a line per flat document."""
     text = io.StringIO()
+    columns = _columns(documents)
     writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
     if columns:
         writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(documents)
     return text.getvalue()
 
 
@@ -39,7 +44,8 @@ def write_parquet(records: Sequence[RunRecord], path: Path) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    columns, rows = _table(records)
+    rows = _rows(records)
+    columns = _columns(rows)
     arrays = [pa.array(*_typed([row.get(column) for row in rows])) for column in columns]
     try:
         parquet.write_table(pa.table(arrays, names=columns), path, compression="zstd")
@@ -47,22 +53,26 @@ def write_parquet(records: Sequence[RunRecord], path: Path) -> None:
         raise ValueError(f"{path}: cannot be written ({problem.strerror or problem}); name another file") from None
 
 
-def _table(records: Sequence[RunRecord]) -> tuple[list[str], list[dict[str, Any]]]:
-    """The columns that some run has, and the runs' values by column."""
-    rows = [dict(_flat(record.model_dump(mode="json"))) for record in records]
-    columns = list(dict.fromkeys(column for row in rows for column in row))
-    groups = {column[:end] for column in columns for end, letter in enumerate(column) if letter == "."}
-    return [column for column in columns if column not in groups], rows  # `figures.lag` where another has its mean
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A JSON document by dotted path; lists as JSON."""
+    document: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
-        elif isinstance(value, list):
-            yield f"{prefix}{name}", json.dumps(value)
+            document |= flat(value, f"{prefix}{name}.")
         else:
-            yield f"{prefix}{name}", value
+            document[f"{prefix}{name}"] = json.dumps(value) if isinstance(value, list) else value
+    return document
+
+
+def _rows(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
+    return [flat(record.model_dump(mode="json")) for record in records]
+
+
+def _columns(documents: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The columns that some flat document has, but `figures.lag` where another has its mean."""
+    columns = list(dict.fromkeys(column for document in documents for column in document))
+    groups = {column[:end] for column in columns for end, letter in enumerate(column) if letter == "."}
+    return [column for column in columns if column not in groups]
 
 
 def _typed(values: Sequence[Any]) -> tuple[list[Any], Any]:

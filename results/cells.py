@@ -74,6 +74,12 @@ def latest(runs: Sequence[StoredRun]) -> list[StoredRun]:
     return [run for run in runs if run.path in chosen]
 
 
+def other_tries(runs: Sequence[StoredRun]) -> list[StoredRun]:
+    """The runs that `latest` leaves out."""
+    kept = {run.path for run in latest(runs)}
+    return [run for run in runs if run.path not in kept]
+
+
 def _grouped(runs: Sequence[StoredRun], order: Mapping[str, int]) -> list[list[StoredRun]]:
     """Runs that differ in their seeds alone, in the order of work, system, GPUs."""
     groups: dict[tuple[Any, ...], list[StoredRun]] = defaultdict(list)

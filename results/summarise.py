@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from results import labels
 from results.answers import answer
-from results.cells import Cell, Group, generator_of, latest, make_cells, ratio
+from results.cells import Cell, Group, generator_of, latest, make_cells, other_tries, ratio
 from results.fairness import find_differences
 from results.findings import find_all
 from results.learned import learning_of_group
@@ -45,8 +45,6 @@ def summarise(
     runs = scale(runs)
     records = [run.record for run in runs]
     reference = _reference(records, reference)
-    kept = latest(runs)
-    kept_paths = {run.path for run in kept}
     cells = make_cells(runs, seed)
     fairness = list(_fairness(cells))
     cells, damaged = _with_learning(cells, reference, threshold, seed)
@@ -57,9 +55,9 @@ def summarise(
         seed=seed,
         answers=answer(summaries, comparisons, reference),
         findings=find_all(
-            [run.record for run in kept],
+            [run.record for run in latest(runs)],
             [*unreadable, *damaged],
-            [run.record for run in runs if run.path not in kept_paths],
+            [run.record for run in other_tries(runs)],
         ),
         fairness=fairness,
         cells=summaries,

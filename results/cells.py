@@ -1,12 +1,11 @@
 """Cells over seeds: the runs that differ in their seeds alone, their rate, and what it is relative to.
 
-Every interval is drawn with a generator of its own, seeded with the summary's seed and with what the figure is of: it
-does not change with what else is in the table.
+Every interval is drawn with a generator of its own, seeded with the summary's seed: it does not change with what else
+is in the table, and with seed 0 it is that of a run's record (`store.scale`, `harness.figures`).
 """
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -103,11 +102,6 @@ def _kind(record: RunRecord) -> Kind:
     return "predicted" if record.figures.predicted else "emulated" if record.figures.emulated else "measured"
 
 
-def generator_of(seed: int, *what: object) -> np.random.Generator:
-    """The generator of one interval: `what` it is of."""
-    return np.random.default_rng([seed, zlib.crc32(repr(what).encode())])
-
-
 def _summarise_cell(number: int, runs: Sequence[StoredRun], seed: int, *, intervals: bool) -> Cell:
     finished = [run for run in runs if run.record.status == "finished" and run.record.figures.steps_per_s]
     first = (finished or runs)[0].record
@@ -130,7 +124,7 @@ def _summarise_cell(number: int, runs: Sequence[StoredRun], seed: int, *, interv
     }
     if finished:
         rate = float(np.mean([run.record.figures.steps_per_s for run in finished]))
-        ends = bootstrap.interval(units, generator_of(seed, "rate", *name)) if units else None
+        ends = bootstrap.interval(units, np.random.default_rng(seed)) if units else None
         fields |= {"steps_per_s": estimate(rate, ends, units, repeated), **_means([run.record for run in finished])}
     return Cell(summary=CellSummary(**fields), finished=finished, units=units, repeated=repeated)
 
@@ -213,7 +207,7 @@ def _scaled_with(cell: Cell) -> tuple[object, ...]:
 def _scaled(cell: Cell, base: Cell, seed: int) -> Cell:
     """With what a cell is relative to the same on the fewest GPUs of its sweep."""
     own = cell.summary
-    generator = generator_of(seed, "scaling", own.system, *cell.group[1:], base.summary.gpus)
+    generator = np.random.default_rng(seed)
     scaling = Estimate(value=1) if base is cell else ratio(cell, base, cell.rate / base.rate, generator)
     scaled = {
         "scaling": scaling,

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from results.cells import Cell, generator_of, latest, make_cells, ratio
+from results.cells import Cell, latest, make_cells, ratio
 from results.fairness import Difference, find_differences
 from results.findings import find_all
 from results.learned import learning_of_group
@@ -158,17 +159,17 @@ def _pair(
 ) -> Pair:
     a, b = cells[A][match], cells[B][match]
     finished = {A: a.finished, B: b.finished}
-    learning = learning_of_group(finished, A, threshold, generator_of(seed, "learning", *match))
+    learning = learning_of_group(finished, A, threshold, np.random.default_rng(seed))
     differences = _differences(a, b)
     against: dict[str, Any] = {
-        f"{side.lower()}_to_reference": _ratio(cells[side][match], base, seed, "reference", side, *match)
+        f"{side.lower()}_to_reference": _ratio(cells[side][match], base, seed)
         for side in (A, B)
         if reference is not None and (base := cells[side].get((reference, *match[1:])))
     }
     return Pair(
         a=a.summary.model_copy(update={"learning": learning.get(A)}),
         b=b.summary.model_copy(update={"learning": learning.get(B)}),
-        ratio=_ratio(b, a, seed, "compare", *match),
+        ratio=_ratio(b, a, seed),
         differences=differences,
         comparable=all(difference.aspect in COMPARED for difference in differences),
         **against,
@@ -185,10 +186,10 @@ def _differences(a: Cell, b: Cell) -> list[Difference]:
     return find_differences([run.record for run in (*a.finished, *b.finished)], side)
 
 
-def _ratio(over: Cell, under: Cell, seed: int, *what: object) -> Estimate | None:
+def _ratio(over: Cell, under: Cell, seed: int) -> Estimate | None:
     """How many times the rate of one cell is that of another."""
     if not over.finished or not under.finished:
         return None
     if over is under:
         return Estimate(value=1)
-    return ratio(over, under, over.rate / under.rate, generator_of(seed, *what))
+    return ratio(over, under, over.rate / under.rate, np.random.default_rng(seed))

@@ -9,9 +9,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from results import labels
 from results.answers import answer
-from results.cells import Cell, Group, generator_of, latest, make_cells, other_tries, ratio
+from results.cells import Cell, Group, latest, make_cells, other_tries, ratio
 from results.fairness import find_differences
 from results.findings import find_all
 from results.learned import learning_of_group
@@ -105,7 +107,7 @@ def _pairs(cells: Sequence[Cell], reference: str | None) -> Iterable[tuple[Cell,
 
 
 def _compare(a: Cell, b: Cell, seed: int) -> Comparison:
-    generator = generator_of(seed, "ratio", a.summary.system, b.summary.system, *a.group[1:])
+    generator = np.random.default_rng(seed)
     return Comparison(
         sweep=a.summary.sweep,
         scenario=a.summary.scenario,
@@ -128,14 +130,13 @@ def _with_learning(
     for group in _side_by_side(cells).values():
         of_cells = {cell.summary.id: cell.finished for cell in group}
         base = next((cell.summary.id for cell in group if cell.summary.system == reference), None)
-        what = ("learning", *group[0].group[1:])
         try:
-            learning |= learning_of_group(of_cells, base, threshold, generator_of(seed, *what))
+            learning |= learning_of_group(of_cells, base, threshold, np.random.default_rng(seed))
         except ValueError:
             found = _damaged(run for runs in of_cells.values() for run in runs)
             paths = {each.path for each in found}
             intact = {cell: [run for run in runs if run.path not in paths] for cell, runs in of_cells.items()}
-            learning |= learning_of_group(intact, base, threshold, generator_of(seed, *what))
+            learning |= learning_of_group(intact, base, threshold, np.random.default_rng(seed))
             damaged += found
     with_learning = [
         replace(cell, summary=cell.summary.model_copy(update={"learning": learning.get(cell.summary.id)}))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from results.cells import make_cells
 from results.schema import Figures, RunRecord
 from results.store import read_runs, scale
 from tests.results.records import make_record, write_run_folder
@@ -87,3 +88,17 @@ def test_order_is_kept(tmp_path: Path) -> None:
     write_all(tmp_path, *(make_record(gpus=gpus) for gpus in (8, 1, 4)))
     runs = read_runs(tmp_path)
     assert [run.record.id for run in scale(runs[::-1])] == [run.record.id for run in runs[::-1]]
+
+
+def test_records_and_cells_say_the_same(tmp_path: Path) -> None:
+    """With one seed the interval of a cell's scaling factor is, to the bit, that of its run's record."""
+    write_all(tmp_path, make_record(gpus=1), make_record(gpus=8, steps_per_s=600), rates=STEADY_RATES)
+    runs = scale(read_runs(tmp_path))
+    of_records = {run.record.id: run.record.figures.scaling_factor_interval for run in runs}
+    of_cells = {cell.summary.runs[0]: cell.summary.scaling for cell in make_cells(runs, seed=0)}
+    scaling = of_cells["ddppo-8"]
+    assert scaling is not None
+    assert of_records["ddppo-8"] == (scaling.low, scaling.high)
+    other_seed = next(cell for cell in make_cells(runs, seed=1) if cell.summary.gpus == 8).summary.scaling
+    assert other_seed is not None
+    assert of_records["ddppo-8"] != (other_seed.low, other_seed.high)

@@ -40,7 +40,7 @@ def browser(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Checks types, tests included."""
-    install(session, "tests", "types", "bench")
+    install(session, "tests", "types", "bench", "browser")
     session.run("mypy", *session.posargs)
 
 

@@ -157,6 +157,7 @@ def listing(runs: Sequence[StoredRun], bases: Sequence[StoredRun], unreadable: S
         fairness=[],
         cells=[cell for cell in cells if any((cell.sweep, run) in shown for run in cell.runs)],
         comparisons=[],
+        across_tasks=[],
         published=[],
         runs=[run.record for run in runs],
     )

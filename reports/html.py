@@ -23,7 +23,7 @@ from pydantic_core import to_json as any_to_json
 
 from reports import cells_csv, export
 from reports import format as fmt
-from reports.charts import ablation, breakdown, learning, matrix, scaling, tradeoffs, utilisation, workloads
+from reports.charts import ablation, breakdown, learning, matrix, profiles, scaling, tradeoffs, utilisation, workloads
 from reports.charts.chart import Chart, Table, datum, words
 from reports.charts.style import in_order, span_style
 from reports.columns import kind_notes
@@ -94,7 +94,12 @@ AFTER_TIMELINE = (
     Section(
         id="learning",
         title="Learning",
-        make=lambda summary: [*learning.curves(summary), *learning.results(summary), *learning.thresholds(summary)],
+        make=lambda summary: [
+            *learning.curves(summary),
+            *learning.results(summary),
+            *learning.thresholds(summary),
+            *profiles.charts(summary),
+        ],
         nothing="No finished run has a learning curve: it takes 100 episodes.",
     ),
     Section(

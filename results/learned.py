@@ -64,6 +64,7 @@ def learning_of_group(
         cell: Learning(
             metric=metric,
             final=_final(each, np.random.default_rng(seed)),
+            finals=[float(curve.values[-1]) for curve in each],
             area=_mean(areas[cell]),
             area_env_steps=limit,
             threshold=threshold,

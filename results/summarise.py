@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from results import labels
+from results.across import across_tasks
 from results.answers import answer
 from results.cells import Cell, Group, latest, make_cells, other_tries, ratio
 from results.fairness import find_differences
@@ -64,6 +65,7 @@ def summarise(
         fairness=fairness,
         cells=summaries,
         comparisons=comparisons,
+        across_tasks=across_tasks(summaries, reference, seed),
         published=references(summaries),
         runs=records,
     )

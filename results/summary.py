@@ -70,6 +70,8 @@ class Learning(_Document):
     metric: str
     final: Estimate
     """Interquartile mean over runs of the last 100 episodes' mean."""
+    finals: list[float]
+    """The last 100 episodes' mean of each run that has a curve."""
     area: Estimate | None
     """Mean of the curves against env steps, from where all of the group have begun to `area_env_steps`, over runs."""
     area_env_steps: float | None
@@ -79,6 +81,26 @@ class Learning(_Document):
     curve: list[Point]
     against_reference: Verdict | None
     """Whether `area` is below the reference's, beyond the 95 % interval of the difference; unknown with one seed."""
+
+
+class AcrossTasks(_Document):
+    """How well the runs of a system learned over all tasks of a sweep, on one number of GPUs."""
+
+    sweep: str
+    kind: Kind
+    gpus: int
+    system: str
+    metric: str
+    tasks: list[str]
+    """Scenario and workload of each; of a `return` those of one scenario, which have one scale."""
+    num_runs: int
+    final: Estimate
+    """Interquartile mean of the last 100 episodes' means, over the runs of all tasks."""
+    improvement: float | None
+    """How likely a run of it ends better than one of the reference on the same task; None for the reference."""
+    thresholds: list[float]
+    shares: list[float]
+    """The performance profile: the share of runs that ended above each threshold, mean over tasks."""
 
 
 class CellSummary(_Document):
@@ -184,6 +206,7 @@ class Summary(_Document):
     fairness: list[Fairness]
     cells: list[CellSummary]
     comparisons: list[Comparison]
+    across_tasks: list[AcrossTasks]
     published: list[Reference]
     runs: list[RunRecord]
     """All, also those that were run again, with the figures that compare runs of a sweep filled in."""

@@ -15,7 +15,8 @@ import torch
 
 from harness.meter import LagSummary
 from systems.learn.batch import Batch, make_batch
-from systems.learn.ppo import make_optimizer, mean_stats, update
+from systems.learn.optimizers import make_optimizer
+from systems.learn.ppo import mean_stats, update
 from systems.learn.sequences import Sequence, pack, split_by_env, split_by_steps
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Learner:
         self._device, self._meter = device, meter
         self._averager, self._weights = averager, weights
         self._generator = generator
-        self._optimizer = make_optimizer(policy, settings)
+        self._optimizer = make_optimizer(policy.parameters(), settings)
         self._communication_s = 0.0
         self._changing: AbstractContextManager[None] = nullcontext()
 

@@ -53,7 +53,7 @@ class Policy(nn.Module):
         """Zeros [N, D] on the policy's device."""
         return self.value_head.weight.new_zeros(num_envs, self.state_size)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def act(
         self, obs: Mapping[str, Tensor], prev_actions: Tensor, state: Tensor, generator: torch.Generator
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -76,7 +76,7 @@ class Policy(nn.Module):
         chosen = log_probs.gather(1, actions.unsqueeze(1)).squeeze(1)
         return actions, chosen, self.value_head(hidden).squeeze(1), state
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def value(self, obs: Mapping[str, Tensor], prev_actions: Tensor, state: Tensor) -> Tensor:
         """Values [N] of observations that no action follows: final ones, and the next ones where a rollout is cut.
 

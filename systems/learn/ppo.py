@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from harness.settings import LearnSettings
 from systems.learn.batch import Batch
+from systems.learn.optimizers import Optimizer
 from systems.learn.policy import Policy
 from systems.learn.sequences import Packed
 from systems.learn.vtrace import vtrace
@@ -27,15 +28,6 @@ STATS = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_frac
 
 AverageGradients = Callable[[Listed[nn.Parameter]], None]
 """Replaces each parameter's gradient by its mean over the ranks."""
-
-
-def make_optimizer(policy: Policy, settings: LearnSettings) -> torch.optim.Optimizer:
-    """What `settings.optimizer` names, with the settings' step size."""
-    parameters, learning_rate = policy.parameters(), settings.learning_rate
-    if settings.optimizer == "sgd":
-        nesterov = settings.momentum > 0  # torch refuses Nesterov's form of no momentum
-        return torch.optim.SGD(parameters, lr=learning_rate, momentum=settings.momentum, nesterov=nesterov)
-    return torch.optim.Adam(parameters, lr=learning_rate, eps=settings.adam_eps, fused=True)
 
 
 def ppo_loss(policy: Policy, batch: Batch, packed: Packed, settings: LearnSettings) -> tuple[Tensor, dict[str, Tensor]]:
@@ -118,7 +110,7 @@ def _targets(
 
 def update(
     policy: Policy,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     batch: Batch,
     packed: Packed,
     settings: LearnSettings,
@@ -138,7 +130,7 @@ def update(
         `STATS`, 0-dimensional tensors on the batch's device; nothing waits for that device. `grad_norm` is the norm
         after averaging and before scaling.
     """
-    optimizer.zero_grad(set_to_none=True)
+    optimizer.zero_grad()
     loss, stats = ppo_loss(policy, batch, packed, settings)
     torch.autograd.backward(loss)
     parameters = list(policy.parameters())

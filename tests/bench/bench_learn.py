@@ -17,8 +17,9 @@ from torch import Tensor
 
 from harness.settings import LearnSettings
 from systems.learn.batch import make_batch
+from systems.learn.optimizers import make_optimizer
 from systems.learn.policy import build_policy
-from systems.learn.ppo import make_optimizer, update
+from systems.learn.ppo import update
 from systems.learn.sequences import cut_sequences, fixed_runs, pack
 
 GOAL = Box(-np.inf, np.inf, (3,), np.float32)
@@ -111,7 +112,7 @@ def test_update_2048_on_two_threads(benchmark: BenchmarkFixture, episode_steps: 
         bootstrap=flat,
         settings=settings,
     )
-    optimizer, packed = make_optimizer(policy, settings), pack(batch.sequences)
+    optimizer, packed = make_optimizer(policy.parameters(), settings), pack(batch.sequences)
     benchmark(update, policy, optimizer, batch, packed, settings)
     print_per_sample(benchmark, num)
 

@@ -22,6 +22,7 @@ from results.summary import (
     Summary,
     ToThreshold,
 )
+from tests.reports.summaries import NOTHING
 from tests.results.records import make_record
 from tests.results.summaries import make_cell, make_comparison
 
@@ -30,16 +31,9 @@ VOID = {"meta", "link", "br", "img", "input", "hr"}
 
 def summary_of(cells: Sequence[CellSummary], runs: Sequence[RunRecord] = (), **fields: Any) -> Summary:
     """A summary of these cells; `fields` override."""
-    all_fields: dict[str, Any] = {
-        "reference": cells[0].system if cells else None,
-        "seed": 0,
-        "answers": [],
-        "findings": [],
-        "fairness": [],
-        "comparisons": [],
-        "published": [],
-    }
-    return Summary(cells=list(cells), runs=list(runs), **all_fields | fields)
+    return Summary(
+        cells=list(cells), runs=list(runs), **NOTHING | {"reference": cells[0].system if cells else None} | fields
+    )
 
 
 def estimate(value: float, half: float) -> Estimate:
@@ -56,6 +50,7 @@ def make_learning(value: float = 0.6, num_points: int = 14, **fields: Any) -> Le
     all_fields: dict[str, Any] = {
         "metric": "success",
         "final": estimate(value, 0.125),
+        "finals": [value - 0.1, value, value + 0.1],
         "area": estimate(value / 2, 0.0625),
         "area_env_steps": 12345.0,
         "threshold": 0.5,

@@ -8,6 +8,18 @@ from results.schema import RunRecord
 from results.summary import CellSummary, Estimate, Finding, Summary
 from tests.results.records import make_record
 
+NOTHING: dict[str, Any] = {
+    "reference": None,
+    "seed": 0,
+    "answers": [],
+    "findings": [],
+    "fairness": [],
+    "comparisons": [],
+    "across_tasks": [],
+    "published": [],
+}
+"""The other fields of a summary of no runs."""
+
 
 def between(value: float, low: float, high: float, units: Any = "iterations") -> Estimate:
     """A figure with an interval."""
@@ -23,16 +35,7 @@ def make_summary(*cells: CellSummary, runs: list[RunRecord] | None = None, **fie
             for cell in numbered
             for seed, name in enumerate(cell.runs)
         ]
-    all_fields: dict[str, Any] = {
-        "reference": None,
-        "seed": 0,
-        "answers": [],
-        "findings": [],
-        "fairness": [],
-        "comparisons": [],
-        "published": [],
-    }
-    return Summary(cells=numbered, runs=runs, **all_fields | fields)
+    return Summary(cells=numbered, runs=runs, **NOTHING | fields)
 
 
 def warning(text: str, *runs: str) -> Finding:

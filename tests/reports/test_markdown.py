@@ -129,6 +129,7 @@ def test_learning_is_a_column_where_runs_learned() -> None:
     learned = Learning(
         metric="success",
         final=between(0.91, 0.9, 0.93, "seeds"),
+        finals=[0.9, 0.91, 0.93],
         area=None,
         area_env_steps=None,
         threshold=None,

@@ -18,7 +18,8 @@ def said(*cells: CellSummary, comparisons: tuple[Comparison, ...] = (), referenc
 
 def learned(verdict: Verdict) -> Learning:
     """How a cell learned that was held against the reference."""
-    figures: dict[str, Any] = {"metric": "success", "final": Estimate(value=0.5), "to_threshold": [], "curve": []}
+    figures: dict[str, Any] = {"metric": "success", "final": Estimate(value=0.5), "finals": [0.5]}
+    figures |= {"to_threshold": [], "curve": []}
     return Learning(area=None, area_env_steps=None, threshold=None, against_reference=verdict, **figures)
 
 

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from harness.settings import LearnSettings
 from systems.learn.batch import make_batch
+from systems.learn.optimizers import make_optimizer
 from systems.learn.policy import Policy, build_policy
-from systems.learn.ppo import make_optimizer, mean_stats, update
+from systems.learn.ppo import mean_stats, update
 from systems.learn.sequences import fixed_runs, pack, split_by_env
 
 NUM_ENVS = 16
@@ -44,7 +45,7 @@ class Recall:
 def train(num_rollouts: int, seed: int) -> tuple[list[float], Policy]:
     """Success in the episodes of each rollout, and the trained policy."""
     policy = build_policy("small", SPACE, 2, seed)
-    optimizer = make_optimizer(policy, SETTINGS)
+    optimizer = make_optimizer(policy.parameters(), SETTINGS)
     generator = torch.Generator().manual_seed(seed)
     task = Recall(seed)
     state, prev_actions = policy.initial_state(NUM_ENVS), torch.full((NUM_ENVS,), -1)

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from harness.settings import CORRECTIONS, LearnSettings
 from systems.learn.batch import Batch
+from systems.learn.optimizers import make_optimizer
 from systems.learn.policy import Policy, build_policy
-from systems.learn.ppo import STATS, make_optimizer, mean_stats, ppo_loss, update
+from systems.learn.ppo import STATS, mean_stats, ppo_loss, update
 from systems.learn.sequences import Packed, Sequence, pack
 
 from .rollouts import play, sharpen, space
@@ -222,37 +223,13 @@ def test_update_averages_then_clips() -> None:
             assert parameter.grad is not None
             parameter.grad.mul_(0.5)
 
-    optimizer = torch.optim.SGD(policy.parameters(), lr=1.0)
+    optimizer = make_optimizer(policy.parameters(), LearnSettings(optimizer="sgd", learning_rate=1.0, momentum=0.0))
     stats = update(policy, optimizer, batch, packed, SETTINGS, halve)
     moved = nn.utils.parameters_to_vector(policy.parameters()).detach() - before
     assert calls == [len(list(policy.parameters()))]
     assert float(stats["grad_norm"]) == pytest.approx(unscaled / 2, rel=1e-9)
     assert float(moved.norm()) == pytest.approx(SETTINGS.max_grad_norm, rel=1e-4)
     assert mean_stats([stats, stats]) == pytest.approx({name: float(stats[name]) for name in STATS})
-
-
-def test_adam_follows_the_settings() -> None:
-    """The optimiser is Adam with the settings' step size and epsilon, over all parameters."""
-    policy = build_policy("small", SPACE, 4, seed=0)
-    optimizer = make_optimizer(policy, LearnSettings(learning_rate=0.01, adam_eps=1e-6))
-    assert optimizer.defaults["lr"] == 0.01
-    assert optimizer.defaults["eps"] == 1e-6
-    assert sum(len(group["params"]) for group in optimizer.param_groups) == len(list(policy.parameters()))
-
-
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_sgd_follows_the_settings(momentum: float) -> None:
-    """`sgd` steps by Nesterov's momentum (Sutskever et al. 2013 in torch's form), or plainly without momentum."""
-    policy = build_policy("small", SPACE, 4, seed=0)
-    optimizer = make_optimizer(policy, LearnSettings(optimizer="sgd", learning_rate=0.1, momentum=momentum))
-    weight = policy.value_head.weight
-    expected, velocity = weight.detach().clone(), torch.zeros_like(weight)
-    for step in range(3):
-        weight.grad = torch.full_like(weight, float(step + 1))
-        velocity = momentum * velocity + weight.grad
-        expected -= 0.1 * (weight.grad + momentum * velocity)
-        optimizer.step()
-    torch.testing.assert_close(weight.detach(), expected)
 
 
 def test_sequences_without_samples_of_others() -> None:

@@ -1,0 +1,102 @@
+"""What systems learned over the tasks of a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from results.across import across_tasks
+from results.learning import interquartile_mean
+from results.summary import CellSummary, Estimate, Learning
+from tests.results.summaries import make_cell
+
+
+def learned(system: str, finals: Sequence[float], *, metric: str = "success", **fields: Any) -> CellSummary:
+    """A cell on 8 GPUs whose runs ended with these values; `fields` are the cell's."""
+    learning = Learning(
+        metric=metric,
+        final=Estimate(value=float(np.mean(finals))),
+        finals=list(finals),
+        area=None,
+        area_env_steps=None,
+        threshold=None,
+        to_threshold=[],
+        curve=[],
+        against_reference=None,
+    )
+    return make_cell(system, 8, learning=learning, **fields)
+
+
+def test_two_tasks_by_hand() -> None:
+    """Final over the runs of both tasks, improvement and profile as means over the tasks."""
+    cells = [
+        learned("ddppo", [0.2, 0.4, 0.6]),
+        learned("ver", [0.5, 0.6, 0.7]),
+        learned("ddppo", [0.1, 0.2, 0.3], workload="heterogeneous"),
+        learned("ver", [0.2, 0.2, 0.9], workload="heterogeneous"),
+    ]
+    base, ver = across_tasks(cells, "ddppo", seed=0)
+    assert base.improvement is None
+    # Of 9 pairs: 0.5 beats 2, 0.6 beats 2 and ties one, 0.7 beats 3; then twice one beats 1 and ties 1, 0.9 beats 3.
+    assert ver.improvement == pytest.approx((7.5 / 9 + 6 / 9) / 2)
+    assert (ver.system, ver.num_runs, ver.gpus, ver.metric) == ("ver", 6, 8, "success")
+    assert [task.rpartition(", ")[2] for task in ver.tasks] == ["homogeneous", "heterogeneous"]
+    assert ver.final.value == pytest.approx(float(np.mean([0.2, 0.5, 0.6, 0.7])))  # of six, one is cut off either end
+    assert ver.final.low is not None
+    assert ver.final.low < ver.final.value
+    share = dict(zip(ver.thresholds, ver.shares, strict=True))
+    assert share[0.0] == 1
+    assert share[0.2] == pytest.approx((1 + 1 / 3) / 2)
+    assert share[0.6] == pytest.approx((1 / 3 + 1 / 3) / 2)
+    assert share[1.0] == 0
+    assert len(share) == 51
+
+
+def test_a_system_that_lacks_a_task_is_left_out() -> None:
+    """Its mean over the others would not be of the same work."""
+    cells = [learned("sync", [0.5] * 3), learned("ver", [0.5] * 3), learned("ver", [0.5] * 3, workload="heterogeneous")]
+    (only,) = across_tasks(cells, "sync", seed=0)
+    assert (only.system, only.improvement, len(only.tasks)) == ("ver", None, 2)
+
+
+def test_what_has_no_common_scale_stays_apart() -> None:
+    """Returns of two scenarios are not averaged, their successes are; other sweeps and kinds stand alone."""
+    returns = [learned("ver", [1.0, 5.0], metric="return", scenario=name) for name in ("atari", "vizdoom")]
+    assert [each.tasks for each in across_tasks(returns, None, seed=0)] == [
+        ["atari, homogeneous"],
+        ["vizdoom, homogeneous"],
+    ]
+    assert returns[0].learning is not None
+    thresholds = across_tasks(returns, None, seed=0)[0].thresholds
+    assert (thresholds[0], thresholds[-1]) == (1.0, 5.0)
+    successes = [learned("ver", [0.1, 0.5], scenario=name) for name in ("atari", "vizdoom")]
+    (both,) = across_tasks(successes, None, seed=0)
+    assert len(both.tasks) == 2
+    assert both.final.low is None  # of two runs a task there is no interval
+    apart = [learned("ver", [0.5]), learned("ver", [0.5], sweep="other"), learned("ver", [0.5], kind="measured")]
+    assert len(across_tasks(apart, None, seed=0)) == 3
+
+
+def test_equal_runs_have_one_threshold() -> None:
+    """Returns that are all the same leave no range to divide."""
+    (each,) = across_tasks([learned("ver", [2.0, 2.0, 2.0], metric="return")], "ver", seed=0)
+    assert (each.thresholds, each.shares) == ([2.0], [0.0])
+
+
+def test_intervals_come_from_the_seed() -> None:
+    """The same seed gives the same interval, another seed another; what else is there changes nothing."""
+    generator = np.random.default_rng(1)
+    ours, others = (learned(name, generator.random(6).tolist()) for name in ("ver", "sync"))
+    one, again, other = (across_tasks([ours], None, seed=seed)[0].final for seed in (0, 0, 1))
+    assert one == again
+    assert one != other
+    assert across_tasks([others, ours], None, seed=0)[1].final == one
+    assert one.value == pytest.approx(float(interquartile_mean([np.array(ours.learning.finals)])))  # type: ignore[union-attr]
+
+
+def test_nothing_was_learned() -> None:
+    """Cells without learning are none of it."""
+    assert across_tasks([make_cell("ver", 8)], "ver", seed=0) == []

@@ -28,6 +28,7 @@ from harness.settings import GpuCosts, Message, Work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 _THREADS = threading.Lock()
@@ -50,6 +51,46 @@ def sleep_until(moment: float) -> None:
     """Returns at `moment` on the clock of `time.perf_counter`, or at once if it has passed."""
     while (left := moment - time.perf_counter()) > 0:
         time.sleep(left)
+
+
+class _Clock:
+    """The words of a GPU's clock, for one thread at a time. Not a generator: every env step takes it twice."""
+
+    __slots__ = ("_fd", "_words")
+
+    def __init__(self, fd: int, words: memoryview[float]) -> None:
+        self._fd, self._words = fd, words
+
+    def __enter__(self) -> memoryview[float]:
+        _THREADS.acquire()
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX)
+        except BaseException:
+            _THREADS.release()
+            raise
+        return self._words
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_UN)
+        finally:
+            _THREADS.release()
+
+
+class _Busy:
+    """Work on a GPU, from its reservation to its end."""
+
+    __slots__ = ("_end", "_gpu", "_num_items", "_work")
+
+    def __init__(self, gpu: EmulatedGpu, work: Work, num_items: int) -> None:
+        self._gpu, self._work, self._num_items = gpu, work, num_items
+
+    def __enter__(self) -> None:
+        self._end = self._gpu.reserve(self._work, self._num_items)
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self._gpu.await_end(self._work, self._end)
 
 
 def gpu_path(folder: Path, local_rank: int) -> Path:
@@ -78,24 +119,17 @@ class EmulatedGpu:
     def _open(self) -> None:
         self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)  # open for as long as the process lives
         self._words = memoryview(mmap.mmap(self._fd, 8 * self._num_words)).cast("d")
+        self._clock = _Clock(self._fd, self._words)
 
     def __getstate__(self) -> dict[str, object]:
         """Everything but what belongs to this process."""
-        return {name: value for name, value in vars(self).items() if name not in {"_fd", "_words"}} | {"_peers": {}}
+        return {name: value for name, value in vars(self).items() if name not in {"_fd", "_words", "_clock"}} | {
+            "_peers": {}
+        }
 
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
         self._open()
-
-    @contextmanager
-    def _clock(self) -> Iterator[memoryview[float]]:
-        """The GPU's clock, for this thread alone."""
-        with _THREADS:
-            fcntl.lockf(self._fd, fcntl.LOCK_EX)
-            try:
-                yield self._words
-            finally:
-                fcntl.lockf(self._fd, fcntl.LOCK_UN)
 
     def reserve(self, work: Work, num_items: int) -> float:
         """Queues the work behind all that came before it on its lane; returns the moment at which it will be done.
@@ -105,22 +139,19 @@ class EmulatedGpu:
         lane = LANE_OF[work]
         took = cost_s(self.costs, work, num_items)
         factors = self.costs.render_while_learning_factor, self.costs.learn_while_rendering_factor
-        with self._clock() as words:
+        with self._clock as words:
             return booking.book(words, lane, time.perf_counter(), took, factors[lane], factors[1 - lane])
 
     def simulated_at(self, begin: float, seconds: float, num_envs: int) -> float:
         """When a simulation that begins at `begin` will be done: it takes a core, if `num_envs` share fewer."""
         if not 0 < self.costs.cores < num_envs:
             return begin + seconds
-        with self._clock() as words:
+        with self._clock as words:
             return booking.book_core(words, self.costs.cores, begin, seconds)
 
-    @contextmanager
-    def busy(self, work: Work, num_items: int) -> Iterator[None]:
+    def busy(self, work: Work, num_items: int) -> AbstractContextManager[None]:
         """Takes the GPU for the work's time, in which the real work inside is done; ends at the later of the two."""
-        end = self.reserve(work, num_items)
-        yield
-        self.await_end(work, end)
+        return _Busy(self, work, num_items)
 
     def await_end(self, work: Work, end: float) -> float:
         """Blocks until reserved work is done, which is later than `end` if learning was put off; returns the moment."""
@@ -136,7 +167,7 @@ class EmulatedGpu:
         if message == "exchange":
             # Its file stays open: to close a file frees all locks that this process has on it.
             gpu = self._peers.get(peer) or self._peers.setdefault(peer, self.of_rank(peer))
-            with gpu._clock() as words:  # noqa: SLF001  one of us
+            with gpu._clock as words:  # noqa: SLF001  one of us
                 passed_at = booking.book_link(words, time.perf_counter(), network.link_s)
             sleep_until(passed_at + 2 * network.latency_s)
         elif message == "all_reduce":

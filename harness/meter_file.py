@@ -8,7 +8,8 @@ file's space is allocated when it is made, so a full disk is an error then and n
 
 Layout, in words of 8 bytes: header (magic, number of environments, span capacity), then equal blocks, each: counters
 (`COUNTERS`, int64 or float64), seconds for each kind of span (`SPANS`), number of spans, and the latest spans in a ring
-(begin, end, kind). Totals are exact; the ring keeps the last `span_capacity` spans of each block for timelines.
+(begin, end, kind). Totals are exact; the ring keeps the last `span_capacity` spans of each block for timelines. It has
+one place more: that in which a span is being written, which a killed process may have left half done, is not read.
 Times are `time.perf_counter()`, which all processes of a machine share on Linux.
 """
 
@@ -18,7 +19,7 @@ import mmap
 import os
 from pathlib import Path
 
-MAGIC = 0x3230_4D4C_5252
+MAGIC = 0x3330_4D4C_5252
 HEADER_WORDS = 4
 INT_COUNTERS = (
     "pid",
@@ -57,6 +58,10 @@ RING_AT = PHASE_AT + 1
 SPAN_CAPACITY = 4096
 
 
+def _block_words(span_capacity: int) -> int:
+    return RING_AT + 3 * (span_capacity + 1)
+
+
 def meter_path(folder: Path, rank: int) -> Path:
     """The meter file of a rank."""
     return folder / f"meter-rank{rank}.bin"
@@ -78,7 +83,7 @@ class MeterFile:
     @classmethod
     def create(cls, path: Path, num_envs: int, span_capacity: int = SPAN_CAPACITY) -> MeterFile:
         """Makes the file with all counters at 0. Raises OSError when the disk has no room for it."""
-        size = 8 * (HEADER_WORDS + (2 + num_envs) * (RING_AT + 3 * span_capacity))
+        size = 8 * (HEADER_WORDS + (2 + num_envs) * _block_words(span_capacity))
         unfinished = path.with_name(f".{path.name}")  # no reader ever sees a meter without its header
         try:
             with unfinished.open("w+b") as file:
@@ -95,7 +100,7 @@ class MeterFile:
 
     def block_at(self, index: int) -> int:
         """The first word of block `index`: 0 is the rank, 1 + i the environment i, `lane_index` the second thread."""
-        return HEADER_WORDS + index * (RING_AT + 3 * self.span_capacity)
+        return HEADER_WORDS + index * _block_words(self.span_capacity)
 
     @property
     def lane_index(self) -> int:
@@ -120,22 +125,27 @@ class MeterFile:
         return sum(self.count(1 + i, name) for i in range(self.num_envs))
 
     def spans(self, index: int) -> list[tuple[float, float, str]]:
-        """The latest spans of a block: begin, end (seconds), kind; oldest first."""
+        """The latest spans of a block: begin, end (seconds), kind; oldest first.
+
+        What is overwritten by its writer meanwhile is left out.
+        """
         block = self.block_at(index)
         written = self.ints[block + NUM_SPANS_AT]
+        first = max(0, written - self.span_capacity)
         found = []
-        for i in range(max(0, written - self.span_capacity), written):
-            at = block + RING_AT + 3 * (i % self.span_capacity)
+        for number in range(first, written):
+            at = block + RING_AT + 3 * (number % (self.span_capacity + 1))
             found.append((self.floats[at], self.floats[at + 1], SPANS[self.ints[at + 2]]))
-        return found
+        now_kept_from = self.ints[block + NUM_SPANS_AT] - self.span_capacity
+        return found[max(0, now_kept_from - first) :]
 
 
 class Block:
     """One writer's block; the hot paths write words directly."""
 
     def __init__(self, file: MeterFile, index: int) -> None:
-        self._file = file
         self._at = file.block_at(index)
+        self._num_places = file.span_capacity + 1
         self.ints = file.ints
         self.floats = file.floats
         self.set("pid", os.getpid())
@@ -170,7 +180,7 @@ class Block:
         at, floats, ints = self._at, self.floats, self.ints
         floats[at + TOTALS_AT + kind] += end - begin
         number = ints[at + NUM_SPANS_AT]
-        slot = at + RING_AT + 3 * (number % self._file.span_capacity)
+        slot = at + RING_AT + 3 * (number % self._num_places)
         floats[slot] = begin
         floats[slot + 1] = end
         ints[slot + 2] = kind

@@ -6,6 +6,7 @@ The launcher blocks nowhere; who watches the ranks is the keeper. A rank dies wi
 from __future__ import annotations
 
 import os
+import platform
 import socket
 import subprocess
 import sys
@@ -37,8 +38,15 @@ def rank_variables(rank: int, num_ranks: int, port: int) -> dict[str, str]:
         "NCCL_SOCKET_IFNAME": "lo",
         # Threads that spin while they wait would take the cores from environment workers.
         "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE"),
+        **_numpy_threads(),
         PARENT_VARIABLE: str(os.getpid()),
     }
+
+
+def _numpy_threads() -> dict[str, str]:
+    """One thread for numpy's products, of a few rows; on x86, where torch has another library for its own."""
+    name = "OPENBLAS_NUM_THREADS"
+    return {name: os.environ.get(name, "1")} if platform.machine() == "x86_64" else {}
 
 
 def launch(folder: Path, num_ranks: int) -> list[subprocess.Popen[bytes]]:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from systems.learn.few_rows import MOST_ROWS, FewRows
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -31,6 +33,9 @@ class Actor:
         self._device = device
         self._generator = generator
         self._on_cpu = device.torch_name == "cpu"
+        self._few_rows = FewRows.of(policy) if self._on_cpu else None
+        if self._few_rows is not None:
+            self._numpy_generator = np.random.default_rng(int(torch.randint(1 << 62, (), generator=generator)))
         self._keys = [column.name[4:] for column in table.columns if column.name.startswith("obs/")]
 
     # Rows are read and written by numpy: with few of them, torch's indexing takes five times as long.
@@ -45,17 +50,32 @@ class Actor:
     def act(self, slots: npt.NDArray[np.int64], nexts: npt.NDArray[np.int64]) -> None:
         """Chooses an action on the observation in each of `slots` [K]; the state after it goes to `nexts` [K]."""
         with self._device.busy("infer", len(slots)):
-            actions, log_probs, values, state = self.policy.act(
-                {key: self._read(f"obs/{key}", slots) for key in self._keys},
-                self._read("prev_action", slots),
-                self._read("state", slots),
-                self._generator,
-            )
-            self._write("state", nexts, state)
-            self._write("action", slots, actions)
-            self._write("log_prob", slots, log_probs)
-            self._write("value", slots, values)
+            if self._few_rows is not None and len(slots) <= MOST_ROWS:
+                self._act_on_few(self._few_rows, slots, nexts)
+            else:
+                self._act_on_many(slots, nexts)
         self.table["version"][slots] = self.version
+
+    def _act_on_few(self, policy: FewRows, slots: npt.NDArray[np.int64], nexts: npt.NDArray[np.int64]) -> None:
+        table = self.table
+        table["action"][slots], table["log_prob"][slots], table["value"][slots], table["state"][nexts] = policy.act(
+            {key: table[f"obs/{key}"][slots] for key in self._keys},
+            table["prev_action"][slots],
+            table["state"][slots],
+            self._numpy_generator,
+        )
+
+    def _act_on_many(self, slots: npt.NDArray[np.int64], nexts: npt.NDArray[np.int64]) -> None:
+        actions, log_probs, values, state = self.policy.act(
+            {key: self._read(f"obs/{key}", slots) for key in self._keys},
+            self._read("prev_action", slots),
+            self._read("state", slots),
+            self._generator,
+        )
+        self._write("state", nexts, state)
+        self._write("action", slots, actions)
+        self._write("log_prob", slots, log_probs)
+        self._write("value", slots, values)
 
     def value_final(
         self, envs: npt.NDArray[np.int64], slots: npt.NDArray[np.int64], nexts: npt.NDArray[np.int64]

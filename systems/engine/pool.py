@@ -198,6 +198,8 @@ class WorkerPool:
     def _block(self, timeout_ms: int) -> tuple[bool, bool]:
         """Waits for something to happen: whether a reply can be read, and whether `wake` was called."""
         ready = dict(self._poll.poll(timeout_ms))
+        if not ready:
+            return False, False
         # Without POLLIN it is the end of file, for all workers have died.
         has_replies = bool(ready.get(self._replies, 0) & select.POLLIN)
         if not has_replies:

@@ -25,8 +25,8 @@ SIMULATE = KIND_OF["simulate"]
 def test_layout(tmp_path: Path) -> None:
     """The file is a header and equal blocks, for the rank, each environment and the second lane, all of them at 0."""
     file = MeterFile.create(tmp_path / "meter.bin", num_envs=3, span_capacity=5)
-    assert (tmp_path / "meter.bin").stat().st_size == 8 * (HEADER_WORDS + 5 * (RING_AT + 15))
-    assert [file.block_at(i + 1) - file.block_at(i) for i in range(4)] == [RING_AT + 15] * 4
+    assert (tmp_path / "meter.bin").stat().st_size == 8 * (HEADER_WORDS + 5 * (RING_AT + 18))
+    assert [file.block_at(i + 1) - file.block_at(i) for i in range(4)] == [RING_AT + 18] * 4
     assert file.lane_index == 4
     again = MeterFile(tmp_path / "meter.bin", writable=False)
     assert (again.num_envs, again.span_capacity) == (3, 5)
@@ -73,20 +73,23 @@ def write_spans(path: Path, count: int) -> None:
 
 
 def test_reading_while_another_process_writes(tmp_path: Path) -> None:
-    """A reader never waits and never sees a torn count: what it reads only grows, up to what was written."""
+    """A reader never waits and never sees a torn count or span: counts only grow, spans follow one another."""
     path = meter_path(tmp_path, 0)
     reader = MeterFile.create(path, num_envs=1)
     count = 20_000
     writer = multiprocessing.get_context("spawn").Process(target=write_spans, args=(path, count))
     writer.start()
-    seen = [0]
+    seen, num_looks = [0], 0
     while writer.is_alive():
         seen.append(reader.total("env_steps"))
         spans = reader.spans(1)
-        assert all(0 <= end - begin <= 2 * SPAN_CAPACITY for begin, end, _ in spans)
+        assert all(end - begin == 0.25 for begin, end, _ in spans)
+        assert [begin for begin, *_ in spans] == [spans[0][0] + number for number in range(len(spans))]
         assert len(spans) <= SPAN_CAPACITY
+        num_looks += bool(spans)
     writer.join()
     assert writer.exitcode == 0
+    assert num_looks
     assert seen == sorted(seen)
     assert reader.total("env_steps") == count
     assert reader.seconds(1, "simulate") == count * 0.25
@@ -102,6 +105,17 @@ def test_what_a_killed_writer_counted_stays(tmp_path: Path) -> None:
         os.kill(os.getpid(), 9)
     os.waitpid(pid, 0)
     assert (reader.total("env_steps"), reader.count(1, "pid")) == (5, pid)
+
+
+def test_a_span_that_was_left_half_written_is_not_read(tmp_path: Path) -> None:
+    """A process that is killed while it writes a span spoils none of those that are kept."""
+    file = MeterFile.create(tmp_path / "meter.bin", num_envs=1, span_capacity=4)
+    block = Block(file, 1)
+    for number in range(9):
+        block.put_span(SIMULATE, float(number), number + 0.25)
+    kept = file.spans(1)
+    file.floats[block._at + RING_AT + 3 * (9 % 5)] = -1.0  # the begin of a tenth, and no more
+    assert file.spans(1) == kept == [(float(number), number + 0.25, "simulate") for number in range(5, 9)]
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

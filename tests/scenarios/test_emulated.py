@@ -224,6 +224,7 @@ def test_it_is_really_learned(tmp_path: Path) -> None:
     assert entropies[-1] < 0.3
     episodes = [dict(zip(EPISODE_FIELDS, values, strict=True)) for values in EPISODE.iter_unpack(run.episodes(0))]
     shares = [episode["return"] * PROFILE.episode.mean_steps / episode["length"] for episode in episodes]
-    assert np.mean(shares[:10]) == pytest.approx(1 / NUM_CUES, abs=0.06)
+    # Learning begins before the first ten have ended: over 8 runs 0.25 to 0.35, where 1 / NUM_CUES is chance.
+    assert 1 / NUM_CUES - 0.06 < np.mean(shares[:10]) < 0.45
     assert np.mean(shares[-10:]) > 0.85
     assert np.mean([episode["success"] for episode in episodes[-10:]]) > 0.5

@@ -137,7 +137,7 @@ def interval(units: Units, generator: np.random.Generator, *, num_draws: int = N
 
 
 def ratio_interval(
-    a: Units, b: Units, generator: np.random.Generator, *, num_draws: int = NUM_DRAWS
+    a: Units, b: Units, generator: np.random.Generator, *, num_draws: int = NUM_DRAWS, level: float = LEVEL
 ) -> tuple[float, float] | None:
     """The interval of a's rate / b's rate, drawn independently; None where some draw of either has no rate."""
     of_a, of_b = _deviations(a, generator, num_draws), _deviations(b, generator, num_draws)
@@ -146,14 +146,14 @@ def ratio_interval(
     variances = float(of_a.var()), float(of_b.var())
     shares = variances[0] ** 2 / a.freedom + variances[1] ** 2 / b.freedom
     freedom = sum(variances) ** 2 / shares if shares else 1.0
-    return _around(a.rate / b.rate, half_width(of_a - of_b, freedom))
+    return _around(a.rate / b.rate, half_width(of_a - of_b, freedom, level))
 
 
-def half_width(deviations: Floats, freedom: float) -> float:
+def half_width(deviations: Floats, freedom: float, level: float = LEVEL) -> float:
     """Half of the interval of a figure whose draws, made as wide as the figure spreads, deviate from it by so much."""
     from scipy import special
 
-    return float(special.stdtrit(freedom, (1 + LEVEL) / 2) * deviations.std())
+    return float(special.stdtrit(freedom, (1 + level) / 2) * deviations.std())
 
 
 def _around(rate: float, half: float) -> tuple[float, float]:

@@ -111,7 +111,7 @@ def compare(
 
     Raises ValueError when no run of either side is of the reference.
     """
-    cells = {side: _newest(make_cells(runs.runs, seed)) for side, runs in ((A, a), (B, b))}
+    cells = {side: newest_cells(runs.runs, seed) for side, runs in ((A, a), (B, b))}
     systems = list(dict.fromkeys(match[0] for each in cells.values() for match in each))
     if reference is not None and reference not in systems:
         raise ValueError(f"--reference {reference}: no run of it; there are: {', '.join(systems) or 'none'}")
@@ -128,10 +128,10 @@ def compare(
     )
 
 
-def _newest(cells: Sequence[Cell]) -> dict[Match, Cell]:
+def newest_cells(runs: Sequence[StoredRun], seed: int) -> dict[Match, Cell]:
     """Cells by what they match with; of several the one that was begun last, in the order of the first."""
     newest: dict[Match, Cell] = {}
-    for cell in cells:
+    for cell in make_cells(runs, seed):
         own = cell.summary
         match = (own.system, own.scenario, own.workload, own.gpus, own.device)
         if match not in newest or _age(newest[match]) < _age(cell):
@@ -160,7 +160,7 @@ def _pair(
     a, b = cells[A][match], cells[B][match]
     finished = {A: a.finished, B: b.finished}
     learning = learning_of_group(finished, A, threshold, np.random.default_rng(seed))
-    differences = _differences(a, b)
+    found = differences(a, b)
     against: dict[str, Any] = {
         f"{side.lower()}_to_reference": _ratio(cells[side][match], base, seed)
         for side in (A, B)
@@ -170,13 +170,13 @@ def _pair(
         a=a.summary.model_copy(update={"learning": learning.get(A)}),
         b=b.summary.model_copy(update={"learning": learning.get(B)}),
         ratio=_ratio(b, a, seed),
-        differences=differences,
-        comparable=all(difference.aspect in COMPARED for difference in differences),
+        differences=found,
+        comparable=all(difference.aspect in COMPARED for difference in found),
         **against,
     )
 
 
-def _differences(a: Cell, b: Cell) -> list[Difference]:
+def differences(a: Cell, b: Cell) -> list[Difference]:
     """What the finished runs of both sides differ in."""
     of_a = {id(run.record) for run in a.finished}
 

@@ -1,0 +1,347 @@
+"""Whether a candidate has become worse than a baseline, cell by cell and metric by metric.
+
+A *regression* is a change for the worse beyond the tolerance that is more than noise: the whole interval of candidate /
+baseline lies on the wrong side of the limit. A check has *passed* when the whole interval lies on the right side (which
+is what a test of non-inferiority asks). Where the limit is within the interval nothing was shown, and the check is
+*inconclusive*: it says how many repetitions would settle it if the ratio stays what it is. Runs of one cell on one side
+are its repetitions; they differ in their seeds, or repeat one seed. A single run has an interval of its steps/s, from
+its iterations, which says nothing of another run; its other metrics have none and are *not judged*.
+
+What was measured in part never passes: a cell of the baseline that the candidate has not finished, and one in which
+something but the commit differs, is *not comparable*, whatever the others say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, computed_field
+
+from results import bootstrap, labels
+from results.bootstrap import LEVEL, Units
+from results.cells import Cell
+from results.compare import COMPARED, Match, Runs, differences, newest_cells
+from results.findings import find_all
+from results.schema import RunRecord
+from results.store import StoredRun
+from results.summary import Estimate, Finding, Kind
+
+GATE_VERSION = 1
+TOLERANCE = 0.05
+MOST_REPETITIONS = 1000
+"""Beyond so many the change is about as large as the tolerance, and no number of runs is worth saying."""
+Outcome = Literal["passed", "regression", "inconclusive", "not comparable", "not judged"]
+EXIT_CODES: dict[Outcome, int] = {"passed": 0, "regression": 1, "inconclusive": 3, "not comparable": 4}
+"""Of a whole gate; 2 is a usage error."""
+RANKED: tuple[Outcome, ...] = ("regression", "not comparable", "inconclusive", "passed")
+"""The worst first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric:
+    """A figure of a run, and which way is better."""
+
+    name: str
+    title: str
+    higher_is_better: bool
+    of: Callable[[RunRecord], float | None]
+
+
+METRICS = (
+    Metric(name="steps_per_s", title="steps/s", higher_is_better=True, of=lambda run: run.figures.steps_per_s),
+    Metric(name="duration_s", title="time of a run (s)", higher_is_better=False, of=lambda run: run.duration_s),
+    Metric(
+        name="lag_mean",
+        title="policy lag",
+        higher_is_better=False,
+        of=lambda run: None if run.figures.lag is None else run.figures.lag.mean,
+    ),
+    Metric(
+        name="memory_bytes",
+        title="memory (bytes)",
+        higher_is_better=False,
+        of=lambda run: run.figures.memory_bytes.value,
+    ),
+)
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+
+class Check(_Document):
+    """A metric of a cell."""
+
+    system: str
+    scenario: str
+    workload: str
+    gpus: int
+    device: str
+    kind: Kind
+    metric: str
+    title: str
+    higher_is_better: bool
+    baseline: float | None = None
+    """Mean over its runs."""
+    candidate: float | None = None
+    num_runs: tuple[int, int]
+    """Finished runs of baseline and candidate."""
+    ratio: Estimate | None = None
+    """Candidate / baseline; the interval is of the gate's level."""
+    limit: float
+    """The ratio at which a regression begins."""
+    outcome: Outcome
+    reason: str
+    repetitions: int | None = None
+    """Of each side that would settle an inconclusive check, as far as can be said."""
+
+    @property
+    def where(self) -> str:
+        """The cell: `ver, emulated/open-fridge, homogeneous, 8 emulated GPUs`."""
+        return f"{self.system}, {self.scenario}, {self.workload}, {labels.ranks(self.gpus, self.device)}"
+
+
+class Gate(_Document):
+    """Everything."""
+
+    gate_version: int = GATE_VERSION
+    baseline: str
+    """What the user called it: a folder, a revision."""
+    candidate: str
+    tolerance: float
+    level: float
+    """Of the intervals: 0.95, but nearer to 1 for a look before the end."""
+    seed: int
+    checks: list[Check]
+    findings: list[Finding]
+    """What spoils the figures of either side."""
+
+    @computed_field  # type: ignore[prop-decorator]  # pydantic's way of having it in the document
+    @property
+    def outcome(self) -> Outcome:
+        """The worst of the checks; not comparable where nothing was judged."""
+        there = {check.outcome for check in self.checks}
+        return next((outcome for outcome in RANKED if outcome in there), "not comparable")
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def exit_code(self) -> int:
+        """0 passed, 1 regression, 3 inconclusive, 4 not comparable."""
+        return EXIT_CODES[self.outcome]
+
+    @property
+    def repetitions(self) -> int | None:
+        """Of each side that would settle all inconclusive checks, as far as can be said."""
+        return max((check.repetitions for check in self.checks if check.repetitions is not None), default=None)
+
+    @property
+    def sentence(self) -> str:
+        """What came out, in a line."""
+        counts = Counter(check.outcome for check in self.checks)
+        said = ", ".join(f"{counts[outcome]} {outcome}" for outcome in (*RANKED, "not judged") if counts[outcome])
+        line = f"{self.outcome}: {said or 'nothing was measured'}"
+        if self.outcome == "inconclusive" and self.repetitions is not None:
+            line += f"; {self.repetitions} repetitions of each side would settle it"
+        return line
+
+    def to_json(self) -> str:
+        """As a document."""
+        return self.model_dump_json(indent=1) + "\n"
+
+
+def pooled(runs: Sequence[StoredRun], name: str) -> list[StoredRun]:
+    """Runs of several sweeps as repetitions of the cells of one, for a side that was measured bit by bit."""
+    return [
+        StoredRun(
+            path=run.path,
+            record=run.record.model_copy(
+                update={
+                    "sweep": name,
+                    "cell": run.record.cell.model_copy(update={"hash": f"{run.record.cell.hash}-{number}"}),
+                }
+            ),
+            parts=run.parts,
+        )
+        for number, run in enumerate(runs)
+    ]
+
+
+def judge(
+    baseline: Runs, candidate: Runs, *, tolerance: float = TOLERANCE, level: float = LEVEL, seed: int = 0
+) -> Gate:
+    """Holds a candidate against a baseline.
+
+    Args:
+        baseline: what it must not be worse than; of several sweeps the newest that has a cell counts.
+        candidate: the same.
+        tolerance: share by which a metric may be worse.
+        level: of the intervals.
+        seed: of all intervals.
+
+    Raises ValueError for a tolerance that is none.
+    """
+    if not 0 < tolerance < 1:
+        raise ValueError(f"--tolerance {tolerance}: must be above 0 and below 1, a share: 0.05")
+    before, after = newest_cells(baseline.runs, seed), newest_cells(candidate.runs, seed)
+    checks = [
+        check
+        for match, cell in before.items()
+        for check in _checks(match, cell, after.get(match), tolerance, level, seed)
+    ]
+    findings = [
+        finding.model_copy(update={"text": f"{side.name}: {finding.text}"})
+        for side in (baseline, candidate)
+        for finding in find_all([run.record for run in side.runs], side.unreadable)
+    ]
+    return Gate(
+        baseline=baseline.name,
+        candidate=candidate.name,
+        tolerance=tolerance,
+        level=level,
+        seed=seed,
+        checks=checks,
+        findings=findings,
+    )
+
+
+def _checks(match: Match, before: Cell, after: Cell | None, tolerance: float, level: float, seed: int) -> list[Check]:
+    """All metrics of a cell; the first alone where it cannot be judged."""
+    if not before.finished:
+        return []  # the baseline has nothing to lose
+    why_not = _why_not(before, after)
+    checks = []
+    for metric in METRICS[:1] if why_not else METRICS:
+        known = [
+            [value for run in cell.finished if (value := metric.of(run.record)) is not None] if cell else []
+            for cell in (before, after)
+        ]
+        if metric is not METRICS[0] and not all(known):
+            continue
+        limit = 1 - tolerance if metric.higher_is_better else 1 + tolerance
+        check = Check(
+            system=match[0],
+            scenario=match[1],
+            workload=match[2],
+            gpus=match[3],
+            device=match[4],
+            kind=before.summary.kind,
+            metric=metric.name,
+            title=metric.title,
+            higher_is_better=metric.higher_is_better,
+            baseline=_mean(known[0]),
+            candidate=_mean(known[1]),
+            num_runs=(len(known[0]), len(known[1])),
+            limit=limit,
+            outcome="not comparable",
+            reason=why_not,
+        )
+        if not why_not:
+            assert after is not None
+            check = _judged(check, before, after, known, level, seed)
+        checks.append(check)
+    return checks
+
+
+def _why_not(before: Cell, after: Cell | None) -> str:
+    """Why a cell cannot be judged; empty if it can."""
+    if after is None:
+        return "the candidate has not run it"
+    if not after.finished:
+        return f"no run of the candidate finished ({', '.join(sorted(after.summary.statuses))})"
+    said = [each.sentence() for each in differences(before, after) if each.aspect not in COMPARED]
+    return f"they differ in {'; '.join(said)}" if said else ""
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def _judged(
+    check: Check, before: Cell, after: Cell, known: Sequence[Sequence[float]], level: float, seed: int
+) -> Check:
+    """With the ratio and what it says."""
+    if check.baseline == 0 or check.candidate == 0:
+        return _judged_zero(check, known)
+    assert check.baseline is not None
+    assert check.candidate is not None
+    ratio = check.candidate / check.baseline
+    units = _units(check, before, after, known)
+    if units is None:
+        estimate = Estimate(value=ratio)
+        return check.model_copy(
+            update={"ratio": estimate, "outcome": "not judged", "reason": "one run of each side has no interval"}
+        )
+    of_before, of_after, repeated = units
+    ends = bootstrap.ratio_interval(of_after, of_before, np.random.default_rng(seed), level=level)
+    assert ends is not None, "no unit is 0"
+    fewest = min(len(of_before.amounts), len(of_after.amounts))
+    estimate = Estimate(value=ratio, low=ends[0], high=ends[1], units=repeated, num_units=fewest)
+    outcome, reason = _outcome(estimate, check.limit, higher_is_better=check.higher_is_better)
+    needed = None
+    if outcome == "inconclusive":
+        needed = repetitions(estimate, check.limit, min(check.num_runs), level)
+        reason += f": {needed} repetitions of each side would settle it" if needed else ": it is about the tolerance"
+    return check.model_copy(update={"ratio": estimate, "outcome": outcome, "reason": reason, "repetitions": needed})
+
+
+def _units(
+    check: Check, before: Cell, after: Cell, known: Sequence[Sequence[float]]
+) -> tuple[Units, Units, Literal["seeds", "iterations"]] | None:
+    """What both sides are resampled from: their runs, or the iterations of two single runs."""
+    of_before, of_after = (bootstrap.of_seeds(values) for values in known)
+    if of_before is not None and of_after is not None:
+        return of_before, of_after, "seeds"
+    if check.metric == METRICS[0].name and before.units is not None and after.units is not None:
+        return before.units, after.units, "iterations"
+    return None
+
+
+def _judged_zero(check: Check, known: Sequence[Sequence[float]]) -> Check:
+    """A metric that is 0 on a side, as the lag of a system in lockstep is, has no ratio."""
+    better, worse = (known[1], known[0]) if check.higher_is_better else (known[0], known[1])
+    if not any(worse):
+        return check.model_copy(update={"outcome": "passed", "reason": "0 in every run"})
+    if not any(better) and all(worse):
+        return check.model_copy(update={"outcome": "regression", "reason": "it was 0 in every run of one side alone"})
+    return check.model_copy(update={"outcome": "not judged", "reason": "it is 0 on a side"})
+
+
+def _outcome(ratio: Estimate, limit: float, *, higher_is_better: bool) -> tuple[Outcome, str]:
+    assert ratio.low is not None
+    assert ratio.high is not None
+    low, high = (ratio.low, ratio.high) if higher_is_better else (1 / ratio.high, 1 / ratio.low)
+    edge = limit if higher_is_better else 1 / limit
+    if high < edge:
+        return "regression", "worse by more than the tolerance, and not by chance"
+    if low >= edge:
+        return "passed", "not worse by more than the tolerance"
+    return "inconclusive", "the noise is wider than what is left to the tolerance"
+
+
+def repetitions(ratio: Estimate, limit: float, num_runs: int, level: float) -> int | None:
+    """How many runs of each side it takes until an interval around the same ratio leaves the limit out.
+
+    An interval of n runs of each side has the half width t(2 n - 2) s / sqrt(n), on a logarithmic scale; that of the
+    iterations of single runs is taken to shrink as sqrt(n) does. None with more than `MOST_REPETITIONS`.
+    """
+    from scipy import special
+
+    assert ratio.low is not None
+    assert ratio.high is not None
+    half, distance = math.log(ratio.high / ratio.low) / 2, abs(math.log(ratio.value / limit))
+
+    def quantile(num: int) -> float:
+        return float(special.stdtrit(max(1, 2 * num - 2), (1 + level) / 2)) if num_runs > 1 else 1.0
+
+    spread = half * math.sqrt(num_runs) / quantile(num_runs)
+    if not distance:
+        return None
+    for num in range(num_runs + 1, MOST_REPETITIONS + 1):
+        if quantile(num) * spread / math.sqrt(num) <= distance:
+            return num
+    return None

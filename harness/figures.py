@@ -21,6 +21,7 @@ NUM_LAST_EPISODES = 100
 """Episode figures are means over so many last episodes."""
 LANES = ("span/", "sampler/")
 """Prefixes of the columns of a rank's timelines; a rank has the second one if it has its columns."""
+CORE_WAIT_SOURCE = "schedstat, time for which threads of ranks were ready to run and had no core / the ranks' time"
 ENV_SPANS = ("simulate", "reset", "wait:inference")
 _RANK_COUNTERS = ("learned", "reused", "discarded", "in_flight")
 _ENV_COUNTERS = ("env_steps", "frames", "episodes")
@@ -132,6 +133,7 @@ def work_out(left: Left, counters: Counters, window: Window | None) -> Figures:
             "time_shares": _shares(left, window),
             "utilisation": _utilisation(left, window, begin, end),
             "cpu_percent": telemetry.cpu_percent(begin, end),
+            "core_wait": _core_wait(left, window),
             "gpu_power_w": telemetry.gpu_power_w(begin, end),
         }
     )
@@ -180,6 +182,14 @@ def _utilisation(left: Left, window: Window, begin: float, end: float) -> Readin
     if left.cell.device == "cuda":
         return left.telemetry.utilisation(begin, end)
     return Reading(value=None, source="n/a: the ranks run on the CPU")
+
+
+def _core_wait(left: Left, window: Window) -> Reading:
+    counted = list(_counted(left, window))
+    if left.cell.device == "predicted" or not all("core_wait_s" in row for row, _ in counted):
+        return Reading(value=None, source=f"not read: {CORE_WAIT_SOURCE}")
+    waited_s = sum(share * row["core_wait_s"] for row, share in counted)
+    return Reading(value=waited_s / (window.seconds * left.cell.gpus), source=CORE_WAIT_SOURCE)
 
 
 def _env_shares(left: Left) -> dict[str, float]:

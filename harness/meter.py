@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness import process
 from harness.meter_file import (
     COUNTERS,
     KIND_OF,
@@ -120,6 +121,7 @@ class RankMeter:
         self._iteration_began = time.perf_counter()
         self._last: dict[str, int] = dict.fromkeys(("learned", "reused", "discarded", "lag_sum"), 0)
         self._last_busy_s = 0.0
+        self._last_core_wait_s = process.core_wait_s()
         self._began = self._iteration_began
         self._gpu_busy_s = gpu_busy_s
 
@@ -139,6 +141,7 @@ class RankMeter:
         self._seconds()
         if self._gpu_busy_s is not None:
             self._last_busy_s = self._gpu_busy_s()
+        self._last_core_wait_s = process.core_wait_s()
 
     def _seconds(self) -> dict[str, float]:
         """What both timelines spent since the last call, as columns of the series."""
@@ -199,6 +202,11 @@ class RankMeter:
             busy_s = self._gpu_busy_s()
             row["gpu_busy_s"] = busy_s - self._last_busy_s
             self._last_busy_s = busy_s
+        waited_s = process.core_wait_s()
+        if waited_s is not None and self._last_core_wait_s is not None:
+            # A thread that has ended since takes its own along.
+            row["core_wait_s"] = max(0.0, waited_s - self._last_core_wait_s)
+        self._last_core_wait_s = waited_s
         row.update(statistics)
         self._series.write(json.dumps(row) + "\n")
         self._series.flush()

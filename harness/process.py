@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
@@ -55,6 +56,21 @@ def leave_error(path: Path, error: BaseException) -> None:
     unfinished = path.with_suffix(".new")  # it is read while this process may be killed
     unfinished.write_text(json.dumps({"error": summary, "traceback": text}))
     unfinished.rename(path)
+
+
+def core_wait_s() -> float | None:
+    """Seconds for which threads of this process were ready to run and had no core; None where the kernel does not say.
+
+    Linux, Documentation/scheduler/sched-stats.rst: the second number of `schedstat`.
+    """
+    waited_ns = 0
+    try:
+        for task in Path("/proc/self/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended since
+                waited_ns += int((task / "schedstat").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return waited_ns / 1e9 if Path("/proc/self/schedstat").exists() else None
 
 
 def how_it_ended(returncode: int) -> str:

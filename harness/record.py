@@ -129,7 +129,7 @@ def _read(
     for row in rows:
         row["begin_s"], row["end_s"] = clock.at(row["begin_s"]), clock.at(row["end_s"])
         for name in row:
-            if name.startswith(LANES) or name == "gpu_busy_s":
+            if name.startswith(LANES) or name in {"gpu_busy_s", "core_wait_s"}:
                 row[name] = clock.lasting(row[name])
         row |= {IN_STEP: traits.in_step, LOST: row["rank"] in lost}
     return Left(

@@ -44,6 +44,7 @@ END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL_S = 0.25
 TELEMETRY_PERIOD_S = 2.0
 BUSY_CPU_SHARE = 0.85
+CORE_WAIT_SHARE = 0.05
 """Emulated GPUs whose processes keep the cores busier than this measure the machine too."""
 
 
@@ -206,12 +207,14 @@ def _lost(outcome: Outcome, measured: Measured) -> list[str]:
 def _warnings(cell: Cell, figures: schema.Figures, telemetry: Telemetry) -> list[str]:
     warnings = []
     cores = len(os.sched_getaffinity(0))
-    busy = figures.cpu_percent.value
-    if cell.device == "emulated" and busy is not None and busy > 100 * cores * BUSY_CPU_SHARE:
-        warnings.append(
-            f"the {cores} cores were {busy / cores:.0f} % busy: "
-            "figures of emulated GPUs are too low; raise --time-scale"
-        )
+    busy, waited = figures.cpu_percent.value, figures.core_wait.value
+    said = []
+    if busy is not None and busy > 100 * cores * BUSY_CPU_SHARE:
+        said.append(f"the {cores} cores were {busy / cores:.0f} % busy")
+    if waited is not None and waited > CORE_WAIT_SHARE:
+        said.append(f"ranks waited for one of {cores} cores for {100 * waited:.0f} % of their time")
+    if cell.device == "emulated" and said:
+        warnings.append(f"{' and '.join(said)}: figures of emulated GPUs are too low; raise --time-scale")
     if cell.device == "cuda" and telemetry.problem:
         warnings.append(telemetry.problem)
     return warnings

@@ -58,15 +58,16 @@ def scenario(run: RunRecord) -> str:
 def gpus(run: RunRecord) -> str:
     """How many, and whether they are real."""
     kind = "predicted" if run.figures.predicted else "emulated" if run.figures.emulated else "measured"
-    return _gpus(run.cell.gpus, kind, run.cell.device)
+    return ranks(run.cell.gpus, kind, run.cell.device)
 
 
 def gpus_of(cell: CellSummary) -> str:
     """How many, and whether they are real."""
-    return _gpus(cell.gpus, cell.kind, cell.device)
+    return ranks(cell.gpus, cell.kind, cell.device)
 
 
-def _gpus(number_of: int, kind: str, device: str) -> str:
+def ranks(number_of: int, kind: str, device: str) -> str:
+    """How many GPUs, and whether they are real."""
     said = kind if kind != "measured" else "CPU" if device == "cpu" else ""
     return f"{number_of} ({said})" if said else str(number_of)
 

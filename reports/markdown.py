@@ -6,11 +6,11 @@ Names and texts come from runs, so whatever Markdown or HTML would take for its 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from reports import columns as col
 from reports import format as fmt
-from reports.columns import Column
+from reports.columns import Column, RowT
 from results.summary import CellSummary, Estimate, Summary
 
 SPECIAL = re.compile(r"[\\`*\[\]<>|~#$]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|@(?=\w)")
@@ -67,15 +67,19 @@ def _table(summary: Summary) -> Iterator[str]:
     if shared:
         yield escape(shared)
         yield ""
-    columns = [*names, *_figures(summary.cells)]
-    yield _row([escape(column.title) for column in columns])
-    yield _row(["---:" if column.is_number else "---" for column in columns])
-    for cell in summary.cells:
-        yield _row([escape(column.value(cell)) for column in columns])
+    yield from table_lines([*names, *_figures(summary.cells)], summary.cells)
     yield ""
     for note in _notes(summary.cells):
         yield f"{escape(note)}  "
     yield ""
+
+
+def table_lines(columns: Sequence[Column[RowT]], rows: Iterable[RowT]) -> Iterator[str]:
+    """The lines of a table."""
+    yield _row([escape(column.title) for column in columns])
+    yield _row(["---:" if column.is_number else "---" for column in columns])
+    for row in rows:
+        yield _row([escape(column.value(row)) for column in columns])
 
 
 def _row(texts: Sequence[str]) -> str:

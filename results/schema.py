@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 Status = Literal["finished", "failed", "timed-out", "invalid"]
 
@@ -144,6 +144,8 @@ class Figures(_Part):
     lag: Lag | None = None
     cpu_percent: Reading = Field(default_factory=Reading)
     """Mean over the window, of the process tree; 100 is one core."""
+    core_wait: Reading = Field(default_factory=Reading)
+    """How long ranks were ready to run and had no core, as a share of their time, 0 to 1; threads of one add up."""
     memory_bytes: Reading = Field(default_factory=Reading)
     """Peak private memory of the process tree."""
     gpu_memory_bytes: Reading = Field(default_factory=Reading)

@@ -18,12 +18,14 @@ from harness.traits import Traits
 NUM_RANKS = 2
 
 
-def make_series(folder: Path, rank: int, ends: Sequence[float], spent: dict[str, float], learned: int = 10) -> None:
-    """Iterations of a rank that end at `ends` and all spend `spent` seconds, by column."""
+def make_series(
+    folder: Path, rank: int, ends: Sequence[float], spent: dict[str, float], learned: int = 10, **further: float
+) -> None:
+    """Iterations of a rank that end at `ends` and all spend `spent` seconds, by column; all have `further` columns."""
     lanes = {name.partition("/")[0] for name in spent}
     columns = {f"{lane}/{kind}": spent.get(f"{lane}/{kind}", 0.0) for lane in lanes for kind in SPANS}
     rows = [
-        {"rank": rank, "iteration": i, "begin_s": begin, "end_s": end, "learned": learned, **columns}
+        {"rank": rank, "iteration": i, "begin_s": begin, "end_s": end, "learned": learned, **columns, **further}
         for i, (begin, end) in enumerate(zip([0.0, *ends[:-1]], ends, strict=True))
     ]
     pd.DataFrame(rows).to_json(folder / f"series-rank{rank}.jsonl", orient="records", lines=True)
@@ -67,6 +69,17 @@ def test_both_timelines_of_a_rank_count(tmp_path: Path) -> None:
     assert measured(tmp_path).figures.time_shares == pytest.approx(
         {"learn": 3 / 6, "wait:rollout": 1 / 6, "infer": 1.5 / 6, "wait:learner": 0.5 / 6}
     )
+
+
+def test_waiting_for_a_core_is_a_share_of_the_ranks_time(tmp_path: Path) -> None:
+    """By hand: in a window of 2 s two ranks waited 0.2 s and 0.6 s; without the column of one it is not read."""
+    for rank, waited_s in enumerate((0.1, 0.3)):
+        make_series(tmp_path, rank, [1, 2, 3, 4], {"span/learn": 1.0}, core_wait_s=waited_s)
+        make_meter(tmp_path, rank, env_steps=40, learned=40)
+    assert measured(tmp_path).figures.core_wait.value == pytest.approx(0.8 / 4)
+    make_series(tmp_path, 1, [1, 2, 3, 4], {"span/learn": 1.0})
+    reading = measured(tmp_path).figures.core_wait
+    assert (reading.value, reading.source.startswith("not read: ")) == (None, True)
 
 
 def test_where_ranks_drift_shares_are_cut_by_time(tmp_path: Path) -> None:

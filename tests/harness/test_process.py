@@ -1,0 +1,57 @@
+"""What a process can say of itself."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from multiprocessing.queues import Queue
+
+from harness import process
+
+
+def burn(core: int) -> None:
+    """Keeps a core busy until somebody ends it."""
+    os.sched_setaffinity(0, {core})
+    while True:
+        pass
+
+
+def contend(num_others: int, core: int, waited: Queue[float | None]) -> None:
+    """Works for half a second of its own CPU time on a core that others want too; says how long it waited."""
+    os.sched_setaffinity(0, {core})
+    others = [multiprocessing.get_context("fork").Process(target=burn, args=(core,)) for _ in range(num_others)]
+    for other in others:
+        other.start()
+    before = process.core_wait_s()
+    until = time.process_time() + 0.5
+    while time.process_time() < until:
+        pass
+    after = process.core_wait_s()
+    for other in others:
+        other.kill()
+        other.join()
+    waited.put(None if before is None or after is None else after - before)
+
+
+def test_waiting_for_a_core_is_told() -> None:
+    """Who shares a core with three others waits for it about three times as long as it has it."""
+    context = multiprocessing.get_context("fork")
+    waited: Queue[float | None] = context.Queue()
+    worker = context.Process(target=contend, args=(3, min(os.sched_getaffinity(0)), waited))
+    worker.start()
+    seconds = waited.get(timeout=60)
+    assert seconds is not None
+    assert seconds > 0.5
+    worker.join()
+    assert worker.exitcode == 0
+
+
+def test_sleeping_is_no_waiting_for_a_core() -> None:
+    """A process that sleeps is not ready to run; it waits only as long as it takes to wake up."""
+    before = process.core_wait_s()
+    time.sleep(0.5)
+    after = process.core_wait_s()
+    assert before is not None
+    assert after is not None
+    assert after - before < 0.4

@@ -44,7 +44,7 @@ END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL_S = 0.25
 TELEMETRY_PERIOD_S = 2.0
 BUSY_CPU_SHARE = 0.85
-CORE_WAIT_SHARE = 0.05
+CORE_WAIT_SHARE = 0.15
 """Emulated GPUs whose processes keep the cores busier than this measure the machine too."""
 
 

@@ -30,6 +30,8 @@ class Cell:
 
     summary: CellSummary
     finished: list[StoredRun]
+    timed_out: list[StoredRun]
+    """Their figures count for nothing, but that they did not get to a threshold does."""
     units: Units | None
     repeated: Repeated | None
 
@@ -126,7 +128,8 @@ def _summarise_cell(number: int, runs: Sequence[StoredRun], seed: int, *, interv
         rate = float(np.mean([run.record.figures.steps_per_s for run in finished]))
         ends = bootstrap.interval(units, np.random.default_rng(seed)) if units else None
         fields |= {"steps_per_s": estimate(rate, ends, units, repeated), **_means([run.record for run in finished])}
-    return Cell(summary=CellSummary(**fields), finished=finished, units=units, repeated=repeated)
+    timed_out = [run for run in runs if run.record.status == "timed-out"]
+    return Cell(summary=CellSummary(**fields), finished=finished, timed_out=timed_out, units=units, repeated=repeated)
 
 
 def _units(finished: Sequence[StoredRun]) -> tuple[Units | None, Repeated | None]:

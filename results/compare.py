@@ -158,8 +158,8 @@ def _pair(
     match: Match, cells: dict[str, dict[Match, Cell]], reference: str | None, threshold: float | None, seed: int
 ) -> Pair:
     a, b = cells[A][match], cells[B][match]
-    finished = {A: a.finished, B: b.finished}
-    learning = learning_of_group(finished, A, threshold, np.random.default_rng(seed))
+    ended = {A: [*a.finished, *a.timed_out], B: [*b.finished, *b.timed_out]}
+    learning = learning_of_group(ended, A, threshold, np.random.default_rng(seed))
     found = differences(a, b)
     against: dict[str, Any] = {
         f"{side.lower()}_to_reference": _ratio(cells[side][match], base, seed)

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from results.bootstrap import LEVEL
 from results.learning import (
     COSTS,
+    METRICS,
+    Cost,
     Curve,
+    Reached,
     area_under,
     interquartile_mean,
     median_cost,
     reach,
     read_curve,
+    read_spent,
     stratified_interval,
 )
 from results.store import StoredRun
@@ -31,6 +36,32 @@ UNTIL = re.compile(r"\s*(success|return)\s*>=?\s*(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+
 """A limit of `rlbench run --until` that is a threshold of a learning curve."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Run:
+    """A run that finished or timed out, and what it learned."""
+
+    finished: bool
+    curve: Curve | None
+    """None where no 100 episodes ended."""
+    spent: dict[Cost, float]
+    """Of one without a curve."""
+
+    @classmethod
+    def read(cls, run: StoredRun, metrics: Sequence[str]) -> _Run:
+        """Raises ValueError for a damaged series."""
+        curve = read_curve(run.path, run.record.cell.gpus, metrics)
+        spent = read_spent(run.path, run.record.cell.gpus) if curve is None else {}
+        return cls(finished=run.record.status == "finished", curve=curve, spent=spent)
+
+    def reach(self, metric: str, threshold: float, cost: Cost) -> Reached:
+        """What it cost to get to a threshold; without a curve of the metric it never did, as far as is known."""
+        if self.curve is None:
+            return Reached(cost=self.spent[cost], censored=True)
+        if self.curve.metric != metric:
+            return Reached(cost=float(self.curve.along(cost)[-1]), censored=True)
+        return reach(self.curve, threshold, cost)
+
+
 def learning_of_group(
     runs_of: Mapping[str, Sequence[StoredRun]],
     reference: str | None,
@@ -40,25 +71,31 @@ def learning_of_group(
     """How well each of some cells learned; those without a learning curve are left out.
 
     Args:
-        runs_of: finished runs, by cell.
+        runs_of: runs by cell: those that finished, and those that timed out, which count where there is a threshold.
         reference: the cell that the others are held against.
-        threshold: of the curves' metric; where it is None, the one that `--until` of the runs named.
+        threshold: of the curves' metric; where it is None, the one that `--until` of the runs named, whose metric
+            the curves are then of.
         generator: of the intervals.
     """
+    until = _until([run for runs in runs_of.values() for run in runs])
+    metrics = METRICS if threshold is not None or until is None else (until[0], *METRICS)
+    read = {cell: [_Run.read(run, metrics) for run in runs] for cell, runs in runs_of.items()}
+    metric = next((run.curve.metric for runs in read.values() for run in runs if run.curve is not None), None)
     curves = {
-        cell: [curve for run in runs if (curve := read_curve(run.path, run.record.cell.gpus))]
-        for cell, runs in runs_of.items()
+        cell: kept
+        for cell, runs in read.items()
+        if (
+            kept := [run.curve for run in runs if run.finished and run.curve is not None and run.curve.metric == metric]
+        )
     }
-    metric = next((curve.metric for each in curves.values() for curve in each), None)
-    curves = {cell: kept for cell, each in curves.items() if (kept := [c for c in each if c.metric == metric])}
-    if metric is None:
+    if metric is None or not curves:
         return {}
     begin, limit = _in_common([curve for each in curves.values() for curve in each])
     areas = {
         cell: [area_under(curve, "env_steps", limit, begin=begin) for curve in each] for cell, each in curves.items()
     }
-    if threshold is None:
-        threshold = _threshold([run for runs in runs_of.values() for run in runs], metric)
+    if threshold is None and until is not None and until[0] == metric:
+        threshold = until[1]
     seed = generator.integers(2**63)  # of each cell's own generator: what else is in the group changes no interval
     return {
         cell: Learning(
@@ -68,7 +105,7 @@ def learning_of_group(
             area=_mean(areas[cell]),
             area_env_steps=limit,
             threshold=threshold,
-            to_threshold=[] if threshold is None else _to_threshold(each, threshold),
+            to_threshold=[] if threshold is None else _to_threshold(read[cell], metric, threshold),
             curve=_points(each),
             against_reference=(
                 None if reference is None or cell == reference else _against(areas[cell], areas.get(reference, []))
@@ -85,13 +122,14 @@ def _in_common(curves: Sequence[Curve]) -> tuple[float, float]:
     return max((begin for begin in begins if begin < limit), default=limit), limit
 
 
-def _threshold(runs: Sequence[StoredRun], metric: str) -> float | None:
+def _until(runs: Sequence[StoredRun]) -> tuple[str, float] | None:
+    """The metric and the threshold that ended runs of the group, if it was one of a curve."""
     for run in runs:
         limits = run.record.configuration.get("limits")
         until = limits.get("until") if isinstance(limits, dict) else None
         match = UNTIL.fullmatch(until) if isinstance(until, str) else None
-        if match and match[1] == metric:
-            return float(match[2])
+        if match:
+            return match[1], float(match[2])
     return None
 
 
@@ -142,10 +180,10 @@ def _against(ours: Sequence[float | None], theirs: Sequence[float | None]) -> Ve
     return "worse" if np.mean(b) - np.mean(a) > most else "not worse"
 
 
-def _to_threshold(curves: Sequence[Curve], threshold: float) -> list[ToThreshold]:
+def _to_threshold(runs: Sequence[_Run], metric: str, threshold: float) -> list[ToThreshold]:
     found = []
     for cost in COSTS:
-        median = median_cost([reach(curve, threshold, cost) for curve in curves])
+        median = median_cost([run.reach(metric, threshold, cost) for run in runs])
         found.append(
             ToThreshold(
                 cost=cost,
@@ -167,12 +205,16 @@ def _points(curves: Sequence[Curve]) -> list[Point]:
         return []
     axis = np.unique(np.linspace(begin, end, NUM_POINTS))
     values = np.array([np.interp(axis, curve.env_steps, curve.values) for curve in curves])
-    seconds = np.mean([np.interp(axis, curve.env_steps, curve.seconds) for curve in curves], axis=0)
+    seconds, gpu_seconds = (
+        np.mean([np.interp(axis, curve.env_steps, curve.along(cost)) for curve in curves], axis=0)
+        for cost in ("seconds", "gpu_seconds")
+    )
     several = len(curves) > 1
     return [
         Point(
             env_steps=float(axis[k]),
             seconds=float(seconds[k]),
+            gpu_seconds=float(gpu_seconds[k]),
             value=float(values[:, k].mean()),
             low=float(values[:, k].min()) if several else None,
             high=float(values[:, k].max()) if several else None,

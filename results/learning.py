@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from results.bootstrap import LEVEL, NUM_DRAWS, half_width
-from results.parts import SERIES_FILE
+from results.parts import SERIES_FILE, read_parts
 
 Floats = NDArray[np.float64]
 Cost = Literal["env_steps", "seconds", "gpu_seconds"]
@@ -64,8 +64,8 @@ class Reached:
     """Whether it never got there: `cost` is then all that it spent."""
 
 
-def read_curve(run_folder: Path, gpus: int) -> Curve | None:
-    """The curve of the best metric that a run's series has; None where it has none, or no 100 episodes ended.
+def read_curve(run_folder: Path, gpus: int, metrics: Sequence[str] = METRICS) -> Curve | None:
+    """The curve of the first of some metrics that a run's series has; None without any, or where no 100 episodes ended.
 
     Raises ValueError for a damaged series.
     """
@@ -77,7 +77,7 @@ def read_curve(run_folder: Path, gpus: int) -> Curve | None:
 
     try:
         with parquet.ParquetFile(path) as file:
-            there = [name for name in METRICS if name in file.schema_arrow.names]
+            there = [name for name in dict.fromkeys(metrics) if name in file.schema_arrow.names]
             rows = file.read(columns=["end_s", "learned", *there]).to_pandas().sort_values("end_s", kind="stable")
         seconds = rows["end_s"].to_numpy(np.float64)
         env_steps = rows["learned"].to_numpy(np.float64).cumsum()
@@ -119,13 +119,20 @@ def _at(cost: float, curve: Curve, axis: Floats) -> float:
     return float(np.interp(cost, axis, curve.values))
 
 
-def reach(curve: Curve, threshold: float, cost: Cost, *, spent: float | None = None) -> Reached:
-    """What it cost until the metric first was at least the threshold; `spent` is all that a run spent, if more."""
+def read_spent(run_folder: Path, gpus: int) -> dict[Cost, float]:
+    """All that a run spent, by its series; nothing where it ended before its first iteration did."""
+    parts = read_parts(run_folder)
+    seconds = parts[-1].end_s if parts else 0.0
+    return {"env_steps": float(sum(part.learned for part in parts)), "seconds": seconds, "gpu_seconds": gpus * seconds}
+
+
+def reach(curve: Curve, threshold: float, cost: Cost) -> Reached:
+    """What it cost until the metric first was at least the threshold."""
     axis = curve.along(cost)
     there = np.flatnonzero(curve.values >= threshold)
     if len(there):
         return Reached(cost=float(axis[there[0]]), censored=False)
-    return Reached(cost=max(float(axis[-1]), spent or 0.0), censored=True)
+    return Reached(cost=float(axis[-1]), censored=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

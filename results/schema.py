@@ -15,6 +15,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 SCHEMA_VERSION = 4
 
+MOST = 2**63 - 1
+"""What an integer of a database, or of Parquet, can be."""
+
 Status = Literal["finished", "failed", "timed-out", "invalid"]
 
 
@@ -33,7 +36,8 @@ Interval = tuple[float, float]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)  # built on first use: imports stay quick
+    # Built on first use: imports stay quick.
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class Cell(_Part):
@@ -44,9 +48,9 @@ class Cell(_Part):
     """What the user overrode, by dotted name, with typed values: `{"preempt.p": 0.8, "scenario.time_scale": 0.5}`."""
     scenario: str
     workload: str
-    gpus: int = Field(ge=1)
+    gpus: int = Field(ge=1, le=MOST)
     """Ranks: real or emulated GPUs, or shares of the CPU."""
-    seed: int
+    seed: int = Field(ge=-MOST, le=MOST)
     device: str
     """`cuda`, `cpu` or `emulated`; `predicted` where a model made the run up."""
     protocol: str
@@ -58,19 +62,19 @@ class Cell(_Part):
 class Counters(_Part):
     """Whole-run counts, over all ranks."""
 
-    env_steps: int = Field(default=0, ge=0)
+    env_steps: int = Field(default=0, ge=0, le=MOST)
     """Env steps collected, counted in the environment wrapper."""
-    frames: int = Field(default=0, ge=0)
+    frames: int = Field(default=0, ge=0, le=MOST)
     """Simulator frames of those env steps."""
-    learned: int = Field(default=0, ge=0)
+    learned: int = Field(default=0, ge=0, le=MOST)
     """Fresh samples learned, each counted once, on its first use."""
-    reused: int = Field(default=0, ge=0)
+    reused: int = Field(default=0, ge=0, le=MOST)
     """Further uses of samples: more epochs, stale fill."""
-    discarded: int = Field(default=0, ge=0)
+    discarded: int = Field(default=0, ge=0, le=MOST)
     """Samples thrown away unlearned."""
-    in_flight: int = Field(default=0, ge=0)
+    in_flight: int = Field(default=0, ge=0, le=MOST)
     """Samples collected that were neither learned nor discarded when the run ended."""
-    episodes: int = Field(default=0, ge=0)
+    episodes: int = Field(default=0, ge=0, le=MOST)
     """Episodes that ended."""
 
     @property

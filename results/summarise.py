@@ -130,7 +130,7 @@ def _with_learning(
     learning: dict[str, Learning] = {}
     damaged: list[Unreadable] = []
     for group in _side_by_side(cells).values():
-        of_cells = {cell.summary.id: cell.finished for cell in group}
+        of_cells = {cell.summary.id: [*cell.finished, *cell.timed_out] for cell in group}
         base = next((cell.summary.id for cell in group if cell.summary.system == reference), None)
         try:
             learning |= learning_of_group(of_cells, base, threshold, np.random.default_rng(seed))

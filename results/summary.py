@@ -58,6 +58,7 @@ class Point(_Document):
 
     env_steps: float
     seconds: float
+    gpu_seconds: float
     value: float
     low: float | None = None
     high: float | None = None

@@ -12,11 +12,12 @@ from reports.charts.over_gpus import UPON_BAR, bar_layout, intervals
 from reports.charts.style import NEUTRAL, Style, label, plain, styles
 from reports.charts.works import Placed, Work, most_common, works
 from reports.format import NONE
+from results.learning import Cost
 from results.summary import Estimate, Learning, Point, Summary, ToThreshold
 
 THINNED = 6
 """Of the points of a curve, the table has every so many."""
-COSTS = {"env_steps": "Env steps", "seconds": "Seconds", "gpu_seconds": "GPU-seconds"}
+COSTS: dict[Cost, str] = {"env_steps": "Env steps", "seconds": "Seconds", "gpu_seconds": "GPU-seconds"}
 TICK = {"tickformat": "~s"}
 METRICS = {"success": "success (0 to 1)", "return": "return"}
 VERDICTS = {"worse": "learns worse", "not worse": "not worse", "unknown": "cannot be told", None: "-"}
@@ -82,13 +83,19 @@ def _metric(learners: Sequence[Learner]) -> str:
 def curves(summary: Summary) -> list[Chart]:
     """The metric as training went on, against env steps, seconds and GPU-seconds, on the GPUs that most ran on."""
     made = []
-    for number, work, learners in _each(summary):
+    for number, work, all_learners in _each(summary):
+        learners = [learner for learner in all_learners if learner.learning.curve]
+        if not learners:
+            continue
         drawn = _side_by_side(learners)
         metric = _metric(drawn)
         title = f"Learning curves on {_where(work, drawn)}"
         notes = ["Mean over runs of the last 100 episodes; shaded from the lowest to the highest run, no interval."]
         if len(drawn) < len(learners):
             notes.append(f"On {work.count(drawn[0].gpus)}; the tables of results have all.")
+        if apart := [each for each in all_learners if not each.learning.curve]:
+            named = "; ".join(f"{each.label} on {work.count(each.gpus)}" for each in apart)
+            notes.append(f"Not drawn, for no env steps are covered by the curves of all runs: {named}.")
         made.append(
             Chart(
                 title=title,
@@ -104,7 +111,7 @@ def curves(summary: Summary) -> list[Chart]:
                 ],
                 table=Table(
                     caption=f"{title}. Every {THINNED}th point; all of them are in the JSON below",
-                    columns=["system", "env steps", "seconds", metric, "lowest run", "highest run"],
+                    columns=["system", "env steps", "seconds", "GPU-seconds", metric, "lowest run", "highest run"],
                     rows=[row for learner in drawn for row in _points(learner)],
                 ),
                 notes=notes,
@@ -113,15 +120,12 @@ def curves(summary: Summary) -> list[Chart]:
     return made
 
 
-def _along(learner: Learner, cost: str) -> list[float]:
-    """The costs of a curve's points; a GPU-second is a second of each GPU."""
-    points = learner.learning.curve
-    if cost == "env_steps":
-        return [point.env_steps for point in points]
-    return [point.seconds * (learner.gpus if cost == "gpu_seconds" else 1) for point in points]
+def _along(learner: Learner, cost: Cost) -> list[float]:
+    """The costs of a curve's points."""
+    return [getattr(point, cost) for point in learner.learning.curve]
 
 
-def _curves(learners: Sequence[Learner], cost: str, metric: str) -> Figure:
+def _curves(learners: Sequence[Learner], cost: Cost, metric: str) -> Figure:
     data: list[dict[str, Any]] = []
     for learner in learners:
         x, points = _along(learner, cost), learner.learning.curve
@@ -272,7 +276,7 @@ def _cost(learner: Learner, cost: str) -> tuple[int, ToThreshold] | None:
     return next(((at, each) for at, each in enumerate(learner.learning.to_threshold) if each.cost == cost), None)
 
 
-def _to_threshold(learners: Sequence[Learner], cost: str) -> Figure:
+def _to_threshold(learners: Sequence[Learner], cost: Cost) -> Figure:
     data: list[dict[str, Any]] = []
     for learner in learners:
         found = _cost(learner, cost)

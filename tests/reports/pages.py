@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from reports.charts.chart import Chart
+from results.across import across_tasks
 from results.bottleneck import Bottleneck
 from results.fairness import Difference
 from results.schema import RunRecord
@@ -44,7 +45,9 @@ def estimate(value: float, half: float) -> Estimate:
 def make_learning(value: float = 0.6, num_points: int = 14, **fields: Any) -> Learning:
     """What a cell of three runs has learned: a curve that rises to `value`; `fields` override."""
     points = [
-        Point(env_steps=1000.0 * k, seconds=7.5 * k, value=value * k / num_points, low=0.1, high=0.9)
+        Point(
+            env_steps=1000.0 * k, seconds=7.5 * k, gpu_seconds=60.0 * k, value=value * k / num_points, low=0.1, high=0.9
+        )
         for k in range(1, num_points + 1)
     ]
     all_fields: dict[str, Any] = {
@@ -119,6 +122,7 @@ def full_summary(name: str = "ver:preempt=never") -> Summary:
                 differences=[Difference(aspect="epochs", values={"2": ["ver"], "1": [name]})],
             )
         ],
+        across_tasks=across_tasks(cells, "ver", seed=0),
         comparisons=[make_comparison("ver", name, 1.1668, (1.125, 1.25))],
         published=[
             Reference(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reports.charts import ablation, breakdown, learning, matrix, scaling, tradeoffs, utilisation, workloads
+from reports.charts import ablation, breakdown, learning, matrix, profiles, scaling, tradeoffs, utilisation, workloads
 from reports.charts.chart import Chart, datum, estimated
 from reports.charts.style import COLOURS, DASHES, SPANS, SYMBOLS, label, styles
 from reports.charts.works import works
@@ -36,6 +36,7 @@ MAKERS: list[Callable[[Summary], list[Chart]]] = [
     learning.curves,
     learning.results,
     learning.thresholds,
+    profiles.charts,
     ablation.charts,
 ]
 LIGHT, DARK = "#ffffff", "#14171c"
@@ -65,7 +66,6 @@ def test_what_is_drawn_stands_in_the_summary(make: Callable[[Summary], list[Char
     """Every number on a chart's axes is one of the summary, to the last digit; what is ideal, or a goal, is said."""
     summary = full_summary()
     known = set(numbers_of(json.loads(summary.to_json()))) | {0.0}
-    known |= {8 * point.seconds for point in make_learning().curve}  # GPU-seconds
     charts = make(summary)
     assert charts
     for trace in traces(charts):
@@ -390,3 +390,34 @@ def test_numbers_of_a_table() -> None:
     (piece,) = datum("a.b", None)
     assert (piece.text, piece.value) == ("n/a", "null")
     assert "".join(piece.text for piece in estimated("a", estimate(10.0, 2.5))) == "10.0 [7.50, 12.5]"
+
+
+def test_seeds_without_env_steps_in_common_have_no_curve() -> None:
+    """A cell whose runs never learned at the same env steps is named and not drawn; its results stand all the same."""
+    summary = full_summary()
+    cells = [
+        cell.model_copy(update={"learning": cell.learning.model_copy(update={"curve": []})})
+        if cell.learning and cell.system == "ver"
+        else cell
+        for cell in summary.cells
+    ]
+    (chart,) = learning.curves(summary.model_copy(update={"cells": cells}))
+    assert [row[0] for row in texts(chart)] == ["ver:preempt=never (emulated)"] * len(chart.table.rows)
+    assert any(note.endswith("are covered by the curves of all runs: ver (emulated) on 8 GPUs.") for note in chart.notes)
+    none = [cell.model_copy(update={"learning": None}) if cell.system != "ver" else cell for cell in cells]
+    bare = summary.model_copy(update={"cells": none})
+    assert learning.curves(bare) == []
+    assert learning.results(bare)
+    assert learning.thresholds(bare)
+
+
+def test_profiles_by_hand() -> None:
+    """Of the final values 0.5, 0.6 and 0.7 all are above 0.4, two above 0.5, none above 0.7; `ver` is the reference."""
+    (chart,) = profiles.charts(full_summary())
+    trace = named([chart], "ver")
+    shares = dict(zip(trace["x"], trace["y"], strict=True))
+    assert [shares[at] for at in (0.4, 0.52, 0.62, 0.72)] == pytest.approx([1, 2 / 3, 1 / 3, 0])
+    row = {entry[0]: entry for entry in texts(chart)}
+    assert row["ver"][:4] == ["ver", "3", row["ver"][2], "-"]
+    assert row["ver:preempt=never"][3] == "6%"  # of 9 pairs one is tied: 0.5 and 0.5
+    assert any(note.startswith("Better than ver: ") for note in chart.notes)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,6 +27,7 @@ def make_run(
     until: object = None,
     gpus: int = 2,
     metric: str = "success",
+    timed_out: bool = False,
 ) -> StoredRun:
     """A finished run of one rank, which learned 100 env steps in each second.
 
@@ -36,6 +38,7 @@ def make_run(
         until: limit of its configuration.
         gpus: that it is said to have had.
         metric: the column.
+        timed_out: whether it was ended.
     """
     run_folder = folder / f"run-{len(list(folder.iterdir()))}"
     run_folder.mkdir()
@@ -46,7 +49,8 @@ def make_run(
     if values is not None:
         frame[metric] = [np.nan] * first + list(values)
     frame.to_parquet(run_folder / SERIES_FILE)
-    record = make_record(gpus=gpus, configuration={"limits": {"until": until, "seconds": None}})
+    ended: dict[str, Any] = {"status": "timed-out", "reason": "not over after 600 s"} if timed_out else {}
+    record = make_record(gpus=gpus, configuration={"limits": {"until": until, "seconds": None}}, **ended)
     return StoredRun(path=run_folder, record=record)
 
 
@@ -282,3 +286,48 @@ def test_points_of_the_mean_curve(tmp_path: Path) -> None:
     one = learn({"ours": runs[:1]})["ours"].curve[-1]
     assert one.value == pytest.approx(0.4)
     assert (one.low, one.high) == (None, None)
+
+
+def test_runs_that_never_got_there_count(tmp_path: Path) -> None:
+    """One of four got to the threshold: of the others one finished below, one timed out, one had no curve at all."""
+    group = {
+        "ours": [
+            make_run(tmp_path, rising(1.0), until="success>=0.5"),
+            make_run(tmp_path, rising(0.2)),
+            make_run(tmp_path, rising(0.4, 40), timed_out=True),
+            make_run(tmp_path, None, first=6),
+        ]
+    }
+    found = learn(group)["ours"]
+    steps, seconds, gpu_seconds = found.to_threshold
+    assert (steps.num_runs, steps.num_censored, steps.value) == (4, 3, None)
+    # What they spent: 600, 900, 1,100 and 4,000 env steps, the lower of the middle two.
+    assert (steps.at_least, seconds.at_least, gpu_seconds.at_least) == (900, 9, 18)
+    assert found.final.value == pytest.approx(0.6)  # of those that finished, and have a curve
+    assert len(found.finals) == 2
+
+
+def test_runs_that_timed_out_before_an_iteration_ended_have_spent_nothing(tmp_path: Path) -> None:
+    """Without a series there is nothing to read, and the run is still one that did not get there."""
+    nothing = make_run(tmp_path, None, timed_out=True)
+    (nothing.path / SERIES_FILE).unlink()
+    group = {"ours": [make_run(tmp_path, rising(1.0), until="success>=0.5"), nothing]}
+    steps = learn(group)["ours"].to_threshold[0]
+    assert (steps.num_runs, steps.num_censored) == (2, 1)
+
+
+def test_a_cell_that_no_run_finished_learned_nothing_that_is_told(tmp_path: Path) -> None:
+    """Timed-out runs alone have no final value."""
+    assert learn({"ours": [make_run(tmp_path, rising(1.0), timed_out=True)]}) == {}
+
+
+def test_until_says_of_what_the_curves_are(tmp_path: Path) -> None:
+    """Runs that ended by their return are compared by it, though they have a success."""
+    run = make_run(tmp_path, rising(1.0), until="return>=5")
+    frame = pd.read_parquet(run.path / SERIES_FILE)
+    frame["return"] = 10 * frame["success"]
+    frame.to_parquet(run.path / SERIES_FILE)
+    found = learn({"ours": [run]})["ours"]
+    assert (found.metric, found.threshold, found.final.value) == ("return", 5, 10)
+    assert found.to_threshold[0].value == 600
+    assert learn({"ours": [run]}, threshold=0.5)["ours"].metric == "success"

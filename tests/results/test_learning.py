@@ -186,9 +186,8 @@ def test_reach() -> None:
     assert reach(curve, 0.6, "env_steps") == Reached(cost=200, censored=False)
     assert reach(curve, 0.61, "seconds") == Reached(cost=40, censored=False)
     assert reach(curve, 0.95, "gpu_seconds") == Reached(cost=80, censored=True)
-    assert reach(curve, 0.95, "gpu_seconds", spent=100) == Reached(cost=100, censored=True)
-    assert reach(curve, 0.95, "gpu_seconds", spent=10) == Reached(cost=80, censored=True)
-    assert reach(curve, 0.9, "gpu_seconds", spent=100) == Reached(cost=80, censored=False)
+    assert reach(curve, 0.95, "gpu_seconds") == Reached(cost=80, censored=True)
+    assert reach(curve, 0.9, "gpu_seconds") == Reached(cost=80, censored=False)
 
 
 def product_limit(reached: Sequence[Reached]) -> list[tuple[float, float, float, float]]:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from results.parts import SERIES_FILE, read_parts
 from results.schema import SCHEMA_VERSION
 from results.store import RUN_FILE, check_writable, half_written, publish, read_runs, run_folders, write_run
 from tests.results.records import make_record, write_run_folder
@@ -83,6 +86,44 @@ def test_damaged_record_is_named(tmp_path: Path, text: str) -> None:
     with pytest.raises(ValueError, match=r"run\.json: is damaged \(.+\); move its folder") as caught:
         read_runs(tmp_path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("figures", "time_shares"), {"learn": math.nan}),
+        (("figures", "time_scale"), math.inf),
+        (("figures", "lag"), {"mean": math.nan, "max": 1.0}),
+        (("cell", "seed"), 2**63),
+        (("cell", "gpus"), 2**70),
+        (("counters", "env_steps"), 2**63),
+        (("duration_s",), -math.inf),
+    ],
+)
+def test_numbers_that_nothing_can_hold_are_damage(tmp_path: Path, place: tuple[str, ...], value: object) -> None:
+    """No figure but one that may be missing is NaN or infinite, and no count is too large for a database."""
+    run_file = write_run_folder(tmp_path, make_record(id="a")) / RUN_FILE
+    document = json.loads(run_file.read_text())
+    inside = document
+    for name in place[:-1]:
+        inside = inside[name]
+    inside[place[-1]] = value
+    run_file.write_text(json.dumps(document))
+    with pytest.raises(ValueError, match=rf"run\.json: is damaged \({'.'.join(place)}.*\); move its folder"):
+        read_runs(tmp_path)
+
+
+@pytest.mark.parametrize("column", ["rank", "iteration", "begin_s", "end_s", "learned"])
+@pytest.mark.parametrize("value", [None, "many", math.nan, math.inf])
+def test_a_series_of_other_types_is_damage(tmp_path: Path, column: str, value: object) -> None:
+    """Nothing, or text, where a series has numbers is named with its file."""
+    folder = write_run_folder(tmp_path, make_record(id="a"))
+    rows: dict[str, list[object]] = {name: [0, 1, 2] for name in ("rank", "iteration", "begin_s", "end_s", "learned")}
+    rows["rank"] = [0, 0, 0]
+    rows[column] = [value] * 3
+    pd.DataFrame(rows).to_parquet(folder / SERIES_FILE)
+    with pytest.raises(ValueError, match=r"series\.parquet: cannot be read .*; move its run folder"):
+        read_parts(folder)
 
 
 def test_folder_that_is_not_there(tmp_path: Path) -> None:

@@ -12,10 +12,8 @@ NONE = "n/a"
 
 
 def number(value: float | None) -> str:
-    """Three digits that count, and no fewer than all before the point: 1,234, 56.7, 0.0321."""
-    if value is None:
-        return NONE
-    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:#.3g}".rstrip(".")
+    """As `labels.number` writes it."""
+    return NONE if value is None else labels.number(value)
 
 
 def percent(fraction: float | None) -> str:

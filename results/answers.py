@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from results import labels
+from results.findings import faster_but_worse
 from results.summary import CellSummary, Comparison, Estimate
 
 
@@ -37,7 +38,7 @@ def _sentences(group: Sequence[CellSummary], comparisons: Sequence[Comparison], 
     beside = [c for c in comparisons if c.gpus == best.gpus]
     beaten = [c for c in beside if c.system == best.system]
     said = f"no run on {labels.ranks(most.gpus, most.device)} finished; " if most.gpus > best.gpus else ""
-    said += f"on {labels.ranks(best.gpus, best.device)} `{best.system}` makes {_rate(best):,.0f} steps/s"
+    said += f"on {labels.ranks(best.gpus, best.device)} `{best.system}` makes {labels.number(_rate(best))} steps/s"
     if against := _told(beaten, reference):
         said += ", " + _joined([f"{_times(c.ratio)} as many as {_named(c)}" for c in against])
     if tied := [_named(c) for c in beaten if c.ratio.low is not None and c.ratio.low <= 1]:
@@ -52,7 +53,8 @@ def _sentences(group: Sequence[CellSummary], comparisons: Sequence[Comparison], 
     there = {cell.system for cell in finished if cell.gpus == best.gpus}
     if missing := [f"`{name}`" for name in dict.fromkeys(cell.system for cell in group) if name not in there]:
         sentences.append(f"There is no finished run of {_joined(missing)} on as many")
-    if worse := _faster_but_worse([cell for cell in finished if cell.gpus == best.gpus], beside, reference):
+    on_most = [cell for cell in finished if cell.gpus == best.gpus]
+    if worse := [f"`{cell.system}`" for cell in faster_but_worse(on_most, beside, reference)]:
         what = "which it beats" if len(worse) == 1 else "which they beat"
         learns = "learns" if len(worse) == 1 else "learn"
         sentences.append(f"From as many env steps {_joined(worse)} {learns} worse than `{reference}`, {what} on speed")
@@ -64,19 +66,6 @@ def _told(beaten: Sequence[Comparison], reference: str | None) -> list[Compariso
     clear = sorted((c for c in beaten if c.ratio.low is None or c.ratio.low > 1), key=lambda c: -c.ratio.value)
     kept = {c.against for c in (clear[0], clear[-1])} if clear else set()
     return [c for c in clear if c.against in kept or c.against == reference]
-
-
-def _faster_but_worse(
-    cells: Iterable[CellSummary], comparisons: Iterable[Comparison], reference: str | None
-) -> list[str]:
-    """Systems that win against the reference on speed and lose on learning, beyond the intervals of both."""
-    faster = {
-        c.system
-        for c in comparisons
-        if c.against == reference and (c.ratio.value if c.ratio.low is None else c.ratio.low) > 1
-    }
-    worse = (cell for cell in cells if cell.learning is not None and cell.learning.against_reference == "worse")
-    return [f"`{cell.system}`" for cell in worse if cell.system in faster]
 
 
 def _named(comparison: Comparison) -> str:

@@ -17,7 +17,7 @@ from results.aspects import usable_cores
 from results.fairness import Difference, find_changes
 from results.schema import RunRecord
 from results.store import Unreadable
-from results.summary import Finding
+from results.summary import CellSummary, Comparison, Finding
 
 BUSY_CORES_SHARE = 0.9
 """Cores that are busier than this are too few: processes wait for one."""
@@ -54,6 +54,41 @@ def label(record: RunRecord, seeds: Sequence[int] = ()) -> str:
     seed = f"{'seeds' if len(told) > 1 else 'seed'} {', '.join(map(str, told))}"
     ranks = labels.ranks(cell.gpus, cell.device)
     return f"{labels.system(cell)}, {labels.scenario(cell)}, {cell.workload}, {ranks}, {seed}"
+
+
+def faster_but_worse(
+    cells: Iterable[CellSummary], comparisons: Sequence[Comparison], reference: str | None
+) -> list[CellSummary]:
+    """The cells that win against the reference on speed and lose on learning, beyond the intervals of both."""
+    faster = {
+        (c.sweep, c.scenario, c.workload, c.gpus, c.system)
+        for c in comparisons
+        if c.against == reference and (c.ratio.value if c.ratio.low is None else c.ratio.low) > 1
+    }
+    return [
+        cell
+        for cell in cells
+        if cell.learning is not None
+        and cell.learning.against_reference == "worse"
+        and (cell.sweep, cell.scenario, cell.workload, cell.gpus, cell.system) in faster
+    ]
+
+
+def find_bought_speed(
+    cells: Sequence[CellSummary], comparisons: Sequence[Comparison], reference: str | None
+) -> list[Finding]:
+    """Speed that was bought with learning: a warning for each system and work, with the numbers of GPUs."""
+    alike: dict[tuple[str, ...], list[CellSummary]] = defaultdict(list)
+    for cell in faster_but_worse(cells, comparisons, reference):
+        alike[cell.sweep, cell.system, cell.scenario, cell.workload, cell.device].append(cell)
+    several = len({cell.sweep for cell in cells}) > 1
+    found = []
+    for (_, system, scenario, workload, device), group in alike.items():
+        gpus = [labels.ranks(cell.gpus, device) for cell in group]
+        text = f"{system} is faster than {reference} but learns worse from as many env steps: {scenario}, {workload}"
+        runs = [f"{cell.sweep}/{run}" if several else run for cell in group for run in cell.runs]
+        found.append(Finding(severity="warning", text=f"{text}, {', '.join(gpus)}", runs=runs))
+    return found
 
 
 class _Ids:

@@ -16,7 +16,7 @@ from results.across import across_tasks
 from results.answers import answer
 from results.cells import Cell, Group, latest, make_cells, other_tries, ratio
 from results.fairness import find_differences
-from results.findings import find_all
+from results.findings import find_all, find_bought_speed
 from results.learned import learning_of_group
 from results.learning import read_curve
 from results.references import references
@@ -57,11 +57,14 @@ def summarise(
         reference=reference,
         seed=seed,
         answers=answer(summaries, comparisons, reference),
-        findings=find_all(
-            [run.record for run in latest(runs)],
-            [*unreadable, *damaged],
-            [run.record for run in other_tries(runs)],
-        ),
+        findings=[
+            *find_all(
+                [run.record for run in latest(runs)],
+                [*unreadable, *damaged],
+                [run.record for run in other_tries(runs)],
+            ),
+            *find_bought_speed(summaries, comparisons, reference),
+        ],
         fairness=fairness,
         cells=summaries,
         comparisons=comparisons,
@@ -100,12 +103,22 @@ def _fairness(cells: Sequence[Cell]) -> Iterable[Fairness]:
 
 
 def _pairs(cells: Sequence[Cell], reference: str | None) -> Iterable[tuple[Cell, Cell]]:
-    """The fastest of each group against all others, and all others against the reference."""
+    """The fastest of each group against all others, all others against the reference, and variants against theirs."""
     for group in _side_by_side(cells).values():
         fastest = max(group, key=lambda cell: cell.rate)
-        yield from ((fastest, other) for other in group if other is not fastest)
+        pairs = [(fastest, other) for other in group if other is not fastest]
         for base in (cell for cell in group if cell.summary.system == reference and cell is not fastest):
-            yield from ((other, base) for other in group if other is not base and other is not fastest)
+            pairs += ((other, base) for other in group if other is not base and other is not fastest)
+        systems = [cell.summary.system for cell in group]
+        for variant in group:
+            parent = labels.parent(variant.summary.system, systems)
+            pairs += ((variant, cell) for cell in group if cell.summary.system == parent)
+        there: set[frozenset[str]] = set()
+        for a, b in pairs:
+            key = frozenset((a.summary.id, b.summary.id))
+            if key not in there:
+                there.add(key)
+                yield a, b
 
 
 def _compare(a: Cell, b: Cell, seed: int) -> Comparison:

@@ -16,6 +16,7 @@ from reports.charts.over_gpus import STEPS_PER_S, intervals
 from reports.charts.style import Style, label, plain, styles
 from reports.charts.works import Placed, Series, Work, works
 from reports.format import number
+from results import labels
 from results.summary import Estimate, Summary
 
 UP, DOWN, WHOLE = "#009E73", "#D55E00", "#808080"
@@ -59,16 +60,11 @@ def charts(summary: Summary) -> list[Chart]:
     return made
 
 
-def _parts(system: str) -> tuple[str, frozenset[str]]:
-    base, *settings = system.split(":")
-    return base, frozenset(settings)
-
-
 def _ablations(work: Work) -> Iterator[tuple[str, list[Step]]]:
     groups: dict[tuple[Any, ...], list[Series]] = defaultdict(list)
     for series in (each for each in work.series if each.finished):
         cell = series.cells[0].cell
-        base, _ = _parts(series.system)
+        base, _ = labels.parts(series.system)
         groups[base, cell.sweep, cell.device, cell.protocol, cell.time_scale, cell.kind].append(series)
     for (base, *_), group in groups.items():
         common = set.intersection(*({placed.cell.gpus for placed in series.finished} for series in group))
@@ -79,13 +75,12 @@ def _ablations(work: Work) -> Iterator[tuple[str, list[Step]]]:
 def _steps(group: Sequence[Series], gpus: int) -> list[Step]:
     """The variants, each after what it hangs on."""
     steps: list[Step] = []
-    for series in sorted(group, key=lambda series: len(_parts(series.system)[1])):
+    for series in sorted(group, key=lambda series: len(labels.parts(series.system)[1])):
         placed = series.on(gpus)
         assert placed is not None
         assert placed.cell.steps_per_s is not None
-        own = _parts(series.system)[1]
-        below = [step for step in steps if _parts(step.series.system)[1] < own]
-        parent = max(below, key=lambda step: len(_parts(step.series.system)[1])) if below else None
+        name = labels.parent(series.system, [step.series.system for step in steps])
+        parent = next((step for step in steps if step.series.system == name), None)
         if parent is None and steps:  # two variants, and no plain system: the first stands for it
             parent = steps[0]
         steps.append(Step(series=series, placed=placed, rate=placed.cell.steps_per_s, parent=parent))

@@ -37,6 +37,8 @@ PUBLISHED = "-open-dot"
 """Of the markers of published figures."""
 LINE_LETTERS = 22
 """In a chart, labels longer than this go on in the next line."""
+MOST_LETTERS = 2 * LINE_LETTERS
+"""Of a line, where there is no better place to break it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,9 +132,10 @@ def row_height(names: Sequence[str], least: int) -> int:
 
 
 def label(text: str) -> str:
-    """A name in a chart, as it is, broken between settings where it is long."""
+    """A name in a chart, as it is, broken between settings where it is long, and wherever it must be."""
     lines = [""]
-    for part in re.split(r"(?<=[:,])|(?= \()", text):
+    parts = re.split(r"(?<=[:,])|(?= \()", text)
+    for part in (part[at : at + MOST_LETTERS] for part in parts for at in range(0, len(part), MOST_LETTERS)):
         if lines[-1] and len(lines[-1]) + len(part) > LINE_LETTERS:
             lines.append("")
         lines[-1] += part

@@ -215,3 +215,21 @@ class Page(HTMLParser):
     def ids(self) -> list[str]:
         """Of all elements that have one."""
         return [str(attributes["id"]) for _, attributes in self.tags if "id" in attributes]
+
+
+def traces(charts: list[Chart]) -> Iterator[dict[str, Any]]:
+    """All traces of some charts."""
+    for chart in charts:
+        for panel in chart.panels:
+            yield from panel.figure["data"]
+
+
+def named(charts: list[Chart], name: str) -> dict[str, Any]:
+    """The only trace of this name that stands in a legend."""
+    (trace,) = [t for t in traces(charts) if t.get("name") == name and t.get("showlegend", True)]
+    return trace
+
+
+def texts(chart: Chart) -> list[list[str]]:
+    """The table of a chart as people read it."""
+    return [["".join(piece.text for piece in entry) for entry in row] for row in chart.table.rows]

@@ -235,3 +235,43 @@ def test_cells_are_found_by_their_fields() -> None:
         summary.cell(gpus=1)
     with pytest.raises(LookupError, match="0 cells"):
         summary.cell(gpus=2)
+
+
+def test_a_variant_is_held_against_what_it_changes() -> None:
+    """Every variant has a ratio to its parent, though neither is the fastest or the reference; no pair comes twice."""
+    rates = {"ddppo": 100.0, "appo": 900.0, "ver": 600.0, "ver:preempt=never": 500.0}
+    records = [
+        make_run(
+            name.partition(":")[0],
+            8,
+            steps_per_s=rate,
+            started_at=at(day + 1),
+            cell={"settings": {"preempt": "never"} if ":" in name else {}, "hash": name},
+        )
+        for day, (name, rate) in enumerate(rates.items())
+    ]
+    summary = summary_of(*records)
+    found = compared(summary)
+    assert found["ver:preempt=never", "ver"].ratio.value == pytest.approx(5 / 6)
+    assert found["ver:preempt=never", "ver"].ratio.low is not None
+    pairs = [frozenset(pair) for pair in found]
+    assert len(summary.comparisons) == len(set(pairs)) == len(pairs)
+
+
+def test_speed_that_was_bought_is_a_warning_on_any_number_of_gpus(tmp_path: Path) -> None:
+    """Three seeds each: `appo` is thrice as fast on 4 GPUs and learns nothing; on 8, where both learn, all is well."""
+    runs = [
+        write_learning_run(
+            tmp_path,
+            make_run(system, gpus, seed=seed, steps_per_s=rate + seed, started_at=at(1 if system == "sync" else 2)),
+            [0.01 * seed + (0.0 if (system, gpus) == ("appo", 4) else 0.1) * point for point in range(9)],
+        )
+        for system, rate in (("sync", 100.0), ("appo", 300.0))
+        for gpus in (4, 8)
+        for seed in range(3)
+    ]
+    said = [each for each in summarise(runs).findings if "learns worse" in each.text]
+    (text,) = [each.text for each in said]
+    assert text.startswith("appo is faster than sync but learns worse from as many env steps: ")
+    assert text.endswith(", 4 emulated GPUs")
+    assert (said[0].severity, len(said[0].runs)) == ("warning", 3)

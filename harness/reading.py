@@ -89,10 +89,11 @@ def find(folders: Sequence[Path]) -> Found:
 def newest_sweep(out: Path) -> Path:
     """The folder of the sweep in `out` that was begun last. Raises ValueError when there is none."""
     runs = store.run_folders(out) if out.is_dir() else []
-    sweeps = {folder.parent for folder in [*runs, *(each.path for each in store.half_written(out))]}
-    if not sweeps:
+    folders = {folder.parent for folder in [*runs, *(each.path for each in store.half_written(out))]}
+    if not folders:
         raise ValueError(f"{out}: no runs; {MAKE_SOME}")
-    return max(sweeps, key=_age)
+    sweeps = {folder for folder in folders if (folder / PLAN_FILE).exists()}  # others hold runs that somebody put there
+    return max(sweeps or folders, key=_age)
 
 
 def _age(sweep: Path) -> tuple[str, int]:

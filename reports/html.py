@@ -48,12 +48,6 @@ class Section:
 
 BEFORE_TIMELINE = (
     Section(
-        id="throughput",
-        title="Throughput",
-        make=scaling.throughput,
-        nothing="No run finished, so there is no rate.",
-    ),
-    Section(
         id="speed-up",
         title="Speed-up",
         make=scaling.speed_up,
@@ -64,6 +58,12 @@ BEFORE_TIMELINE = (
         title="Efficiency",
         make=scaling.efficiency,
         nothing="No system has finished runs on two numbers of GPUs of the same sweep.",
+    ),
+    Section(
+        id="throughput",
+        title="Throughput",
+        make=scaling.throughput,
+        nothing="No run finished, so there is no rate.",
     ),
     Section(
         id="workloads",

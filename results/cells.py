@@ -162,7 +162,7 @@ def ratio(a: Cell, b: Cell, value: float, generator: np.random.Generator) -> Est
 def _means(records: Sequence[RunRecord]) -> dict[str, Any]:
     """Means over the finished runs of a cell of everything else."""
     figures, counters = [record.figures for record in records], [record.counters for record in records]
-    learned, collected = sum(each.learned for each in counters), sum(each.env_steps for each in counters)
+    learned, discarded = sum(each.learned for each in counters), sum(each.discarded for each in counters)
     shares, env_shares = (
         _mean_shares(getattr(each, name) for each in figures) for name in ("time_shares", "env_time_shares")
     )
@@ -179,7 +179,7 @@ def _means(records: Sequence[RunRecord]) -> dict[str, Any]:
         "lag_mean": _mean(each.mean for each in lags),
         "lag_max": max((each.max for each in lags), default=None),
         "uses_per_sample": 1 + sum(each.reused for each in counters) / learned if learned else None,
-        "useful_fraction": learned / collected if collected else None,
+        "useful_fraction": learned / (learned + discarded) if learned + discarded else None,
         "cpu_percent": _mean(each.cpu_percent.value for each in figures),
         "memory_bytes": max((peak for each in figures if (peak := each.memory_bytes.value) is not None), default=None),
         "gpu_power_w": _mean(each.gpu_power_w.value for each in figures),

@@ -139,7 +139,7 @@ class CellSummary(_Document):
     uses_per_sample: float | None = None
     """(learned + reused) / learned."""
     useful_fraction: float | None = None
-    """Env steps learned / collected."""
+    """Env steps learned / (learned + discarded): what was in flight when a run ended is neither."""
     cpu_percent: float | None = None
     memory_bytes: float | None = None
     gpu_power_w: float | None = None

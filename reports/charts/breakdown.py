@@ -56,6 +56,11 @@ def _chart(work: Work, name: str, field: str, what: str) -> list[Chart]:
                 num_names=2,
             ),
             notes=notes,
+            told=[
+                (name, placed.cell.bottleneck.sentence)
+                for name, placed in rows
+                if field == "time_shares" and placed.cell.bottleneck is not None
+            ],
         )
     ]
 

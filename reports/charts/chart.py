@@ -62,6 +62,8 @@ class Chart:
     table: Table
     notes: Sequence[str] = field(default_factory=list)
     """Lines under the title: where figures come from, what could not be drawn."""
+    told: Sequence[tuple[str, str]] = field(default_factory=list)
+    """Below the figure, what it says of each of its rows: a name, a sentence."""
 
 
 def words(text: str) -> Entry:

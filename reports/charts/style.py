@@ -134,8 +134,8 @@ def row_height(names: Sequence[str], least: int) -> int:
 def label(text: str) -> str:
     """A name in a chart, as it is, broken between settings where it is long, and wherever it must be."""
     lines = [""]
-    parts = re.split(r"(?<=[:,])|(?= \()", text)
-    for part in (part[at : at + MOST_LETTERS] for part in parts for at in range(0, len(part), MOST_LETTERS)):
+    whole = re.split(r"(?<=[:,])|(?= \()", text)
+    for part in (each[at : at + MOST_LETTERS] for each in whole for at in range(0, len(each), MOST_LETTERS)):
         if lines[-1] and len(lines[-1]) + len(part) > LINE_LETTERS:
             lines.append("")
         lines[-1] += part

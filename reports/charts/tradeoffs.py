@@ -15,7 +15,7 @@ from results.summary import Estimate, Summary
 LAG = Quantity(field="lag_mean", title="Policy lag, mean (optimiser steps)", from_zero=False)
 MOST_LAG = Quantity(field="lag_max", title="largest policy lag (optimiser steps)")
 USES = Quantity(field="uses_per_sample", title="Uses of each sample", from_zero=False)
-USEFUL = Quantity(field="useful_fraction", title="Useful samples (learned / collected)", from_zero=False)
+USEFUL = Quantity(field="useful_fraction", title="Useful samples (learned / (learned + discarded))", from_zero=False)
 PANELS = {"lag": LAG, "uses": USES, "useful": USEFUL}
 
 

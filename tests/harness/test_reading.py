@@ -202,6 +202,11 @@ def test_the_newest_sweep(here: Path) -> None:
     shutil.rmtree(copy)
     (here / "20990101-000000-ffff").mkdir()  # holds nothing
     assert newest_sweep(here) == old
+    for stray in (here / "zzz-1" / "run", here / "unpacked-run"):  # runs that somebody put beside the sweeps
+        shutil.copytree(next(old.glob("0*")), stray)
+    assert newest_sweep(here) == old
+    shutil.rmtree(old)
+    assert newest_sweep(here) == here / "zzz-1"  # there is nothing else
 
 
 def test_run_reads_earlier_runs_from_the_index(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

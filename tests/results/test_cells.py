@@ -210,7 +210,7 @@ def test_other_figures_are_means_over_the_finished_runs() -> None:
         },
     )
     cell = cell_of(first, second)
-    assert (cell.lag_mean, cell.lag_max, cell.uses_per_sample, cell.useful_fraction) == (2, 4, 3, 0.8)
+    assert (cell.lag_mean, cell.lag_max, cell.uses_per_sample, cell.useful_fraction) == (2, 4, 3, 800 / 950)
     assert (cell.cpu_percent, cell.memory_bytes, cell.gpu_power_w) == (100, 7, None)
     assert (cell.utilisation, cell.utilisation_source) == (0.5, "NVML")
     assert cell.time_shares == pytest.approx({"infer": 0.4, "learn": 0.2, "simulate": 0.4})

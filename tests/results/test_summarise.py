@@ -247,6 +247,7 @@ def test_a_variant_is_held_against_what_it_changes() -> None:
             steps_per_s=rate,
             started_at=at(day + 1),
             cell={"settings": {"preempt": "never"} if ":" in name else {}, "hash": name},
+            id=name,
         )
         for day, (name, rate) in enumerate(rates.items())
     ]

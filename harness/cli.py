@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from harness.cli_gate import gate
 from harness.cli_reading import OUT, READING
 
 app = typer.Typer(
@@ -233,8 +234,8 @@ def doctor(
     raise typer.Exit(print_doctor(make_console(), workers))
 
 
-for reading in READING:
-    app.command()(reading)
+for command in (*READING, gate):
+    app.command()(command)
 
 
 @app.command()

@@ -88,7 +88,7 @@ _FIGURES: tuple[Column[Check], ...] = (
     Column(title="interval", value=lambda check: fmt.interval(fmt.ends(check.ratio), _factor)),
     Column(title="limit", value=lambda check: f"{'>=' if check.higher_is_better else '<='} {_factor(check.limit)}"),
 )
-_OUTCOME = Column[Check](
+_OUTCOME: Column[Check] = Column(
     title="outcome",
     value=lambda check: check.outcome if check.outcome == "passed" else f"{check.outcome}: {check.reason}",
     is_number=False,

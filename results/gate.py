@@ -124,9 +124,9 @@ class Gate(_Document):
     @computed_field  # type: ignore[prop-decorator]  # pydantic's way of having it in the document
     @property
     def outcome(self) -> Outcome:
-        """The worst of the checks; not comparable where nothing was judged."""
+        """The worst of the checks; inconclusive where none could be judged, not comparable where there is none."""
         there = {check.outcome for check in self.checks}
-        return next((outcome for outcome in RANKED if outcome in there), "not comparable")
+        return next((outcome for outcome in RANKED if outcome in there), "inconclusive" if there else "not comparable")
 
     @computed_field  # type: ignore[prop-decorator]
     @property

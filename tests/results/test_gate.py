@@ -127,6 +127,8 @@ def test_single_runs_have_intervals_of_their_iterations_alone() -> None:
     assert (check.ratio.units, check.outcome) == ("iterations", "regression")
     assert check_of(judged, "memory_bytes").outcome == "not judged"
     assert gate(runs_of([100], memory=1e9), runs_of([100], memory=2e9)).outcome == "passed"
+    short = [stored(make_run(), [])]
+    assert (gate(short, short).outcome, gate(short, short).exit_code) == ("inconclusive", 3)
 
 
 def test_what_the_candidate_has_not_finished_never_passes() -> None:

@@ -1,0 +1,215 @@
+"""`rlbench gate`, of folders of runs and of revisions of a toy repository."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.harness import sweeps, toy_repository
+from tests.harness.command import RLBENCH, Ended, assert_refused, call, launch
+from tests.harness.sweeps import spoil, write_sweep
+from tests.harness.toy_repository import commit, git
+
+here = pytest.fixture(sweeps.here)
+
+
+def gate(*options: str) -> Ended:
+    """`rlbench gate`."""
+    return call("gate", *options)
+
+
+def test_folders_that_are_alike_pass(here: Path) -> None:
+    """Two sweeps with the same figures: exit code 0, a row for each cell and metric."""
+    for name in ("main", "mine"):
+        write_sweep(here / name)
+    ended = gate("--baseline", "main", "--candidate", "mine", "--tolerance", "0.1")
+    assert ended.code == 0, ended.out
+    assert ended.out.startswith("passed: 4 passed, 4 not judged\n")
+    assert "baseline main, candidate mine, tolerance 10 %" in ended.out
+    inconclusive = gate("--baseline", "main", "--candidate", "mine", "--tolerance", "0.01")
+    assert inconclusive.code == 3
+    assert "repetitions of each side would settle it" in inconclusive.out
+
+
+def test_a_slower_folder_is_a_regression_in_every_form(here: Path) -> None:
+    """`ver` at 80 % of its speed: exit code 1, and JSON, JUnit XML, Markdown and annotations say the same."""
+    write_sweep(here / "main")
+    write_sweep(here / "mine", faster=0.8)
+    files = ("--json", "gate.json", "--junit", "gate.xml", "--markdown", "gate.md")
+    ended = launch(
+        *("gate", "--baseline", "main", "--candidate", "mine", "--tolerance", "0.1", *files),
+        folder=here,
+        environment={"GITHUB_ACTIONS": "true", "COLUMNS": "220"},
+    )
+    assert (ended.code, ended.err) == (1, "")
+    assert ended.out.startswith("regression: 2 regression, 2 passed")
+    document = json.loads((here / "gate.json").read_text())
+    assert (document["outcome"], document["exit_code"]) == ("regression", 1)
+    slow = [check for check in document["checks"] if check["outcome"] == "regression"]
+    assert {(check["system"], check["metric"], round(check["ratio"]["value"], 6)) for check in slow} == {
+        ("ver", "steps_per_s", 0.8)
+    }
+    suite = ET.parse(here / "gate.xml").getroot()  # noqa: S314  ours
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == (str(len(document["checks"])), "2", "0")
+    failed = [case.get("classname") for case in suite if case.find("failure") is not None]
+    assert [name.split(",")[0] for name in failed if name] == ["ver", "ver"]
+    markdown = (here / "gate.md").read_text()
+    assert markdown.startswith("**regression: 2 regression, 2 passed")
+    assert "| ver |" in markdown.splitlines()[6]
+    errors = [line for line in ended.out.splitlines() if line.startswith("::error title=regression")]
+    assert len(errors) == 2
+    assert "ratio 0.800" in errors[0]
+
+
+def test_what_is_missing_or_spoilt_never_passes(here: Path) -> None:
+    """A cell that the candidate lacks is exit code 4, and what cannot be read is named."""
+    write_sweep(here / "main")
+    mine = write_sweep(here / "mine")
+    spoil(mine)
+    (mine / "004-ver-x8").rename(here / "elsewhere")
+    ended = gate("--baseline", "main", "--candidate", "mine", "--tolerance", "0.1")
+    assert ended.code == 4
+    assert "the candidate has not run it" in ended.out
+    assert "unreadable: mine: " in ended.out
+    assert gate("--baseline", "mine", "--candidate", "main", "--tolerance", "0.1").code == 0
+
+
+def test_usage_errors(here: Path) -> None:
+    """Each is one line, and nothing is measured."""
+    write_sweep(here / "main")
+    folders = ("--baseline", "main", "--candidate", "main")
+    assert_refused(gate(), "needs --baseline and --candidate, or --aa")
+    assert_refused(gate("--baseline", "main"), "needs --baseline and --candidate")
+    assert_refused(gate(*folders, "--tolerance", "5"), "--tolerance 5.0: must be above 0 and below 1")
+    assert_refused(gate(*folders, "--systems", "ver"), "--systems: is of revisions")
+    assert_refused(gate(*folders, "--json", "nowhere/x.json"), "nowhere/x.json: its folder is not there")
+    assert_refused(gate(*folders, "--junit", "main"), "main: is a folder")
+    assert_refused(gate("--aa", "--candidate", "x"), "--aa: measures --baseline against itself")
+    assert_refused(gate("--aa"), "needs --systems to measure revisions")
+    assert_refused(
+        gate("--baseline", "nowhere", "--candidate", "main", "--systems", "x"), "nowhere: is neither a folder"
+    )
+    assert_refused(gate("--aa", "--systems", "x", "--budget", "0"), "--budget 0.0: must be above 0")
+    (here / "empty").mkdir()
+    assert_refused(gate("--baseline", "empty", "--candidate", "main"), "empty: no runs")
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The toy repository as the working folder, and a cache of the test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("PIP_DISABLE_PIP_VERSION_CHECK", "1")
+    folder = toy_repository.make_repository(tmp_path / "toy")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def order_of(folder: Path) -> list[str]:
+    """Which side ran, with which seed, one after the other."""
+    (found,) = (folder / "rlbench-runs").glob("gate-*/order.txt")
+    return found.read_text().splitlines()
+
+
+def test_a_slower_revision_is_seen_early(repository: Path) -> None:
+    """20 % slower with little noise: three of each side in turn, A B B A A B, exit code 1; nothing is left behind."""
+    commit(repository, "slow", 80.0)
+    (repository / "toy.py").write_text("not committed")
+    ended = gate("--baseline", "main", "--candidate", "slow", "--systems", "ddppo")
+    assert ended.code == 1, ended.out + ended.err
+    assert "uncommitted changes of this work tree are not measured" in ended.out
+    assert order_of(repository) == [
+        *("baseline 0", "candidate 0", "candidate 1", "baseline 1", "baseline 2", "candidate 2"),
+    ]
+    assert "regression: 1 regression" in ended.out
+    assert git(repository, "worktree", "list").count("\n") == 0
+    assert (repository / "toy.py").read_text() == "not committed"
+    (made,) = (repository / "rlbench-runs").iterdir()
+    commits = {
+        side: {json.loads(path.read_text())["commit"] for path in (made / side).glob("*/*/run.json")}
+        for side in ("baseline", "candidate")
+    }
+    assert commits == {
+        "baseline": {git(repository, "rev-parse", "main")},
+        "candidate": {git(repository, "rev-parse", "slow")},
+    }
+
+
+def test_noise_uses_the_budget_up_and_is_inconclusive(repository: Path) -> None:
+    """With 30 % noise nothing is clear within a few seconds: exit code 3, and how many repetitions would settle it."""
+    commit(repository, "noisy", 99.0, noise=0.3)
+    ended = gate("--baseline", "main", "--candidate", "noisy", "--systems", "ddppo", "--budget", "4")
+    assert ended.code == 3, ended.out + ended.err
+    assert len(order_of(repository)) >= 4
+    assert "repetitions of each side would settle it" in ended.out
+
+
+@pytest.mark.usefixtures("repository")
+def test_the_same_revision_tells_how_large_a_change_can_be_seen() -> None:
+    """`--aa` passes, and names the noise; the environment is made once."""
+    ended = gate("--aa", "--systems", "ddppo")
+    assert ended.code == 0, ended.out + ended.err
+    assert "noise +-" in ended.out
+    assert "a change is seen from" in ended.out
+    assert len(list(Path(os.environ["XDG_CACHE_HOME"], "rlbench", "gate").iterdir())) == 1
+    began = time.monotonic()
+    assert gate("--aa", "--systems", "ddppo", "--out", "again").code == 0
+    assert time.monotonic() - began < 60
+
+
+def test_a_side_that_fails_is_not_comparable(repository: Path) -> None:
+    """The candidate's runs fail: exit code 4 after the first repetition."""
+    commit(repository, "broken", 100.0, what="fails")
+    ended = gate("--baseline", "main", "--candidate", "broken", "--systems", "ddppo")
+    assert ended.code == 4, ended.out + ended.err
+    assert len(order_of(repository)) == 2
+    assert "no run of the candidate finished (failed)" in ended.out
+
+
+def test_a_side_that_refuses_is_a_usage_error(repository: Path) -> None:
+    """What the older revision does not know yet is said in its own words."""
+    commit(repository, "older", 100.0, what="refuses")
+    ended = gate("--baseline", "older", "--candidate", "main", "--systems", "new")
+    assert ended.code == 2
+    assert "rlbench: baseline older (" in ended.err
+    assert "unknown system new" in ended.err
+    assert git(repository, "worktree", "list").count("\n") == 0
+
+
+def test_a_revision_that_cannot_be_installed(repository: Path) -> None:
+    """Pip's error is the line, and the environment is made anew the next time."""
+    (repository / "pyproject.toml").write_text("[project")
+    commit(repository, "unbuildable", 100.0)
+    for _ in range(2):
+        ended = gate("--baseline", "main", "--candidate", "unbuildable", "--systems", "ddppo")
+        assert ended.code == 2
+        assert "rlbench: unbuildable: pip: " in ended.err.splitlines()[-1]
+    assert_refused(
+        gate("--aa", "--baseline", "nothing", "--systems", "x"), "nothing: neither a folder of runs nor a rev"
+    )
+
+
+def test_ctrl_c_leaves_nothing_behind(repository: Path) -> None:
+    """Interrupted while a side runs, it ends with 130; its run and its work trees are gone."""
+    commit(repository, "slow", 100.0, what="sleeps")
+    command = [str(RLBENCH), "gate", "--aa", "--systems", "ddppo"]
+    running = subprocess.Popen(command, cwd=repository, start_new_session=True, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not list((repository / "rlbench-runs").glob("gate-*/baseline/sleeping")):
+        assert time.monotonic() < deadline
+        assert running.poll() is None
+        time.sleep(0.1)
+    os.killpg(running.pid, signal.SIGINT)
+    out, _ = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert out.splitlines()[-1].startswith("interrupted; runs so far: rlbench-runs/gate-")
+    with pytest.raises(ProcessLookupError):
+        os.killpg(running.pid, 0)
+    assert git(repository, "worktree", "list").count("\n") == 0

@@ -103,7 +103,7 @@ def export(
     threshold: ThresholdOption = None,
     seed: SeedOption = 0,
 ) -> None:
-    """Write what runs say for other programs: the same figures as in the report."""
+    """Write what runs say for other programs; json has the very figures of the report."""
     from harness.reading import Asked
     from harness.reading import export as write_export
 

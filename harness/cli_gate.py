@@ -28,9 +28,7 @@ def gate(
     budget: Annotated[
         float, typer.Option(help="Of revisions: seconds of measuring at most; it ends as soon as the answer is clear.")
     ] = BUDGET_S,
-    systems: Annotated[
-        str | None, typer.Option(help="Of revisions: as `rlbench run` has it; so the following.")
-    ] = None,
+    systems: Annotated[str | None, typer.Option(help="Of revisions: systems, as `rlbench run` takes them.")] = None,
     gpus: Annotated[str | None, typer.Option(help="GPU counts.")] = None,
     scenario: Annotated[str | None, typer.Option(help="Scenarios.")] = None,
     workload: Annotated[str | None, typer.Option(help="homogeneous, heterogeneous, or both.")] = None,

@@ -1,0 +1,83 @@
+"""`pytest --rlbench`, by running pytest."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from results.schema import RunRecord
+
+TESTS = """
+import pytest
+
+
+def test_unit():
+    assert 1 + 1 == 2
+
+
+@pytest.mark.benchmark(group="emulated")
+def test_sync(throughput):
+    cell = {"scenario": "emulated/open-fridge:num_envs=2:rollout_steps=8", "device": "emulated", "time_scale": SCALE}
+    records = throughput("sync", repetitions=2, seconds=0.5, **cell)
+    assert [record.cell.seed for record in records] == [0, 1]
+"""
+REFUSED = """
+def test_refused(throughput):
+    throughput("no-such-system")
+
+
+def test_two(throughput):
+    throughput("sync,ddppo", scenario="emulated/open-fridge:num_envs=2:rollout_steps=8", time_scale=0.02, seconds=0.3,
+               device="emulated", repetitions=1)
+"""
+
+
+def run_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Runs pytest in a folder; it finds our plugin by its entry point."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_throughput_tests_are_deselected_without_the_option(tmp_path: Path) -> None:
+    """Unit tests run as ever."""
+    (tmp_path / "test_it.py").write_text(TESTS.replace("SCALE", "0.02"))
+    done = run_pytest(tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "1 passed, 1 deselected" in done.stdout
+
+
+def test_seconds_per_thousand_steps_are_compared(tmp_path: Path) -> None:
+    """What is measured is 1,000 / steps/s of each run, kept with its record; a slower run fails the comparison."""
+    test_file, report = tmp_path / "test_it.py", tmp_path / "benchmark.json"
+    test_file.write_text(TESTS.replace("SCALE", "0.02"))
+    done = run_pytest(tmp_path, "--rlbench", "--benchmark-autosave", f"--benchmark-json={report}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
+    (measured,) = json.loads(report.read_text())["benchmarks"]
+    records = [RunRecord.model_validate(each) for each in measured["extra_info"]["runs"]]
+    expected = [1000 / (record.figures.steps_per_s or 0) for record in records]
+    assert measured["stats"]["data"] == pytest.approx(expected)
+    assert (measured["group"], measured["stats"]["rounds"]) == ("emulated", 2)
+    # The same again, against a baseline that was ten times as fast.
+    (saved,) = (tmp_path / ".benchmarks").glob("*/*.json")
+    document = json.loads(saved.read_text())
+    stats = document["benchmarks"][0]["stats"]
+    for name in ("min", "max", "mean", "median"):
+        stats[name] /= 10
+    saved.write_text(json.dumps(document))
+    slower = run_pytest(tmp_path, "--rlbench", "--benchmark-compare", "--benchmark-compare-fail=median:50%")
+    assert slower.returncode != 0
+    assert "Performance has regressed" in slower.stdout + slower.stderr
+
+
+def test_what_cannot_be_measured_fails_in_a_line(tmp_path: Path) -> None:
+    """An unknown system says what rlbench says; two systems are one too many."""
+    (tmp_path / "test_it.py").write_text(REFUSED)
+    done = run_pytest(tmp_path, "--rlbench")
+    assert done.returncode == 1
+    assert "unknown system 'no-such-system'" in done.stdout
+    assert "2 runs; throughput() measures one system on one number of GPUs" in done.stdout

@@ -218,7 +218,12 @@ def export(folders: Sequence[Path], default: Path, form: str, out: Path | None, 
         run = _one_run(folders) if folders else _newest_with_spans(default)
         _write(write_trace(run.path, run.record), out)
         return
-    summary = find(folders or [newest_sweep(default)]).summary(asked)
+    found = find(folders or [newest_sweep(default)])
+    summary = found.summary(asked)
+    if form == "json":
+        from reports.timeline import read_iterations, with_iterations
+
+        summary = with_iterations(summary, read_iterations(summary, found.folders()))
     if form == "parquet":
         if out is None:
             raise ValueError("--format parquet: is not text; name a file with --out")

@@ -28,8 +28,18 @@ from reports.charts.chart import Chart, Table, datum, words
 from reports.charts.style import in_order, span_style
 from reports.columns import kind_notes
 from reports.provenance import as_typed, provenance
-from reports.timeline import MOST_GPUS, MOST_SPANS, SPAN_BYTES, Choice, page_data, timelines
-from results.summary import Finding, Summary
+from reports.timeline import (
+    MOST_GPUS,
+    MOST_SPANS,
+    SPAN_BYTES,
+    Choice,
+    Timeline,
+    page_data,
+    read_iterations,
+    timelines,
+    with_iterations,
+)
+from results.summary import Finding, Iteration, Summary
 
 TEMPLATES = Path(__file__).parent / "templates"
 PLOTLY = Path("package_data", "plotly.min.js")
@@ -149,6 +159,8 @@ def render(summary: Summary, folders: Mapping[str, Path], *, title: str, command
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    read = read_iterations(summary, folders)
+    summary = with_iterations(summary, read)
     before = [_filled(section, summary) for section in BEFORE_TIMELINE]
     after = [_filled(section, summary) for section in AFTER_TIMELINE]
     charts = [chart for section in (*before, *after) for chart in section["charts"]]
@@ -159,7 +171,7 @@ def render(summary: Summary, folders: Mapping[str, Path], *, title: str, command
         "csv-data": _embedded({"cells": cells_csv.to_csv(summary.cells), "runs": export.to_csv(summary.runs)}),
     }
     taken = len(scripts[0]) + sum(map(len, embedded.values())) + HTML_BYTES * len(summary.cells)
-    choices = timelines(summary, folders, _num_spans(PAGE_BYTES - taken))
+    choices = timelines(read, _num_spans(PAGE_BYTES - taken))
     embedded |= {
         "timelines-data": _embedded({f"timeline-{number}": page_data(choice) for number, choice in enumerate(choices)}),
         "spans-data": _embedded({kind: span_style(kind)[0] for kind in _span_kinds(choices)}),
@@ -180,7 +192,7 @@ def render(summary: Summary, folders: Mapping[str, Path], *, title: str, command
         comparisons=matrix.comparisons(summary),
         before=before,
         after=after,
-        timelines=[_timeline(number, choice) for number, choice in enumerate(choices)],
+        timelines=[_timeline(number, choice, summary) for number, choice in enumerate(choices)],
         most_gpus=MOST_GPUS,
         runs=summary.runs,
         run_table=_runs(summary),
@@ -333,21 +345,28 @@ def _span_kinds(choices: Sequence[Choice]) -> list[str]:
     return in_order(found | {"wait:inference"})
 
 
-def _timeline(number: int, choice: Choice) -> dict[str, Any]:
+def _timeline(number: int, choice: Choice, summary: Summary) -> dict[str, Any]:
     """What the template needs of the timelines of a work."""
-    tables = []
-    for each in choice.timelines:
-        kinds = in_order({kind for totals in each.totals.values() for kind in totals})
-        rows = [
-            [words(name), *(words(f"{totals[kind]:,.1f}" if kind in totals else "-") for kind in kinds)]
-            for name, totals in each.totals.items()
-        ]
-        caption = f"{each.label}: milliseconds by what was done; {each.note}"
-        tables.append(Table(caption=caption, columns=["row", *kinds], rows=rows))
     return {
         "id": f"timeline-{number}",
         "title": f"One iteration, worker by worker: {choice.work.title}",
         "labels": [each.label for each in choice.timelines],
         "problems": choice.problems,
-        "tables": tables,
+        "tables": [_totals(each, summary.iterations[each.place]) for each in choice.timelines],
     }
+
+
+def _totals(timeline: Timeline, iteration: Iteration) -> Table:
+    kinds = in_order({kind for thread in iteration.threads for kind in thread.milliseconds})
+    rows = []
+    for at, thread in enumerate(iteration.threads):
+        path = f"iterations.{timeline.place}.threads.{at}.milliseconds"
+        known = thread.milliseconds
+        rows.append(
+            [
+                words(thread.name),
+                *(datum(f"{path}.{kind}", known[kind]) if kind in known else words("-") for kind in kinds),
+            ]
+        )
+    caption = f"{timeline.label}: milliseconds by what was done; {timeline.note}"
+    return Table(caption=caption, columns=["row", *kinds], rows=rows)

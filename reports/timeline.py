@@ -18,7 +18,7 @@ from reports.charts.works import Placed, Series, Work, works
 from results.parts import SERIES_FILE
 from results.schema import RunRecord
 from results.store import RUN_FILE
-from results.summary import Summary
+from results.summary import Iteration, Summary, Thread
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,6 +40,14 @@ RANK, SECOND_THREAD = -1, -2
 """What stands for an environment where a span is a rank's own."""
 
 
+Lane = tuple[int, int]
+"""Rank and environment; what stands for an environment where it is a thread of the rank."""
+Span = tuple[str, float, float]
+"""Kind, begin and end in seconds."""
+Ends = list[tuple[int, int]]
+"""Begin and end of spans, in ticks."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timeline:
     """One iteration of one run."""
@@ -56,8 +64,8 @@ class Timeline:
     """Duration of the iteration."""
     spans: Mapping[str, Sequence[Sequence[int]]]
     """By kind, for each row that has any: its number, then gap and length of one span after the other, in ticks."""
-    totals: Mapping[str, Mapping[str, float]]
-    """Milliseconds by row and kind; the environments of a rank are one row, their mean."""
+    place: int
+    """Of its totals in the summary."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,28 +78,83 @@ class Choice:
     """Why a run that was chosen has no timeline."""
 
 
-def timelines(summary: Summary, folders: Mapping[str, Path], most_spans: int = MOST_SPANS) -> list[Choice]:
-    """The timelines of a summary.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadIteration:
+    """One iteration of one run, as it was read."""
+
+    label: str
+    record: RunRecord
+    what: str
+    begin_s: float
+    end_s: float
+    inside: Mapping[Lane, Sequence[Span]]
+    """Spans of each line, in seconds from the begin on."""
+    place: int
+    """Of this iteration in the summary."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadWork:
+    """The iterations of a scenario and workload."""
+
+    work: Work
+    iterations: Sequence[ReadIteration]
+    problems: Sequence[str]
+    """Why a run that was chosen has no timeline."""
+
+
+def read_iterations(summary: Summary, folders: Mapping[str, Path]) -> list[ReadWork]:
+    """What the timelines of a summary show.
 
     Args:
         summary: says which runs there are.
         folders: run folders, by `sweep/id` or by the id of the run; one of another run of that id is passed over.
-        most_spans: of all timelines together.
     """
     records = {(run.sweep, run.id): run for run in summary.runs}
-    chosen = [(work, list(_chosen(work, records, folders))) for work in works(summary)]
-    room = most_spans // max(1, sum(len(each) for _, each in chosen))
-    made = []
-    for work, runs in chosen:
-        found, problems = [], []
-        for name, record, folder in runs:
+    made, place = [], 0
+    for work in works(summary):
+        found: list[ReadIteration] = []
+        problems = []
+        for name, record, folder in _chosen(work, records, folders):
             try:
-                found.append(_timeline(name, record, folder, room))
+                found.append(_read_iteration(name, record, folder, place))
+                place += 1
             except ValueError as problem:
                 problems.append(f"{name}: {problem}")
-        if runs:
-            made.append(Choice(work=work, timelines=found, problems=problems))
+        if found or problems:
+            made.append(ReadWork(work=work, iterations=found, problems=problems))
     return made
+
+
+def with_iterations(summary: Summary, read: Sequence[ReadWork]) -> Summary:
+    """The summary with the totals of the iterations that were read."""
+    iterations = [
+        Iteration(
+            sweep=each.record.sweep,
+            run=each.record.id,
+            label=each.label,
+            what=each.what,
+            begin_s=each.begin_s,
+            seconds=each.end_s - each.begin_s,
+            threads=[Thread(name=name, milliseconds=spent) for name, spent in _totals(each.inside).items()],
+        )
+        for of_work in read
+        for each in of_work.iterations
+    ]
+    return summary.model_copy(update={"iterations": iterations})
+
+
+def timelines(read: Sequence[ReadWork], most_spans: int = MOST_SPANS) -> list[Choice]:
+    """The timelines of what was read, of at most so many spans together."""
+    room = most_spans // max(1, sum(len(of_work.iterations) for of_work in read))
+    return [
+        Choice(
+            work=of_work.work,
+            timelines=[_timeline(each, room) for each in of_work.iterations],
+            problems=of_work.problems,
+        )
+        for of_work in read
+    ]
 
 
 def _chosen(
@@ -125,22 +188,27 @@ def _folder(run: RunRecord, folders: Mapping[str, Path]) -> Path | None:
     return folder if sweep == run.sweep else None
 
 
-Lane = tuple[int, int]
-"""Rank and environment; what stands for an environment where it is a thread of the rank."""
-Span = tuple[str, float, float]
-"""Kind, begin and end in seconds."""
-Ends = list[tuple[int, int]]
-"""Begin and end of spans, in ticks."""
-
-
-def _timeline(label: str, run: RunRecord, folder: Path, room: int) -> Timeline:
-    """Reads a timeline of at most `room` spans. Raises ValueError where there is none to show, saying why."""
+def _read_iteration(label: str, run: RunRecord, folder: Path, place: int) -> ReadIteration:
+    """Raises ValueError where there is none to show, saying why."""
     spans, series = _read(folder / SPANS_FILE, COLUMNS), _read(folder / SERIES_FILE, SERIES_COLUMNS)
     what, begin_s, end_s = _iteration(run, spans, series)
-    inside = _cut(spans, begin_s, end_s)
-    lanes = {lane: _lane(of_lane) for lane, of_lane in inside.items()}
+    return ReadIteration(
+        label=label,
+        record=run,
+        what=what,
+        begin_s=begin_s,
+        end_s=end_s,
+        inside=_cut(spans, begin_s, end_s),
+        place=place,
+    )
+
+
+def _timeline(read: ReadIteration, room: int) -> Timeline:
+    """A timeline of at most `room` spans."""
+    lanes = {lane: _lane(of_lane) for lane, of_lane in read.inside.items()}
     drawn = _fitting(lanes, room)
-    note = f"{what} of run {run.id}, {1000 * (end_s - begin_s):,.1f} ms, from {begin_s:,.3f} s on"
+    seconds = read.end_s - read.begin_s
+    note = f"{read.what} of run {read.record.id}, {1000 * seconds:,.1f} ms, from {read.begin_s:,.3f} s on"
     if left_out := len(lanes) - len(drawn):
         note += f"; {left_out} {'environment is' if left_out == 1 else 'environments are'} left out"
     coded: dict[str, list[list[int]]] = defaultdict(list)
@@ -148,13 +216,13 @@ def _timeline(label: str, run: RunRecord, folder: Path, room: int) -> Timeline:
         for kind, of_kind in lanes[lane].items():
             coded[kind].append([row, *_gaps_and_lengths(of_kind)])
     return Timeline(
-        label=label,
-        run=run.id,
+        label=read.label,
+        run=read.record.id,
         note=note,
         rows=[_name(*lane) for lane in drawn],
-        num_ticks=round((end_s - begin_s) * TICKS_PER_S),
+        num_ticks=round(seconds * TICKS_PER_S),
         spans=coded,
-        totals=_totals(inside),
+        place=read.place,
     )
 
 

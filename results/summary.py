@@ -193,6 +193,29 @@ class Reference(_Document):
     source: str
 
 
+class Thread(_Document):
+    """What a thread of a rank, or its environments in the mean, did in one iteration."""
+
+    name: str
+    milliseconds: dict[str, float]
+    """By kind of span."""
+
+
+class Iteration(_Document):
+    """An iteration of a run whose worker timeline is shown."""
+
+    sweep: str
+    run: str
+    label: str
+    """The system, and the number of GPUs."""
+    what: str
+    """Which iteration it is."""
+    begin_s: float
+    """On the run's clock."""
+    seconds: float
+    threads: list[Thread]
+
+
 class Summary(_Document):
     """Everything."""
 
@@ -209,6 +232,8 @@ class Summary(_Document):
     comparisons: list[Comparison]
     across_tasks: list[AcrossTasks]
     published: list[Reference]
+    iterations: list[Iteration] = Field(default_factory=list)
+    """Those of the worker timelines, in reports and in their JSON; else none are read."""
     runs: list[RunRecord]
     """All, also those that were run again, with the figures that compare runs of a sweep filled in."""
 

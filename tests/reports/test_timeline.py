@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from reports import timeline
-from reports.timeline import Timeline, page_data, timelines
+from reports.timeline import Choice, Timeline, page_data, read_iterations, with_iterations
 from results.schema import Window
 from results.store import write_run
 from results.summary import Summary
@@ -53,6 +53,11 @@ def summary_with(*cells: tuple[str, int, str], sweep: str = "sweep-1") -> Summar
     )
 
 
+def timelines(summary: Summary, folders: Mapping[str, Path], most_spans: int = timeline.MOST_SPANS) -> list[Choice]:
+    """The timelines of a summary."""
+    return timeline.timelines(read_iterations(summary, folders), most_spans)
+
+
 def only(root: Path, spans: Sequence[Span] = SPANS) -> Timeline:
     """The timeline of a run with these spans."""
     folder = write_folder(root, "a", spans)
@@ -78,9 +83,14 @@ def test_last_iteration_of_the_window(tmp_path: Path) -> None:
 def test_milliseconds_by_kind(tmp_path: Path) -> None:
     """The table has the milliseconds of each thread of a rank, and the mean of its environments."""
     found = only(tmp_path)
-    assert found.totals["rank 0"] == pytest.approx({"infer": 500, "learn": 250})
-    assert found.totals["rank 0, its 2 environments, mean"] == pytest.approx({"simulate": 100, "reset": 200})
-    assert "rank 2" not in found.totals
+    summary = summary_with(("ver", 8, "a"))
+    (iteration,) = with_iterations(summary, read_iterations(summary, {"a": tmp_path / "sweep-1" / "a"})).iterations
+    totals = {thread.name: thread.milliseconds for thread in iteration.threads}
+    assert totals["rank 0"] == pytest.approx({"infer": 500, "learn": 250})
+    assert totals["rank 0, its 2 environments, mean"] == pytest.approx({"simulate": 100, "reset": 200})
+    assert "rank 2" not in totals
+    assert (iteration.run, iteration.begin_s, iteration.seconds) == ("a", 2, 1)
+    assert found.place == 0
 
 
 def test_iteration_of_which_all_spans_were_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

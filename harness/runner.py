@@ -33,6 +33,7 @@ from harness.record import Measured, cell_record, gather_streams, measure
 from harness.telemetry import Telemetry
 from harness.traits import Traits
 from results import schema, store
+from results.findings import CORE_WAIT_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +45,6 @@ END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL_S = 0.25
 TELEMETRY_PERIOD_S = 2.0
 BUSY_CPU_SHARE = 0.85
-CORE_WAIT_SHARE = 0.15
 """Emulated GPUs whose processes keep the cores busier than this measure the machine too."""
 
 

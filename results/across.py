@@ -21,8 +21,8 @@ from results.learning import (
 )
 from results.summary import AcrossTasks, CellSummary, Estimate, Kind
 
-NUM_THRESHOLDS = 51
-"""Of a performance profile."""
+MOST_THRESHOLDS = 200
+"""Of a performance profile; with more different runs it has so many at equal distances."""
 
 _Group = tuple[str, Kind, int, str, str]
 _Finals = dict[str, Floats]
@@ -81,6 +81,7 @@ def _of_group(key: _Group, systems: Mapping[str, _Finals], reference: str | None
 
 
 def _thresholds(metric: str, finals: Floats) -> Floats:
-    """From 0 to 1 for a success; else from the worst run to the best."""
-    ends = (0.0, 1.0) if metric == "success" else (float(finals.min()), float(finals.max()))
-    return np.unique(np.linspace(*ends, NUM_THRESHOLDS).round(9))
+    """Wherever a profile has a step; of a success from 0 to 1, else from the worst run to the best."""
+    ends = [0.0, 1.0] if metric == "success" else []
+    steps = np.unique([*ends, *finals])
+    return steps if len(steps) <= MOST_THRESHOLDS else np.linspace(steps[0], steps[-1], MOST_THRESHOLDS)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from results import labels
-from results.findings import faster_but_worse
+from results.findings import faster_but_worse, held_back
 from results.summary import CellSummary, Comparison, Estimate
 
 
@@ -46,6 +46,11 @@ def _sentences(group: Sequence[CellSummary], comparisons: Sequence[Comparison], 
     if best.scaling is not None and best.scaling_base_gpus not in {None, best.gpus}:
         said += f"; that is {_times(best.scaling)} what it makes on {best.scaling_base_gpus}"
     sentences = [said]
+    if slowed := held_back(cell for cell in finished if cell.gpus == best.gpus):
+        named = _joined([f"`{cell.system}` ({100 * (cell.core_wait or 0):.0f} % of the time)" for cell in slowed])
+        sentences.append(
+            f"This machine has too few cores for that: {named} waited for one, so their figures are too low"
+        )
     if best.bottleneck is not None:
         sentences.append(f"It is {best.bottleneck.sentence}")
     if num_lost := sum(best.statuses.values()) - len(best.seeds):

@@ -181,6 +181,7 @@ def _means(records: Sequence[RunRecord]) -> dict[str, Any]:
         "uses_per_sample": 1 + sum(each.reused for each in counters) / learned if learned else None,
         "useful_fraction": learned / (learned + discarded) if learned + discarded else None,
         "cpu_percent": _mean(each.cpu_percent.value for each in figures),
+        "core_wait": _mean(each.core_wait.value for each in figures),
         "memory_bytes": max((peak for each in figures if (peak := each.memory_bytes.value) is not None), default=None),
         "gpu_power_w": _mean(each.gpu_power_w.value for each in figures),
         "bottleneck": find_bottleneck(

@@ -21,6 +21,8 @@ from results.summary import CellSummary, Comparison, Finding
 
 BUSY_CORES_SHARE = 0.9
 """Cores that are busier than this are too few: processes wait for one."""
+CORE_WAIT_SHARE = 0.15
+"""Ranks on emulated GPUs that were ready to run and had no core for longer than this measure the machine too."""
 FOREIGN_GPU_MEMORY_SHARE = 0.05
 """More of a GPU's memory than this is not in use before a sweep begins, unless somebody else's work is on it."""
 NUMBER = re.compile(r"(?<![\w.])(?<!GPU )(?<!rank )\d+(?:,\d{3})*(?:\.\d+)?")
@@ -89,6 +91,11 @@ def find_bought_speed(
         runs = [f"{cell.sweep}/{run}" if several else run for cell in group for run in cell.runs]
         found.append(Finding(severity="warning", text=f"{text}, {', '.join(gpus)}", runs=runs))
     return found
+
+
+def held_back(cells: Iterable[CellSummary]) -> list[CellSummary]:
+    """The cells of emulated GPUs whose ranks waited so long for a core that their figures are too low."""
+    return [c for c in cells if c.kind == "emulated" and c.core_wait is not None and c.core_wait > CORE_WAIT_SHARE]
 
 
 class _Ids:

@@ -141,6 +141,8 @@ class CellSummary(_Document):
     useful_fraction: float | None = None
     """Env steps learned / (learned + discarded): what was in flight when a run ended is neither."""
     cpu_percent: float | None = None
+    core_wait: float | None = None
+    """How long ranks were ready to run and had no core, as a share of their time."""
     memory_bytes: float | None = None
     gpu_power_w: float | None = None
     bottleneck: Bottleneck | None = None

@@ -13,8 +13,8 @@ from reports.charts.style import Style, label, plain, styles
 from reports.charts.works import most_common, with_kinds
 from results.summary import AcrossTasks, Summary
 
-THINNED = 5
-"""Of the thresholds, the table has every so many."""
+MOST_COLUMNS = 12
+"""Of thresholds in the table."""
 NOTE = (
     "The share of runs that ended above each value, mean over tasks: a line that is higher is better. Final: "
     "interquartile mean over the runs of all tasks, with its 95 % interval, from seeds."
@@ -40,7 +40,7 @@ def charts(summary: Summary) -> list[Chart]:
             Chart(
                 title=title,
                 panels=[Panel(id=f"profile-{number}", figure=_figure([each for _, each in drawn], look, metric))],
-                table=_table(drawn, summary.reference, f"{title}. Every {THINNED}th threshold"),
+                table=_table(drawn, summary.reference, f"{title}. Some of the thresholds"),
                 notes=[NOTE, *_better(drawn, summary.reference)],
             )
         )
@@ -61,7 +61,11 @@ def _figure(drawn: Sequence[AcrossTasks], look: Mapping[str, Style], metric: str
         }
         for each in drawn
     ]
-    x = {"title": {"text": f"Final {plain(METRICS.get(metric, metric))}"}}
+    last = max(each.thresholds[each.shares.index(0)] for each in drawn)  # nobody is above the best
+    first = drawn[0].thresholds[0]
+    room = 0.05 * ((last - first) or 1.0)
+    title = {"text": f"Final {plain(METRICS.get(metric, metric))}"}
+    x = {"title": title, "range": [first - room, last + room]}
     y = {"title": {"text": "Share of runs above"}, "tickformat": ".0%", "range": [-0.02, 1.02]}
     return {"data": data, "layout": {"xaxis": x, "yaxis": y}}
 
@@ -77,7 +81,7 @@ def _better(drawn: Sequence[_Placed], reference: str | None) -> list[str]:
 
 def _table(drawn: Sequence[_Placed], reference: str | None, caption: str) -> Table:
     axis = drawn[0][1].thresholds
-    kept = range(0, len(axis), THINNED)
+    kept = range(0, len(axis), -(-len(axis) // MOST_COLUMNS))
     return Table(
         caption=caption,
         columns=["system", "runs", "final", f"better than {reference}", *(f"above {axis[at]:.3g}" for at in kept)],

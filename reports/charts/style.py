@@ -2,7 +2,7 @@
 
 The colours are those of Okabe and Ito, which the colour-blind tell apart; orange and sky blue are darkened, yellow and
 black left out, so that each has a contrast of 3 to 1 or more with both backgrounds of the page. Where there are more
-systems than colours, markers and dashes tell them apart. Dots and open markers belong to what was not measured.
+systems than colours, markers and dashes tell them apart: both change with each system, too. Dots and open markers belong to what was not measured.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ SYMBOLS = (
     "pentagon",
     "hexagram",
 )
-DASHES = ("solid", "dash", "dashdot", "longdash", "longdashdot")
-"""The next one where the colours begin again."""
+DASHES = ("solid", "dash", "dashdot", "longdash", "longdashdot", "6px,3px")
+"""Dots are of what is predicted."""
 NEUTRAL = "#808080"
 """Of what is no system: the ideal, a threshold."""
 NO_COLOUR = "rgba(0,0,0,0)"
@@ -89,7 +89,7 @@ def styles(summary: Summary) -> dict[str, Style]:
         system: Style(
             colour=COLOURS[number % len(COLOURS)],
             symbol=SYMBOLS[number % len(SYMBOLS)],
-            dash=DASHES[number // len(COLOURS) % len(DASHES)],
+            dash=DASHES[number % len(DASHES)],
         )
         for number, system in enumerate(systems)
     }

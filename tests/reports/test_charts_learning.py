@@ -61,7 +61,9 @@ def test_profiles_by_hand() -> None:
     (chart,) = profiles.charts(full_summary())
     trace = named([chart], "ver")
     shares = dict(zip(trace["x"], trace["y"], strict=True))
-    assert [shares[at] for at in (0.4, 0.52, 0.62, 0.72)] == pytest.approx([1, 2 / 3, 1 / 3, 0])
+    assert list(shares) == pytest.approx([0, 0.3, 0.4, 0.5, 0.6, 0.7, 1])
+    assert list(shares.values()) == pytest.approx([1, 1, 1, 2 / 3, 1 / 3, 0, 0])
+    assert chart.panels[0].figure["layout"]["xaxis"]["range"] == pytest.approx([-0.035, 0.735])
     row = {entry[0]: entry for entry in texts(chart)}
     assert row["ver"][:4] == ["ver", "3", row["ver"][2], "-"]
     assert row["ver:preempt=never"][3] == "6%"  # of 9 pairs one is tied: 0.5 and 0.5

@@ -48,11 +48,11 @@ def test_two_tasks_by_hand() -> None:
     assert ver.final.low is not None
     assert ver.final.low < ver.final.value
     share = dict(zip(ver.thresholds, ver.shares, strict=True))
+    assert list(share) == [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.9, 1]
     assert share[0.0] == 1
     assert share[0.2] == pytest.approx((1 + 1 / 3) / 2)
     assert share[0.6] == pytest.approx((1 / 3 + 1 / 3) / 2)
     assert share[1.0] == 0
-    assert len(share) == 51
 
 
 def test_a_system_that_lacks_a_task_is_left_out() -> None:
@@ -84,6 +84,14 @@ def test_equal_runs_have_one_threshold() -> None:
     """Returns that are all the same leave no range to divide."""
     (each,) = across_tasks([learned("ver", [2.0, 2.0, 2.0], metric="return")], "ver", seed=0)
     assert (each.thresholds, each.shares) == ([2.0], [0.0])
+
+
+def test_many_runs_have_thresholds_at_equal_distances() -> None:
+    """A thousand different runs have 200 thresholds."""
+    (each,) = across_tasks([learned("ver", np.linspace(0.2, 0.8, 1000).tolist())], None, seed=0)
+    assert len(each.thresholds) == len(each.shares) == 200
+    assert (each.thresholds[0], each.thresholds[-1]) == (0, 1)
+    assert each.shares == sorted(each.shares, reverse=True)
 
 
 def test_intervals_come_from_the_seed() -> None:

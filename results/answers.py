@@ -48,9 +48,8 @@ def _sentences(group: Sequence[CellSummary], comparisons: Sequence[Comparison], 
     sentences = [said]
     if slowed := held_back(cell for cell in finished if cell.gpus == best.gpus):
         named = _joined([f"`{cell.system}` ({100 * (cell.core_wait or 0):.0f} % of the time)" for cell in slowed])
-        sentences.append(
-            f"This machine has too few cores for that: {named} waited for one, so their figures are too low"
-        )
+        low = "so their figures are too low" if len(slowed) > 1 else "so its figure is too low"
+        sentences.append(f"This machine has too few cores for that: {named} waited for one, {low}")
     if best.bottleneck is not None:
         sentences.append(f"It is {best.bottleneck.sentence}")
     if num_lost := sum(best.statuses.values()) - len(best.seeds):

@@ -1,8 +1,8 @@
 """What stands for what: a colour, a marker and a dash for each system, the same in all charts, and for each span.
 
 The colours are those of Okabe and Ito, which the colour-blind tell apart; orange and sky blue are darkened, yellow and
-black left out, so that each has a contrast of 3 to 1 or more with both backgrounds of the page. Where there are more
-systems than colours, markers and dashes tell them apart: both change with each system, too. Dots and open markers belong to what was not measured.
+black left out, so that each has a contrast of 3 to 1 or more with both backgrounds of the page. Markers and dashes
+change with each system too. Dots and open markers belong to what was not measured.
 """
 
 from __future__ import annotations

@@ -113,10 +113,10 @@ def test_colours_can_be_seen(background: str) -> None:
 
 
 def test_systems_are_told_apart_without_colours() -> None:
-    """No two of 70 systems have both colour and marker in common, nor two of 35 colour and dash."""
+    """No two of 70 systems have both colour and marker in common, nor two of 42 colour and dash."""
     look = list(styles(summary_of([make_cell(f"system-{k}") for k in range(70)])).values())
     assert len({(style.colour, style.symbol) for style in look}) == len(COLOURS) * len(SYMBOLS)
-    assert len({(style.colour, style.dash) for style in look[:35]}) == len(COLOURS) * len(DASHES)
+    assert len({(style.colour, style.dash) for style in look[:42]}) == len(COLOURS) * len(DASHES)
     assert all(a.symbol != b.symbol for a, b in combinations(look[: len(SYMBOLS)], 2))
 
 

@@ -142,3 +142,17 @@ def test_predicted_figures_are_not_mixed_with_measured_ones() -> None:
 def test_nothing_to_answer() -> None:
     """Without a cell there is no answer."""
     assert answer([], ()) == []
+
+
+def test_too_few_cores_are_said_with_the_answer() -> None:
+    """Systems whose ranks waited long for a core are named, if their GPUs are emulated: the order may be another."""
+    cells = [
+        make_cell("gossip", steps_per_s=900, core_wait=0.3),
+        make_cell("ver", steps_per_s=800, core_wait=0.504),
+        make_cell("sync", steps_per_s=400, core_wait=0.1),
+    ]
+    text = "This machine has too few cores for that: `gossip` (30 % of the time) and `ver` (50 % of the time) waited"
+    assert text in said(*cells)
+    assert said(*cells[1:]).endswith("`ver` (50 % of the time) waited for one, so its figure is too low.")
+    assert "cores" not in said(*(cell.model_copy(update={"kind": "measured"}) for cell in cells))
+    assert "cores" not in said(cells[2])

@@ -10,6 +10,7 @@ import typer
 
 OUT = Path("rlbench-runs")
 """Where runs are, unless the user names a folder."""
+HISTORY = Path("rlbench-history.jsonl")
 
 # Typer reads these annotations at run time; Optional, because it must know on Python 3.11 too.
 FoldersArgument = Annotated[
@@ -62,13 +63,29 @@ def report(
     reference: ReferenceOption = None,
     threshold: ThresholdOption = None,
     seed: SeedOption = 0,
+    history: Annotated[
+        Path | None, typer.Option(help="A history to draw as well, as `rlbench history` keeps it.")
+    ] = None,
 ) -> None:
     """Write what runs say as one HTML file that needs no network, and print the answers."""
     from harness.reading import Asked
     from harness.reading import report as write_report
 
     asked = Asked(reference=reference, threshold=threshold, seed=seed)
-    write_report(folders or [], OUT, out, asked, ["rlbench", *sys.argv[1:]])
+    write_report(folders or [], OUT, out, asked, ["rlbench", *sys.argv[1:]], history)
+
+
+def history(
+    runs: Annotated[
+        list[Path] | None, typer.Argument(help="Folders of runs whose revisions are added. [default: none]")
+    ] = None,
+    file: Annotated[Path, typer.Option(help="The history: JSON lines, to keep in a repository.")] = HISTORY,
+    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Keep the throughput of revisions, a row for each cell and machine class, and say where it changed."""
+    from harness.reading import keep_history
+
+    keep_history(runs or [], file, as_json=json)
 
 
 def compare(
@@ -111,5 +128,5 @@ def export(
     write_export(folders or [], OUT, form, out, asked)
 
 
-READING = (results, report, compare, export)
+READING = (results, report, compare, export, history)
 """In the order of the help."""

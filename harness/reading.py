@@ -164,16 +164,51 @@ def listing(runs: Sequence[StoredRun], bases: Sequence[StoredRun], unreadable: S
     )
 
 
-def report(folders: Sequence[Path], default: Path, out: Path, asked: Asked, command: Sequence[str]) -> None:
+def keep_history(folders: Sequence[Path], file: Path, *, as_json: bool) -> None:
+    """Adds the revisions of some folders to a history, and prints it. Raises ValueError for a damaged history."""
+    from pydantic import TypeAdapter
+
+    from reports.history import print_history
+    from results import history
+    from results.summary import Series
+
+    rows = history.read(file)
+    if folders:
+        new = history.rows_of(find(folders).runs)
+        if not new:
+            these = ", ".join(map(str, folders))
+            raise ValueError(f"{these}: no finished run of a committed revision; commit the work tree before measuring")
+        rows = history.merged(rows, new)
+        history.write(file, rows)
+    series = history.series_of(rows)
+    if as_json:
+        sys.stdout.write(TypeAdapter(list[Series]).dump_json(series, indent=1).decode() + "\n")
+    else:
+        print_history(series)
+
+
+def report(
+    folders: Sequence[Path],
+    default: Path,
+    out: Path,
+    asked: Asked,
+    command: Sequence[str],
+    history_file: Path | None = None,
+) -> None:
     """Writes the HTML report of some folders, or of the newest sweep in `default`; prints where it is, and the answers.
 
-    Raises ValueError: no runs, an unknown reference, a file that cannot be written.
+    Raises ValueError: no runs, an unknown reference, a damaged history, a file that cannot be written.
     """
     from reports.html import write_report
+    from results import history
 
     folders = folders or [newest_sweep(default)]
     found = find(folders)
     summary = found.summary(asked)
+    if history_file is not None:
+        if not history_file.exists():
+            raise ValueError(f"--history {history_file}: is not there; `rlbench history RUNS` makes one")
+        summary = summary.model_copy(update={"history": history.series_of(history.read(history_file), asked.seed)})
     title = f"rlbench: {', '.join(folder.resolve().name for folder in folders)}"
     write_report(summary, found.folders(), out, title=title, command=command)
     sys.stdout.writelines(f"{line}\n" for line in (out, *summary.answers))

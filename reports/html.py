@@ -23,7 +23,18 @@ from pydantic_core import to_json as any_to_json
 
 from reports import cells_csv, export
 from reports import format as fmt
-from reports.charts import ablation, breakdown, learning, matrix, profiles, scaling, tradeoffs, utilisation, workloads
+from reports.charts import (
+    ablation,
+    breakdown,
+    learning,
+    matrix,
+    profiles,
+    revisions,
+    scaling,
+    tradeoffs,
+    utilisation,
+    workloads,
+)
 from reports.charts.chart import Chart, Table, datum, words
 from reports.charts.style import in_order, span_style
 from reports.columns import kind_notes
@@ -117,6 +128,12 @@ AFTER_TIMELINE = (
         title="Ablation",
         make=ablation.charts,
         nothing="No system was run with several settings on the same work: `--systems ver,ver:preempt=never` does.",
+    ),
+    Section(
+        id="history",
+        title="History",
+        make=revisions.charts,
+        nothing="No history was given: `rlbench report --history` draws what `rlbench history` keeps.",
     ),
 )
 PAGE_BYTES = 7_600_000

@@ -15,6 +15,7 @@ from results.fairness import Difference
 from results.schema import RunRecord
 
 SUMMARY_VERSION = 1
+HISTORY_VERSION = 1
 
 Kind = Literal["measured", "emulated", "predicted"]
 """On hardware; on emulated GPUs or a stretched clock; made up by a model."""
@@ -218,6 +219,58 @@ class Iteration(_Document):
     threads: list[Thread]
 
 
+class Revision(_Document):
+    """A cell of a revision on a machine class: a row of a history."""
+
+    history_version: int = HISTORY_VERSION
+    commit: str
+    measured_at: str
+    """When its first run began, ISO 8601."""
+    machine: str
+    """The class."""
+    system: str
+    scenario: str
+    workload: str
+    gpus: int
+    device: str
+    protocol: str
+    kind: Kind
+    steps_per_s: float
+    low: float | None
+    high: float | None
+    """Ends of the 95 % interval, where there is one."""
+    num_runs: int
+
+    @property
+    def series(self) -> tuple[str, ...]:
+        """What rows have in common that are drawn as one line."""
+        return (self.machine, self.system, self.scenario, self.workload, str(self.gpus), self.device, self.protocol)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What there is one row of."""
+        return (self.commit, *self.series)
+
+
+class ChangePoint(_Document):
+    """Where a series has changed."""
+
+    commit: str
+    """The first revision of the new level."""
+    ratio: float
+    """The level from there to the next change / the one before."""
+
+
+class Series(_Document):
+    """A cell on a machine class over revisions, the oldest first."""
+
+    name: str
+    """The cell: `ver, emulated/open-fridge, homogeneous, 8 emulated GPUs`."""
+    machine: str
+    rows: list[Revision]
+    changes: list[ChangePoint]
+
+
 class Summary(_Document):
     """Everything."""
 
@@ -236,6 +289,8 @@ class Summary(_Document):
     published: list[Reference]
     iterations: list[Iteration] = Field(default_factory=list)
     """Those of the worker timelines, in reports and in their JSON; else none are read."""
+    history: list[Series] = Field(default_factory=list)
+    """Of a history file, where a report is given one."""
     runs: list[RunRecord]
     """All, also those that were run again, with the figures that compare runs of a sweep filled in."""
 

@@ -15,7 +15,7 @@ SYNC = ("--systems", "sync")
 POINTNAV = ("--systems", "sync", "--scenario", "pointnav", "--device", "cpu")
 COMMANDS = (
     *("run", "predict", "reproduce", "list", "doctor"),
-    *("results", "report", "compare", "export", "gate", "scenes", "evaluate", "profile"),
+    *("results", "report", "compare", "export", "history", "gate", "scenes", "evaluate", "profile"),
 )
 
 BAD_RUNS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [

@@ -11,6 +11,7 @@ from reports.charts.chart import Chart
 from results.across import across_tasks
 from results.bottleneck import Bottleneck
 from results.fairness import Difference
+from results.history import series_of
 from results.schema import RunRecord
 from results.summary import (
     CellSummary,
@@ -20,6 +21,8 @@ from results.summary import (
     Learning,
     Point,
     Reference,
+    Revision,
+    Series,
     Summary,
     ToThreshold,
 )
@@ -66,6 +69,31 @@ def make_learning(value: float = 0.6, num_points: int = 14, **fields: Any) -> Le
         "against_reference": None,
     }
     return Learning(**all_fields | fields)
+
+
+def make_series() -> Series:
+    """Eight revisions, of which the last four are slower."""
+    rows = [
+        Revision(
+            commit=f"{number}" * 40,
+            measured_at=f"2026-01-{1 + number:02d}T00:00:00+00:00",
+            machine="EPYC, 16 cores",
+            system="ver",
+            scenario="emulated/open-fridge",
+            workload="homogeneous",
+            gpus=8,
+            device="emulated",
+            protocol="steady",
+            kind="emulated",
+            steps_per_s=rate,
+            low=rate - 1.5,
+            high=rate + 1.75,
+            num_runs=3,
+        )
+        for number, rate in enumerate((700.5, 702.5, 698.25, 701.0, 630.5, 632.0, 628.0, 631.25))
+    ]
+    (series,) = series_of(rows)
+    return series
 
 
 def full_cell(system: str, gpus: int, steps_per_s: float, **fields: Any) -> CellSummary:
@@ -123,6 +151,7 @@ def full_summary(name: str = "ver:preempt=never") -> Summary:
             )
         ],
         across_tasks=across_tasks(cells, "ver", seed=0),
+        history=[make_series()],
         comparisons=[make_comparison("ver", name, 1.1668, (1.125, 1.25))],
         published=[
             Reference(

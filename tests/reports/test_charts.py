@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from reports.charts import ablation, breakdown, learning, matrix, profiles, scaling, tradeoffs, utilisation, workloads
+from reports.charts import (
+    ablation,
+    breakdown,
+    learning,
+    matrix,
+    profiles,
+    revisions,
+    scaling,
+    tradeoffs,
+    utilisation,
+    workloads,
+)
 from reports.charts.chart import Chart, datum, estimated
 from reports.charts.style import COLOURS, DASHES, SPANS, SYMBOLS, label, styles
 from reports.charts.works import works
@@ -39,6 +50,7 @@ MAKERS: list[Callable[[Summary], list[Chart]]] = [
     learning.results,
     learning.thresholds,
     profiles.charts,
+    revisions.charts,
     ablation.charts,
 ]
 LIGHT, DARK = "#ffffff", "#14171c"

@@ -35,6 +35,7 @@ HEADINGS = [
     "Throughput beside lag, reuse and useful samples",
     "Learning",
     "Ablation",
+    "History",
     "Runs",
     "Data",
 ]

@@ -1,0 +1,116 @@
+"""Throughput over revisions, and where it changed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from reports.charts.chart import Chart, Entry, Panel, Table, datum, words
+from reports.charts.over_gpus import STEPS_PER_S, intervals
+from reports.charts.style import COLOURS, DASHES, SYMBOLS, Style, label, plain
+from reports.charts.works import with_kinds
+from results.summary import Estimate, Series, Summary
+
+SHORT = 10
+"""Digits of a commit."""
+NOTE = (
+    "Revisions in the order in which they were measured, on one machine class. A vertical line is where the level "
+    "changed: few shuffles of the series part it as well (1 %)."
+)
+
+
+def charts(summary: Summary) -> list[Chart]:
+    """A chart for each machine class, scenario and workload of the history."""
+    groups: dict[tuple[str, str, str], list[tuple[int, Series]]] = defaultdict(list)
+    for place, each in enumerate(summary.history):
+        groups[each.machine, each.rows[0].scenario, each.rows[0].workload].append((place, each))
+    return [_chart(number, key, group) for number, (key, group) in enumerate(groups.items())]
+
+
+def _chart(number: int, key: tuple[str, str, str], group: Sequence[tuple[int, Series]]) -> Chart:
+    machine, scenario, workload = key
+    title = (
+        f"Steps/s over revisions: {with_kinds(f'{scenario}, {workload}', {each.rows[-1].kind for _, each in group})}"
+    )
+    order = sorted({(row.measured_at, row.commit) for _, each in group for row in each.rows})
+    commits = list(dict.fromkeys(commit[:SHORT] for _, commit in order))
+    return Chart(
+        title=title,
+        panels=[Panel(id=f"revisions-{number}", figure=_figure(group, commits))],
+        table=Table(
+            caption=f"{title}; {machine}",
+            columns=["system", "GPUs", "revision", "measured", "steps/s", "level, from here"],
+            rows=[row for place, each in group for row in _rows(place, each)],
+            num_names=3,
+        ),
+        notes=[f"{machine}. {NOTE}"],
+    )
+
+
+def _figure(group: Sequence[tuple[int, Series]], commits: Sequence[str]) -> dict[str, Any]:
+    data: list[dict[str, Any]] = []
+    shapes = []
+    for number, (_, each) in enumerate(group):
+        style = Style(
+            colour=COLOURS[number % len(COLOURS)],
+            symbol=SYMBOLS[number % len(SYMBOLS)],
+            dash=DASHES[number % len(DASHES)],
+        )
+        name, kind = f"{each.rows[-1].system} x{each.rows[-1].gpus}", each.rows[-1].kind
+        points = [
+            (row.commit[:SHORT], Estimate(value=row.steps_per_s, low=row.low, high=row.high)) for row in each.rows
+        ]
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": label(name),
+                "legendgroup": plain(name),
+                "x": [commit for commit, _ in points],
+                "y": [rate.value for _, rate in points],
+                "line": style.line(kind),
+                "marker": style.marker(kind),
+                "hovertemplate": "%{fullData.name}<br>%{x}: %{y:,.4~r} steps/s<extra></extra>",
+            }
+        )
+        data += intervals(points, style, name)
+        shapes += [
+            {
+                "type": "line",
+                "x0": commits.index(change.commit[:SHORT]) - 0.5,
+                "x1": commits.index(change.commit[:SHORT]) - 0.5,
+                "y0": 0,
+                "y1": 1,
+                "yref": "paper",
+                "line": {"color": style.colour, "width": 1.5, "dash": "dot"},
+            }
+            for change in each.changes
+        ]
+    axis = {"title": {"text": "Revision"}, "type": "category", "categoryorder": "array", "categoryarray": list(commits)}
+    return {"data": data, "layout": {"xaxis": axis, "yaxis": STEPS_PER_S.axis, "shapes": shapes}}
+
+
+def _rows(place: int, series: Series) -> list[list[Entry]]:
+    changes = {change.commit: at for at, change in enumerate(series.changes)}
+    made = []
+    for at, row in enumerate(series.rows):
+        path = f"history.{place}.rows.{at}"
+        change = changes.get(row.commit)
+        made.append(
+            [
+                words(row.system),
+                words(str(row.gpus)),
+                words(row.commit[:SHORT]),
+                words(row.measured_at[:16].replace("T", " ")),
+                datum(f"{path}.steps_per_s", row.steps_per_s),
+                words("")
+                if change is None
+                else datum(f"history.{place}.changes.{change}.ratio", series.changes[change].ratio, _times),
+            ]
+        )
+    return made
+
+
+def _times(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}x"

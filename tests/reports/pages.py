@@ -75,7 +75,7 @@ def make_series() -> Series:
     """Eight revisions, of which the last four are slower."""
     rows = [
         Revision(
-            commit=f"{number}" * 40,
+            commit="abcdefgh"[number] * 40,
             measured_at=f"2026-01-{1 + number:02d}T00:00:00+00:00",
             machine="EPYC, 16 cores",
             system="ver",

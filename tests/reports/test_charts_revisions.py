@@ -16,7 +16,7 @@ def test_a_change_is_a_line_and_a_ratio() -> None:
     assert (shape["x0"], shape["x1"]) == (3.5, 3.5)
     rows = texts(chart)
     assert [row[5] for row in rows] == ["", "", "", "", "0.900x", "", "", ""]
-    assert rows[0][:5] == ["ver", "8", "0000000000", "2026-01-01 00:00", "700"]
+    assert rows[0][:5] == ["ver", "8", "aaaaaaaaaa", "2026-01-01 00:00", "700"]
     assert chart.notes[0].startswith("EPYC, 16 cores. ")
 
 

@@ -52,15 +52,8 @@ def test_machine_classes_are_never_mixed() -> None:
     on_gpus = make_run(machine=MACHINE, cell={"device": "cuda"})
     fewer = make_run(machine={**MACHINE, "cpu_quota_cores": 4})
     assert machine_class(on_gpus) == "EPYC, 16 cores, 2 x V100"
-    assert (
-        len(
-            {
-                machine_class(each)
-                for each in (record, on_gpus, fewer, make_run(machine={**MACHINE, "cpu_model": "Xeon"}))
-            }
-        )
-        == 4
-    )
+    another = make_run(machine={**MACHINE, "cpu_model": "Xeon"})
+    assert len({machine_class(each) for each in (record, on_gpus, fewer, another)}) == 4
     rows = [make_row("aaaa", 100, 1), make_row("bbbb", 50, 2, machine="another"), make_row("cccc", 100, 3)]
     assert [[row.commit for row in series.rows] for series in series_of(rows)] == [["aaaa", "cccc"], ["bbbb"]]
 

@@ -46,10 +46,11 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Checks style and format."""
+    """Checks style and format, also of the workflow file that users copy."""
     session.install(*CONSTRAINTS, *nox.project.dependency_groups(PROJECT, "lint"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
+    session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", "docs/ci/throughput.yml")
 
 
 BENCHMARKS = {

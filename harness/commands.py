@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from harness import registry
-from harness.plan import Cell, plan, plan_with_skipped
+from harness.plan import Cell, Hasher, plan, plan_with_skipped
 from harness.progress import Display
 from harness.request import Asked, complete
 from harness.sweep import Sweep
@@ -56,7 +56,7 @@ def _resumed(asked: Asked, out: Path, console: Console) -> tuple[Sweep, list[Cel
     if asked.systems:
         request, _ = complete(asked)
         planned = plan(request)
-        if {cell.hash() for cell in planned} != {cell.hash() for cell in sweep.cells}:
+        if set(map(Hasher().of, planned)) != set(map(Hasher().of, sweep.cells)):
             raise ValueError(
                 f"--resume: the newest sweep in {out} planned other cells ({' '.join(sweep.command)}); "
                 "give the same options, or --resume and --out alone"
@@ -65,7 +65,8 @@ def _resumed(asked: Asked, out: Path, console: Console) -> tuple[Sweep, list[Cel
     elif asked != Asked():
         raise ValueError("--resume: needs all options of the sweep, or --resume and --out alone")
     finished = sweep.finished()
-    cells = [cell for cell in sweep.cells if cell.hash() not in finished]
+    hasher = Hasher()
+    cells = [cell for cell in sweep.cells if hasher.of(cell) not in finished]
     console.print(
         Text(f"resuming {sweep.folder}: {len(sweep.cells) - len(cells)} of {len(sweep.cells)} cells finished")
     )
@@ -99,7 +100,7 @@ def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: C
     print_table(summarise(runs), console)
     console.print(Text(f"runs: {sweep.folder}"))
     finished = {run.record.cell.hash for run in runs if run.record.status == "finished"}
-    return 0 if all(cell.hash() in finished for cell in sweep.cells) else 1
+    return 0 if finished.issuperset(map(Hasher().of, sweep.cells)) else 1
 
 
 def _detail(record: RunRecord) -> str:
@@ -112,15 +113,16 @@ def _detail(record: RunRecord) -> str:
 def _print_plan(cells: Sequence[Cell], out: Path, console: Console) -> None:
     """The cells and how long they will take, as far as limits or earlier runs in `out` tell."""
     earlier = _durations(out)
-    total, open_ended = 0.0, False
+    total, open_ended, hasher, lines = 0.0, False, Hasher(), list[str]()
     for number, cell in enumerate(cells, start=1):
-        known = earlier.get(cell.hash())
+        known = earlier.get(hasher.of(cell)) if earlier else None
         limit = cell.limits.seconds
         expected = known if known is not None else limit + START_S if limit else cell.time_limit_s
         open_ended |= known is None and limit is None
         how = "as before" if known is not None else "at most, by its limits" if limit else "at most, by --time-limit"
-        console.print(Text(f"[{number}/{len(cells)}] {cell.label}: {expected:.0f} s ({how})"))
+        lines.append(f"[{number}/{len(cells)}] {cell.label}: {expected:.0f} s ({how})\n")
         total += expected
+    sys.stdout.writelines(lines)
     what = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
     console.print(Text(f"{what}, expected time {'at most' if open_ended else 'about'} {_duration(total)}"))
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from harness.contract import Scenario, System
 
 
-MOST_CELLS = 10_000
+MOST_CELLS = 100_000
 """Of one sweep."""
 MOST_PROCESSES = 16_384
 """Of one run, ranks and environment workers; a slip of the finger must not take a machine down."""
@@ -86,8 +86,7 @@ class Cell:
 
     def hash(self) -> str:
         """Names the content: equal for cells that would do the same."""
-        text = json.dumps([self.system, self.configuration()], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return Hasher().of(self)
 
     def settings(self) -> dict[str, Any]:
         """What was set on the command line, typed; a scenario's fields are prefixed with `scenario.`."""
@@ -134,6 +133,23 @@ def _plain(value: Any) -> Any:
     return (
         f"{kind.__module__}.{kind.__qualname__}" if " at 0x" in text else text
     )  # an address differs between processes
+
+
+class Hasher:
+    """Hashes of many cells: those that differ in their seeds alone are resolved once."""
+
+    def __init__(self) -> None:
+        self._configurations: dict[tuple[object, ...], dict[str, Any]] = {}
+
+    def of(self, cell: Cell) -> str:
+        """Names the content of a cell. Raises ValueError for one that cannot be, as `Cell.load` does."""
+        settings = tuple(cell.system_settings.items()), tuple(cell.scenario_settings.items())
+        place = cell.workload, cell.gpus, cell.device, cell.protocol, cell.limits
+        alike = cell.system, cell.scenario, *settings, *place
+        if alike not in self._configurations:
+            self._configurations[alike] = cell.configuration()  # which also checks it
+        text = json.dumps([cell.system, self._configurations[alike] | {"seed": cell.seed}], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def parse_counts(text: str, flag: str, least: int, most: int) -> list[int]:
@@ -204,7 +220,7 @@ def plan_with_skipped(request: Request, check: Callable[[Cell], None] = lambda _
     if num_cells > MOST_CELLS:
         raise ValueError(f"{num_cells:,} cells: a sweep has at most {MOST_CELLS:,}; ask for fewer seeds or systems")
     order = itertools.product(seeds, scenarios, workloads, gpus, systems)
-    unique: dict[str, Cell] = {}
+    hasher, unique = Hasher(), dict[str, Cell]()
     skipped: dict[str, None] = {}
     for seed, (scenario, scenario_settings), workload, count, system in order:
         cell = Cell(
@@ -222,7 +238,7 @@ def plan_with_skipped(request: Request, check: Callable[[Cell], None] = lambda _
             time_limit_s=request.time_limit_s,
         )
         try:
-            name = cell.hash()  # loading each one also checks it
+            name = hasher.of(cell)
             check(cell)
             unique.setdefault(name, cell)
         except CannotRun as error:

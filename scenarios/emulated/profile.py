@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
@@ -125,6 +126,12 @@ def read_profile(name: str) -> Profile:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: cannot be read ({error}); a profile is a TOML file in UTF-8") from None
+    return _parse(path, text)
+
+
+@lru_cache(maxsize=64)
+def _parse(path: Path, text: str) -> Profile:
+    """A profile of a file's text; the same object each time, which nobody can change."""
     try:
         return Profile.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:

@@ -223,9 +223,9 @@ def test_counts() -> None:
     assert parse_gpus("8,1, 2..4,2") == [1, 2, 3, 4, 8]
     assert parse_seeds("3,0..2,3") == [3, 0, 1, 2]
     assert parse_seeds(str(LARGEST_SEED)) == [LARGEST_SEED]
-    assert len(parse_seeds("0..9999")) == 10_000
-    with pytest.raises(ValueError, match=r"--seeds .*: must be at most 10,000 numbers"):
-        parse_seeds("0..4999,5000..10000")
+    assert len(parse_seeds("0..99999")) == 100_000
+    with pytest.raises(ValueError, match=r"--seeds .*: must be at most 100,000 numbers"):
+        parse_seeds("0..49999,50000..100000")
 
 
 def test_lists() -> None:

@@ -60,6 +60,7 @@ BENCHMARKS = {
     "mechanisms": "benchmarks.mechanisms",
     "memory": "tests.bench.bench_memory",
     "predict": "benchmarks.predict_speed",
+    "report": "tests.bench.bench_report",
 }
 """Programs that run whole trainings, for minutes each; `nox -s bench -- NAME --help` says what they take."""
 

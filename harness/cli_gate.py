@@ -72,6 +72,10 @@ def gate(
         if given:
             raise ValueError(f"{given[0]}: is of revisions; these folders hold the runs that they hold")
         raise typer.Exit(gate_folders(Path(baseline), Path(candidate), tolerance, seed, outputs))
+    folders = [name for name in (baseline, candidate) if Path(name).is_dir()]
+    if len(folders) == 1 and not aa:
+        other = candidate if folders == [baseline] else baseline
+        raise ValueError(f"{other}: is no folder, as {folders[0]} is; name two folders of runs, or two revisions")
     if systems is None:
         raise ValueError("gate: needs --systems to measure revisions")
     if not budget > 0:

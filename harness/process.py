@@ -63,14 +63,15 @@ def core_wait_s() -> float | None:
 
     Linux, Documentation/scheduler/sched-stats.rst: the second number of `schedstat`.
     """
-    waited_ns = 0
+    used_ns = waited_ns = 0
     try:
         for task in Path("/proc/self/task").iterdir():
             with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended since
-                waited_ns += int((task / "schedstat").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
+                used, waited, *_ = map(int, (task / "schedstat").read_text().split())
+                used_ns, waited_ns = used_ns + used, waited_ns + waited
+    except (OSError, ValueError):
         return None
-    return waited_ns / 1e9 if Path("/proc/self/schedstat").exists() else None
+    return waited_ns / 1e9 if used_ns else None  # where the kernel does not count, all is 0
 
 
 def how_it_ended(returncode: int) -> str:

@@ -138,8 +138,3 @@ def _data(text: str) -> str:
 def _property(text: str) -> str:
     """As a property of a workflow command."""
     return _data(text).replace(":", "%3A").replace(",", "%2C")
-
-
-def outputs(gate: Gate) -> dict[str, str]:
-    """Every form of the document, by the option that names a file for it."""
-    return {"json": gate.to_json(), "junit": to_junit(gate), "markdown": to_markdown(gate)}

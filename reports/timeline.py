@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 SPANS_FILE = "spans.parquet"
 COLUMNS = ("rank", "environment", "begin_s", "end_s", "kind")
 SERIES_COLUMNS = ("rank", "iteration", "begin_s", "end_s")
+TYPES = {"begin_s": "float64", "end_s": "float64", "kind": "string"}
+"""Of columns; the others are whole numbers."""
 MOST_GPUS = 8
 NUM_RANKS = 2
 KEPT_SPANS = 4096
@@ -321,9 +323,12 @@ def _read(path: Path, columns: Sequence[str]) -> pd.DataFrame:
 
     try:
         table = parquet.read_table(path, columns=list(columns), filters=[("rank", "<", NUM_RANKS)])
+        table = table.cast(pa.schema([pa.field(name, TYPES.get(name, "int64")) for name in columns]))
     except (pa.ArrowException, OSError, KeyError, ValueError) as problem:
         first_line = str(problem).partition("\n")[0]
         raise ValueError(f"{path.name} cannot be read ({first_line})") from None
+    if any(column.null_count for column in table.columns):
+        raise ValueError(f"{path.name} cannot be read (it lacks numbers)")
     frame: pd.DataFrame = table.to_pandas()
     return frame
 

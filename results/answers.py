@@ -49,7 +49,7 @@ def _sentences(group: Sequence[CellSummary], comparisons: Sequence[Comparison], 
     if slowed := held_back(cell for cell in finished if cell.gpus == best.gpus):
         named = _joined([f"`{cell.system}` ({100 * (cell.core_wait or 0):.0f} % of the time)" for cell in slowed])
         low = "so their figures are too low" if len(slowed) > 1 else "so its figure is too low"
-        sentences.append(f"This machine has too few cores for that: {named} waited for one, {low}")
+        sentences.append(f"The machine had too few cores for that: {named} waited for one, {low}")
     if best.bottleneck is not None:
         sentences.append(f"It is {best.bottleneck.sentence}")
     if num_lost := sum(best.statuses.values()) - len(best.seeds):

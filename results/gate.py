@@ -4,11 +4,12 @@ A *regression* is a change for the worse beyond the tolerance that is more than 
 baseline lies on the wrong side of the limit. A check has *passed* when the whole interval lies on the right side (which
 is what a test of non-inferiority asks). Where the limit is within the interval nothing was shown, and the check is
 *inconclusive*: it says how many repetitions would settle it if the ratio stays what it is. Runs of one cell on one side
-are its repetitions; they differ in their seeds, or repeat one seed. A single run has an interval of its steps/s, from
-its iterations, which says nothing of another run; its other metrics have none and are *not judged*.
+are its repetitions; they differ in their seeds, or repeat one seed. Of a side with a single run nothing is known of
+other runs, whatever its iterations say: steps/s are then inconclusive, and other metrics *not judged*. These never
+decide: a gate passes by the steps/s of all its cells.
 
-What was measured in part never passes: a cell of the baseline that the candidate has not finished, and one in which
-something but the commit differs, is *not comparable*, whatever the others say.
+What was measured in part never passes: a cell of the baseline that the candidate has not finished, or of which more of
+its runs failed, and one in which something but the commit differs, is *not comparable*, whatever the others say.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, computed_field
 
 from results import bootstrap, labels
-from results.bootstrap import LEVEL, Units
+from results.bootstrap import LEVEL
 from results.cells import Cell
 from results.compare import COMPARED, Match, Runs, differences, newest_cells
 from results.findings import find_all
@@ -33,6 +34,8 @@ from results.summary import Estimate, Finding, Kind
 
 GATE_VERSION = 1
 TOLERANCE = 0.05
+LEAST_REPETITIONS = 3
+"""Of a side: an interval of two runs is as wide as a barn door."""
 MOST_REPETITIONS = 1000
 """Beyond so many the change is about as large as the tolerance, and no number of runs is worth saying."""
 Outcome = Literal["passed", "regression", "inconclusive", "not comparable", "not judged"]
@@ -171,6 +174,12 @@ def pooled(runs: Sequence[StoredRun], name: str) -> list[StoredRun]:
     ]
 
 
+def check_tolerance(tolerance: float) -> None:
+    """Raises ValueError unless it is a share."""
+    if not 0 < tolerance < 1:
+        raise ValueError(f"--tolerance {tolerance}: must be above 0 and below 1, a share: 0.05")
+
+
 def judge(
     baseline: Runs, candidate: Runs, *, tolerance: float = TOLERANCE, level: float = LEVEL, seed: int = 0
 ) -> Gate:
@@ -185,8 +194,7 @@ def judge(
 
     Raises ValueError for a tolerance that is none.
     """
-    if not 0 < tolerance < 1:
-        raise ValueError(f"--tolerance {tolerance}: must be above 0 and below 1, a share: 0.05")
+    check_tolerance(tolerance)
     before, after = newest_cells(baseline.runs, seed), newest_cells(candidate.runs, seed)
     checks = [
         check
@@ -241,8 +249,7 @@ def _checks(match: Match, before: Cell, after: Cell | None, tolerance: float, le
             reason=why_not,
         )
         if not why_not:
-            assert after is not None
-            check = _judged(check, before, after, known, level, seed)
+            check = _judged(check, known, level, seed)
         checks.append(check)
     return checks
 
@@ -253,34 +260,36 @@ def _why_not(before: Cell, after: Cell | None) -> str:
         return "the candidate has not run it"
     if not after.finished:
         return f"no run of the candidate finished ({', '.join(sorted(after.summary.statuses))})"
+    lost, lost_before = _lost(after), _lost(before)
+    if lost > lost_before:
+        return f"{lost} of the candidate's {sum(after.summary.statuses.values())} runs did not finish"
     said = [each.sentence() for each in differences(before, after) if each.aspect not in COMPARED]
     return f"they differ in {'; '.join(said)}" if said else ""
+
+
+def _lost(cell: Cell) -> int:
+    """How many runs did not finish."""
+    return sum(count for status, count in cell.summary.statuses.items() if status != "finished")
 
 
 def _mean(values: Sequence[float]) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def _judged(
-    check: Check, before: Cell, after: Cell, known: Sequence[Sequence[float]], level: float, seed: int
-) -> Check:
+def _judged(check: Check, known: Sequence[Sequence[float]], level: float, seed: int) -> Check:
     """With the ratio and what it says."""
     if check.baseline == 0 or check.candidate == 0:
         return _judged_zero(check, known)
     assert check.baseline is not None
     assert check.candidate is not None
     ratio = check.candidate / check.baseline
-    units = _units(check, before, after, known)
-    if units is None:
-        estimate = Estimate(value=ratio)
-        return check.model_copy(
-            update={"ratio": estimate, "outcome": "not judged", "reason": "one run of each side has no interval"}
-        )
-    of_before, of_after, repeated = units
-    ends = bootstrap.ratio_interval(of_after, of_before, np.random.default_rng(seed), level=level)
-    assert ends is not None, "no unit is 0"
-    fewest = min(len(of_before.amounts), len(of_after.amounts))
-    estimate = Estimate(value=ratio, low=ends[0], high=ends[1], units=repeated, num_units=fewest)
+    before, after = (bootstrap.of_seeds(values) for values in known)
+    if before is None or after is None:
+        return _not_repeated(check.model_copy(update={"ratio": Estimate(value=ratio)}))
+    ends = bootstrap.ratio_interval(after, before, np.random.default_rng(seed), level=level)
+    if ends is None:
+        return check.model_copy(update={"outcome": "not judged", "reason": "it is 0 in some runs"})
+    estimate = Estimate(value=ratio, low=ends[0], high=ends[1], units="seeds", num_units=min(check.num_runs))
     outcome, reason = _outcome(estimate, check.limit, higher_is_better=check.higher_is_better)
     needed = None
     if outcome == "inconclusive":
@@ -289,26 +298,24 @@ def _judged(
     return check.model_copy(update={"ratio": estimate, "outcome": outcome, "reason": reason, "repetitions": needed})
 
 
-def _units(
-    check: Check, before: Cell, after: Cell, known: Sequence[Sequence[float]]
-) -> tuple[Units, Units, Literal["seeds", "iterations"]] | None:
-    """What both sides are resampled from: their runs, or the iterations of two single runs."""
-    of_before, of_after = (bootstrap.of_seeds(values) for values in known)
-    if of_before is not None and of_after is not None:
-        return of_before, of_after, "seeds"
-    if check.metric == METRICS[0].name and before.units is not None and after.units is not None:
-        return before.units, after.units, "iterations"
-    return None
+def _not_repeated(check: Check) -> Check:
+    """Of a single run of a side."""
+    if check.metric != METRICS[0].name:
+        return check.model_copy(update={"outcome": "not judged", "reason": "a single run says nothing of others"})
+    reason = f"a single run says nothing of others: {LEAST_REPETITIONS} repetitions of each side at least"
+    return check.model_copy(update={"outcome": "inconclusive", "reason": reason, "repetitions": LEAST_REPETITIONS})
 
 
 def _judged_zero(check: Check, known: Sequence[Sequence[float]]) -> Check:
     """A metric that is 0 on a side, as the lag of a system in lockstep is, has no ratio."""
+    if min(check.num_runs) < bootstrap.LEAST_SEEDS:
+        return check.model_copy(update={"outcome": "not judged", "reason": "a single run says nothing of others"})
     better, worse = (known[1], known[0]) if check.higher_is_better else (known[0], known[1])
     if not any(worse):
         return check.model_copy(update={"outcome": "passed", "reason": "0 in every run"})
     if not any(better) and all(worse):
         return check.model_copy(update={"outcome": "regression", "reason": "it was 0 in every run of one side alone"})
-    return check.model_copy(update={"outcome": "not judged", "reason": "it is 0 on a side"})
+    return check.model_copy(update={"outcome": "not judged", "reason": "it is 0 in some runs"})
 
 
 def _outcome(ratio: Estimate, limit: float, *, higher_is_better: bool) -> tuple[Outcome, str]:
@@ -326,8 +333,8 @@ def _outcome(ratio: Estimate, limit: float, *, higher_is_better: bool) -> tuple[
 def repetitions(ratio: Estimate, limit: float, num_runs: int, level: float) -> int | None:
     """How many runs of each side it takes until an interval around the same ratio leaves the limit out.
 
-    An interval of n runs of each side has the half width t(2 n - 2) s / sqrt(n), on a logarithmic scale; that of the
-    iterations of single runs is taken to shrink as sqrt(n) does. None with more than `MOST_REPETITIONS`.
+    An interval of n runs of each side, at least 2, has the half width t(2 n - 2) s / sqrt(n), on a logarithmic scale.
+    None with more than `MOST_REPETITIONS`.
     """
     from scipy import special
 
@@ -336,7 +343,7 @@ def repetitions(ratio: Estimate, limit: float, num_runs: int, level: float) -> i
     half, distance = math.log(ratio.high / ratio.low) / 2, abs(math.log(ratio.value / limit))
 
     def quantile(num: int) -> float:
-        return float(special.stdtrit(max(1, 2 * num - 2), (1 + level) / 2)) if num_runs > 1 else 1.0
+        return float(special.stdtrit(2 * num - 2, (1 + level) / 2))
 
     spread = half * math.sqrt(num_runs) / quantile(num_runs)
     if not distance:

@@ -16,6 +16,7 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -69,20 +70,33 @@ def _revision(cell: Cell, commit: str) -> Revision:
     assert own.steps_per_s is not None
     return Revision(
         commit=commit,
-        measured_at=min(run.record.started_at for run in cell.finished),
+        measured_at=min(_utc(run.record.started_at) for run in cell.finished),
         machine=machine_class(first),
         system=own.system,
         scenario=own.scenario,
         workload=own.workload,
         gpus=own.gpus,
         device=own.device,
-        protocol=own.protocol,
+        length=_length(first),
         kind=own.kind,
         steps_per_s=own.steps_per_s.value,
         low=own.steps_per_s.low,
         high=own.steps_per_s.high,
         num_runs=len(cell.finished),
     )
+
+
+def _length(run: RunRecord) -> str:
+    """How long a run was, and what of it counts: others are other measurements."""
+    limits = run.configuration.get("limits")
+    known = limits if isinstance(limits, dict) else {}
+    given = [f"{name}={value}" for name, value in sorted(known.items()) if value is not None and name != "kind"]
+    return " ".join([f"protocol={run.cell.protocol}", *given])
+
+
+def _utc(moment: str) -> str:
+    """A moment as a text that sorts in time: other machines, and summers, have other zones."""
+    return datetime.fromisoformat(moment).astimezone(UTC).isoformat(timespec="seconds")
 
 
 def read(path: Path) -> list[Revision]:
@@ -106,7 +120,7 @@ def _parsed(path: Path, number: int, line: str) -> Revision:
         version = document["history_version"]
         if version <= HISTORY_VERSION:
             return Revision.model_validate(document)
-    except (ValidationError, ValueError, KeyError, TypeError) as problem:
+    except (ValidationError, ValueError, KeyError, TypeError, RecursionError) as problem:
         said = f"{type(problem).__name__}: {problem}".splitlines()[0]
         raise ValueError(f"{path}, line {number}: is no row of a history ({said})") from None
     raise ValueError(f"{path}, line {number}: has version {version}, this rlbench reads up to {HISTORY_VERSION}")
@@ -135,7 +149,10 @@ def write(path: Path, rows: Sequence[Revision]) -> None:
 def series_of(rows: Sequence[Revision], seed: int = 0) -> list[Series]:
     """The rows as series, with their change points; `seed` is of the shuffles."""
     groups: Mapping[tuple[str, ...], list[Revision]] = defaultdict(list)
+    first: dict[str, str] = {}  # a revision stays where it was first measured, whatever of it was measured again
     for row in sorted(rows, key=lambda row: row.measured_at):
+        first.setdefault(row.commit, row.measured_at)
+    for row in sorted(rows, key=lambda row: (first[row.commit], row.measured_at)):
         groups[row.series].append(row)
     made = []
     for group in groups.values():
@@ -148,7 +165,7 @@ def series_of(rows: Sequence[Revision], seed: int = 0) -> list[Series]:
             for at, place in enumerate(places)
         ]
         last = group[-1]
-        name = f"{last.system}, {last.scenario}, {last.workload}, {labels.ranks(last.gpus, last.device)}"
+        name = f"{last.system}, {last.scenario}, {last.workload}, {labels.ranks(last.gpus, last.device)}, {last.length}"
         made.append(Series(name=name, machine=last.machine, rows=group, changes=changes))
     return made
 

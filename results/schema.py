@@ -149,7 +149,7 @@ class Figures(_Part):
     cpu_percent: Reading = Field(default_factory=Reading)
     """Mean over the window, of the process tree; 100 is one core."""
     core_wait: Reading = Field(default_factory=Reading)
-    """How long ranks were ready to run and had no core, as a share of their time, 0 to 1; threads of one add up."""
+    """How long ranks were ready to run and had no core / their time; threads of one add up, so it may exceed 1."""
     memory_bytes: Reading = Field(default_factory=Reading)
     """Peak private memory of the process tree."""
     gpu_memory_bytes: Reading = Field(default_factory=Reading)

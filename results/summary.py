@@ -233,18 +233,19 @@ class Revision(_Document):
     workload: str
     gpus: int
     device: str
-    protocol: str
+    length: str
+    """Protocol and limits of its runs: `protocol=steady seconds=30`."""
     kind: Kind
-    steps_per_s: float
-    low: float | None
-    high: float | None
+    steps_per_s: float = Field(gt=0, allow_inf_nan=False)
+    low: float | None = Field(gt=0, allow_inf_nan=False)
+    high: float | None = Field(gt=0, allow_inf_nan=False)
     """Ends of the 95 % interval, where there is one."""
     num_runs: int
 
     @property
     def series(self) -> tuple[str, ...]:
         """What rows have in common that are drawn as one line."""
-        return (self.machine, self.system, self.scenario, self.workload, str(self.gpus), self.device, self.protocol)
+        return (self.machine, self.system, self.scenario, self.workload, str(self.gpus), self.device, self.length)
 
     @property
     def key(self) -> tuple[str, ...]:

@@ -21,7 +21,10 @@ from harness.reading import find
 from reports.gated import print_gate, to_junit, to_markdown, workflow_commands
 from reports.table import make_console
 from results.compare import Runs
-from results.gate import Gate, judge
+from results.gate import Gate, check_tolerance, judge
+
+NOT_WRITTEN = 2
+"""Exit code of a gate that passed and could not say so."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,6 +78,7 @@ def gate_revisions(
     """
     console, repository = make_console(), Path.cwd()
     outputs.check()
+    check_tolerance(tolerance)
     commits = {name: find_commit(name, repository) for name in (baseline, candidate)}
     if has_changes(repository):
         _say(console, "uncommitted changes of this work tree are not measured")
@@ -124,9 +128,13 @@ def noise_floor(gate: Gate) -> list[str]:
 
 def _tell(gate: Gate, console: Console, outputs: Outputs) -> int:
     print_gate(gate, console)
-    outputs.write(gate)
     if os.environ.get("GITHUB_ACTIONS") == "true":
         sys.stdout.writelines(f"{line}\n" for line in workflow_commands(gate))
+    try:
+        outputs.write(gate)
+    except OSError as problem:  # what was measured counts all the same
+        print(f"rlbench: {problem.filename}: cannot be written ({problem.strerror})", file=sys.stderr)  # noqa: T201
+        return gate.exit_code or NOT_WRITTEN
     return gate.exit_code
 
 

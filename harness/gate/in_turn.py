@@ -2,7 +2,8 @@
 
 Repetition k of both sides has the same seed, and the order changes with each, so that a machine that slows down, or a
 neighbour who comes and goes, hits both alike. One run of `rlbench` at a time; this process waits for it and starts
-nothing else. Ctrl-C reaches the run by itself, which ends its processes; then this process ends too.
+nothing else. Ctrl-C reaches the run by itself, which ends its processes; where this process alone was asked to end, it
+asks the run, and kills one that does not end. Then this process ends too.
 
 Looks before the end: after every repetition the gate is judged at `LOOK_LEVEL`, and ends when nothing is inconclusive.
 The intervals of looks are so wide that they hardly add to the error of the last one, which has the usual level
@@ -14,19 +15,20 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.gate.revisions import Revision
+from harness.gate.revisions import Revision, environment
 from results import store
 from results.bootstrap import LEVEL
 from results.compare import Runs
-from results.gate import Gate, judge, pooled
+from results.gate import LEAST_REPETITIONS, Gate, judge, pooled
 
 LOOK_LEVEL = 0.999
-LEAST_REPETITIONS = 3
-"""Of a side, before the first look: an interval of two is as wide as a barn door."""
 OK, RUN_FAILED = 0, 1
+END_S = 15.0
+"""A run that is interrupted needs some seconds to end its processes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,12 +82,22 @@ def _run(revision: Revision, name: str, measuring: Measuring, out: Path, seed: i
     log = out / f"seed-{seed}.log"
     command = [str(revision.rlbench), "run", *measuring.options, "--seeds", str(seed), "--out", str(out.absolute())]
     with log.open("wb") as file:
-        running = subprocess.Popen(command, cwd=revision.tree, stdout=file, stderr=file)  # noqa: S603  the revision's own
+        running = subprocess.Popen(command, cwd=revision.tree, env=environment(), stdout=file, stderr=file)  # noqa: S603  its own
         try:
             code = running.wait()
         except KeyboardInterrupt:
-            running.wait()  # it has heard of it too
+            _end(running)
             raise
     if code not in {OK, RUN_FAILED}:
         lines = log.read_text(errors="replace").strip().splitlines() or [f"exit code {code}"]
         raise ValueError(f"{name}: {lines[-1]}")
+
+
+def _end(running: subprocess.Popen[bytes]) -> None:
+    """Waits for a run that was interrupted, asks it to end, and kills it, one after the other."""
+    for ask in (None, running.terminate, running.kill):
+        if ask is not None:
+            ask()
+        with suppress(subprocess.TimeoutExpired):
+            running.wait(END_S)
+            return

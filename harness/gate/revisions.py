@@ -7,10 +7,12 @@ fail.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -70,35 +72,48 @@ def checked_out(name: str, commit: str, repository: Path, folder: Path) -> Itera
     tree = folder / f"tree-{commit[:12]}"
     _must(["git", "-C", str(repository), "worktree", "add", "--detach", "--quiet", str(tree), commit], f"{name}: git")
     try:
-        yield Revision(name=name, commit=commit, tree=tree, environment=_environment(name, commit, tree))
+        yield Revision(name=name, commit=commit, tree=tree, environment=_virtual_environment(name, commit, tree))
     finally:
         _run(["git", "-C", str(repository), "worktree", "remove", "--force", str(tree)])
 
 
-def _environment(name: str, commit: str, tree: Path) -> Path:
+def _virtual_environment(name: str, commit: str, tree: Path) -> Path:
     """The environment of a commit, made where there is none yet."""
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser(), "rlbench", "gate")
-    environment = root / f"{commit}-python{sys.version_info.major}.{sys.version_info.minor}"
-    if (environment / READY).exists():
-        return environment
-    shutil.rmtree(environment, ignore_errors=True)  # its making was interrupted
+    made = root / f"{commit}-{sysconfig.get_platform()}-python{sysconfig.get_python_version()}"
     try:
         root.mkdir(parents=True, exist_ok=True)
+        lock = os.open(made.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as problem:
         raise ValueError(f"{root}: cannot be made ({problem.strerror}); set XDG_CACHE_HOME to another folder") from None
-    _must([sys.executable, "-m", "venv", str(environment)], f"{name}: its virtual environment")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another gate may be making the same; the kernel frees what a killed one held
+        if not (made / READY).exists() or not (made / "bin" / "python").exists():
+            shutil.rmtree(made, ignore_errors=True)  # its making was interrupted, or its Python is gone
+            _make(made, name, tree)
+    finally:
+        os.close(lock)
+    return made
+
+
+def _make(made: Path, name: str, tree: Path) -> None:
+    _must([sys.executable, "-m", "venv", str(made)], f"{name}: its virtual environment")
     pinned = tree / "constraints.txt"
     options = ["-c", str(pinned)] if pinned.exists() else []
-    _must([str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet", *options, str(tree)], f"{name}: pip")
-    if not (environment / "bin" / "rlbench").exists():
+    _must([str(made / "bin" / "python"), "-m", "pip", "install", "--quiet", *options, str(tree)], f"{name}: pip")
+    if not (made / "bin" / "rlbench").exists():
         raise ValueError(f"{name}: installs no `rlbench` command")
-    (environment / READY).touch()
-    return environment
+    (made / READY).touch()
+
+
+def environment() -> dict[str, str]:
+    """Variables for what works on a revision: without those that would lead it to other code, or another index."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "GIT_"))}
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(command, check=False, capture_output=True, text=True, errors="replace")  # noqa: S603  ours
+        return subprocess.run(command, check=False, env=environment(), capture_output=True, text=True, errors="replace")  # noqa: S603  ours
     except FileNotFoundError:
         raise ValueError(f"{command[0]}: not installed, and needed to measure revisions") from None
 

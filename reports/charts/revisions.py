@@ -33,8 +33,10 @@ def _chart(number: int, key: tuple[str, str, str], group: Sequence[tuple[int, Se
     title = (
         f"Steps/s over revisions: {with_kinds(f'{scenario}, {workload}', {each.rows[-1].kind for _, each in group})}"
     )
-    order = sorted({(row.measured_at, row.commit) for _, each in group for row in each.rows})
-    commits = list(dict.fromkeys(commit[:SHORT] for _, commit in order))
+    first: dict[str, str] = {}
+    for row in sorted((row for _, each in group for row in each.rows), key=lambda row: row.measured_at):
+        first.setdefault(plain(row.commit[:SHORT]), row.measured_at)
+    commits = list(first)
     return Chart(
         title=title,
         panels=[Panel(id=f"revisions-{number}", figure=_figure(group, commits))],
@@ -50,16 +52,17 @@ def _chart(number: int, key: tuple[str, str, str], group: Sequence[tuple[int, Se
 
 def _figure(group: Sequence[tuple[int, Series]], commits: Sequence[str]) -> dict[str, Any]:
     data: list[dict[str, Any]] = []
-    shapes = []
+    shapes, names = [], _names([each for _, each in group])
     for number, (_, each) in enumerate(group):
         style = Style(
             colour=COLOURS[number % len(COLOURS)],
             symbol=SYMBOLS[number % len(SYMBOLS)],
             dash=DASHES[number % len(DASHES)],
         )
-        name, kind = f"{each.rows[-1].system} x{each.rows[-1].gpus}", each.rows[-1].kind
+        name, kind = names[number], each.rows[-1].kind
         points = [
-            (row.commit[:SHORT], Estimate(value=row.steps_per_s, low=row.low, high=row.high)) for row in each.rows
+            (plain(row.commit[:SHORT]), Estimate(value=row.steps_per_s, low=row.low, high=row.high))
+            for row in each.rows
         ]
         data.append(
             {
@@ -78,8 +81,8 @@ def _figure(group: Sequence[tuple[int, Series]], commits: Sequence[str]) -> dict
         shapes += [
             {
                 "type": "line",
-                "x0": commits.index(change.commit[:SHORT]) - 0.5,
-                "x1": commits.index(change.commit[:SHORT]) - 0.5,
+                "x0": commits.index(plain(change.commit[:SHORT])) - 0.5,
+                "x1": commits.index(plain(change.commit[:SHORT])) - 0.5,
                 "y0": 0,
                 "y1": 1,
                 "yref": "paper",
@@ -89,6 +92,16 @@ def _figure(group: Sequence[tuple[int, Series]], commits: Sequence[str]) -> dict
         ]
     axis = {"title": {"text": "Revision"}, "type": "category", "categoryorder": "array", "categoryarray": list(commits)}
     return {"data": data, "layout": {"xaxis": axis, "yaxis": STEPS_PER_S.axis, "shapes": shapes}}
+
+
+def _names(group: Sequence[Series]) -> list[str]:
+    """The system and its GPUs, and the device and length of its runs where they tell it from others."""
+    last = [each.rows[-1] for each in group]
+    short = [f"{row.system} x{row.gpus}" for row in last]
+    return [
+        name if short.count(name) == 1 else f"{name}, {row.device}, {row.length}"
+        for name, row in zip(short, last, strict=True)
+    ]
 
 
 def _rows(place: int, series: Series) -> list[list[Entry]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -25,31 +26,55 @@ def gate(*options: str) -> Ended:
     return call("gate", *options)
 
 
+def write_seeds(folder: Path, faster: float = 1.0) -> Path:
+    """A sweep of four cells with three seeds each."""
+    sweep = write_sweep(folder, faster=faster)
+    for path in sorted(sweep.glob("0*")):
+        record = json.loads((path / "run.json").read_text())
+        for seed, share in ((1, 1.01), (2, 0.99)):
+            again = json.loads(json.dumps(record))
+            again["cell"] |= {"seed": seed, "hash": f"{record['cell']['hash']}-{seed}"}
+            again["id"] = f"{record['id']}-seed-{seed}"
+            again["figures"]["steps_per_s"] *= share
+            shutil.copytree(path, sweep / again["id"])
+            (sweep / again["id"] / "run.json").write_text(json.dumps(again))
+    return sweep
+
+
 def test_folders_that_are_alike_pass(here: Path) -> None:
-    """Two sweeps with the same figures: exit code 0, a row for each cell and metric."""
+    """Two sweeps with the same figures: exit code 0, a row for each cell and metric; noise beyond the tolerance: 3."""
     for name in ("main", "mine"):
-        write_sweep(here / name)
-    ended = gate("--baseline", "main", "--candidate", "mine", "--tolerance", "0.1")
+        write_seeds(here / name)
+    ended = gate("--baseline", "main", "--candidate", "mine")
     assert ended.code == 0, ended.out
-    assert ended.out.startswith("passed: 4 passed, 4 not judged\n")
-    assert "baseline main, candidate mine, tolerance 10 %" in ended.out
+    assert ended.out.startswith("passed: 8 passed\n")
+    assert "baseline main, candidate mine, tolerance 5 %" in ended.out
     inconclusive = gate("--baseline", "main", "--candidate", "mine", "--tolerance", "0.01")
     assert inconclusive.code == 3
     assert "repetitions of each side would settle it" in inconclusive.out
 
 
+def test_single_runs_decide_nothing(here: Path) -> None:
+    """Without repetitions the gate is inconclusive, however fast the candidate is."""
+    write_sweep(here / "main")
+    write_sweep(here / "mine", faster=0.5)
+    ended = gate("--baseline", "main", "--candidate", "mine")
+    assert ended.code == 3
+    assert "3 repetitions of each side would settle it" in ended.out
+
+
 def test_a_slower_folder_is_a_regression_in_every_form(here: Path) -> None:
     """`ver` at 80 % of its speed: exit code 1, and JSON, JUnit XML, Markdown and annotations say the same."""
-    write_sweep(here / "main")
-    write_sweep(here / "mine", faster=0.8)
+    write_seeds(here / "main")
+    write_seeds(here / "mine", faster=0.8)
     files = ("--json", "gate.json", "--junit", "gate.xml", "--markdown", "gate.md")
     ended = launch(
-        *("gate", "--baseline", "main", "--candidate", "mine", "--tolerance", "0.1", *files),
+        *("gate", "--baseline", "main", "--candidate", "mine", *files),
         folder=here,
         environment={"GITHUB_ACTIONS": "true", "COLUMNS": "220"},
     )
     assert (ended.code, ended.err) == (1, "")
-    assert ended.out.startswith("regression: 2 regression, 2 passed")
+    assert ended.out.startswith("regression: 2 regression, 6 passed\n")
     document = json.loads((here / "gate.json").read_text())
     assert (document["outcome"], document["exit_code"]) == ("regression", 1)
     slow = [check for check in document["checks"] if check["outcome"] == "regression"]
@@ -61,24 +86,35 @@ def test_a_slower_folder_is_a_regression_in_every_form(here: Path) -> None:
     failed = [case.get("classname") for case in suite if case.find("failure") is not None]
     assert [name.split(",")[0] for name in failed if name] == ["ver", "ver"]
     markdown = (here / "gate.md").read_text()
-    assert markdown.startswith("**regression: 2 regression, 2 passed")
+    assert markdown.startswith("**regression: 2 regression, 6 passed")
     assert "| ver |" in markdown.splitlines()[6]
     errors = [line for line in ended.out.splitlines() if line.startswith("::error title=regression")]
     assert len(errors) == 2
     assert "ratio 0.800" in errors[0]
 
 
+def test_an_outcome_that_cannot_be_written_is_still_one(here: Path) -> None:
+    """A regression stays exit code 1 where the file has become a folder meanwhile; a pass that nobody reads is 2."""
+    write_seeds(here / "main")
+    write_seeds(here / "mine", faster=0.8)
+    for candidate, code in (("mine", 1), ("main", 2)):
+        ended = gate("--baseline", "main", "--candidate", candidate, "--json", "/dev/full")
+        assert ended.code == code
+        assert "cannot be written" in ended.err
+
+
 def test_what_is_missing_or_spoilt_never_passes(here: Path) -> None:
     """A cell that the candidate lacks is exit code 4, and what cannot be read is named."""
-    write_sweep(here / "main")
-    mine = write_sweep(here / "mine")
+    write_seeds(here / "main")
+    mine = write_seeds(here / "mine")
     spoil(mine)
-    (mine / "004-ver-x8").rename(here / "elsewhere")
-    ended = gate("--baseline", "main", "--candidate", "mine", "--tolerance", "0.1")
+    for path in mine.glob("004-ver-x8*"):
+        path.rename(here / path.name)
+    ended = gate("--baseline", "main", "--candidate", "mine")
     assert ended.code == 4
     assert "the candidate has not run it" in ended.out
     assert "unreadable: mine: " in ended.out
-    assert gate("--baseline", "mine", "--candidate", "main", "--tolerance", "0.1").code == 0
+    assert gate("--baseline", "mine", "--candidate", "main").code == 0
 
 
 def test_usage_errors(here: Path) -> None:
@@ -97,6 +133,8 @@ def test_usage_errors(here: Path) -> None:
         gate("--baseline", "nowhere", "--candidate", "main", "--systems", "x"), "nowhere: is neither a folder"
     )
     assert_refused(gate("--aa", "--systems", "x", "--budget", "0"), "--budget 0.0: must be above 0")
+    one_folder = ("--baseline", "main", "--candidate", "typo")
+    assert_refused(gate(*one_folder), "typo: is no folder, as main is")
     (here / "empty").mkdir()
     assert_refused(gate("--baseline", "empty", "--candidate", "main"), "empty: no runs")
 
@@ -118,10 +156,11 @@ def order_of(folder: Path) -> list[str]:
     return found.read_text().splitlines()
 
 
-def test_a_slower_revision_is_seen_early(repository: Path) -> None:
+def test_a_slower_revision_is_seen_early(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """20 % slower with little noise: three of each side in turn, A B B A A B, exit code 1; nothing is left behind."""
     commit(repository, "slow", 80.0)
     (repository / "toy.py").write_text("not committed")
+    monkeypatch.setenv("PYTHONPATH", str(repository))  # would lead both sides to that file
     ended = gate("--baseline", "main", "--candidate", "slow", "--systems", "ddppo")
     assert ended.code == 1, ended.out + ended.err
     assert "uncommitted changes of this work tree are not measured" in ended.out

@@ -23,7 +23,7 @@ def test_revisions_are_added_and_shown(here: Path) -> None:
     ended = call("history", "bbbbbbbbbbbbbbbb")
     assert ended.out.count("aaaaaaaaaaaa |") == 4
     assert ended.out.count("bbbbbbbbbbbb |") == 4
-    assert "ver, emulated/open-fridge, heterogeneous, 8 emulated GPUs; " in ended.out
+    assert "ver, emulated/open-fridge, heterogeneous, 8 emulated GPUs, protocol=ddppo seconds=" in ended.out
     lines = (here / "rlbench-history.jsonl").read_text()
     assert len(lines.splitlines()) == 8
     call("history", "aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import resource
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
@@ -64,10 +65,12 @@ def test_ring_keeps_the_newest_spans_and_totals_are_exact(num_spans: int, tmp_pa
     assert sum(file.seconds(1, kind) for kind in SPANS) == num_spans * 0.5
 
 
-def write_spans(path: Path, count: int) -> None:
-    """Counts so many env steps of environment 0, each with a span of 0.25 s."""
+def write_spans(path: Path, count: int, looked: Event | None = None) -> None:
+    """Counts so many env steps of environment 0, each with a span of 0.25 s; waits in the middle for a look."""
     block = Block(MeterFile(path, writable=True), 1)
     for i in range(1, count + 1):
+        if looked is not None and i == count // 2:
+            looked.wait(60)
         block.add("env_steps", 1)
         block.put_span(SIMULATE, float(i), i + 0.25)
 
@@ -77,19 +80,22 @@ def test_reading_while_another_process_writes(tmp_path: Path) -> None:
     path = meter_path(tmp_path, 0)
     reader = MeterFile.create(path, num_envs=1)
     count = 20_000
-    writer = multiprocessing.get_context("spawn").Process(target=write_spans, args=(path, count))
+    context = multiprocessing.get_context("spawn")
+    looked = context.Event()
+    writer = context.Process(target=write_spans, args=(path, count, looked))
     writer.start()
-    seen, num_looks = [0], 0
+    seen = [0]
     while writer.is_alive():
         seen.append(reader.total("env_steps"))
         spans = reader.spans(1)
         assert all(end - begin == 0.25 for begin, end, _ in spans)
         assert [begin for begin, *_ in spans] == [spans[0][0] + number for number in range(len(spans))]
         assert len(spans) <= SPAN_CAPACITY
-        num_looks += bool(spans)
+        if spans:
+            looked.set()
     writer.join()
     assert writer.exitcode == 0
-    assert num_looks
+    assert looked.is_set()
     assert seen == sorted(seen)
     assert reader.total("env_steps") == count
     assert reader.seconds(1, "simulate") == count * 0.25

@@ -81,3 +81,36 @@ def test_what_cannot_be_measured_fails_in_a_line(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "unknown system 'no-such-system'" in done.stdout
     assert "2 runs; throughput() measures one system on one number of GPUs" in done.stdout
+
+
+def test_other_peoples_tests_are_left_alone(tmp_path: Path) -> None:
+    """A fixture and a parameter of that name, and a folder that is called as one of ours, are theirs."""
+    (tmp_path / "harness").mkdir()
+    (tmp_path / "harness" / "__init__.py").write_text("MINE = 3\n")
+    (tmp_path / "test_it.py").write_text(
+        """
+import pytest
+from harness import MINE
+
+
+@pytest.fixture
+def throughput():
+    return MINE
+
+
+def test_mine(throughput):
+    assert throughput == 3
+"""
+    )
+    (tmp_path / "test_other.py").write_text(
+        """
+import pytest
+
+
+@pytest.mark.parametrize("throughput", [1, 2])
+def test_parametrized(throughput):
+    assert throughput
+"""
+    )
+    done = run_pytest(tmp_path)
+    assert (done.returncode, "3 passed" in done.stdout) == (0, True), done.stdout

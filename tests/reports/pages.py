@@ -83,7 +83,7 @@ def make_series() -> Series:
             workload="homogeneous",
             gpus=8,
             device="emulated",
-            protocol="steady",
+            length="steady seconds=30",
             kind="emulated",
             steps_per_s=rate,
             low=rate - 1.5,

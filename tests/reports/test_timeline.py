@@ -173,3 +173,15 @@ def test_what_the_page_gets(tmp_path: Path) -> None:
     (run,) = page_data(choice)["runs"]
     assert (run["label"], run["ticks"]) == ("ver x8", 10_000)
     assert set(run["spans"]) == {"infer", "learn", "simulate", "reset"}
+
+
+@pytest.mark.parametrize("column", ["rank", "begin_s", "end_s", "kind"])
+def test_spans_of_other_types_are_a_problem_that_is_named(tmp_path: Path, column: str) -> None:
+    """Text where times stand, and nothing where something must be, is no timeline, and no crash."""
+    folder = write_folder(tmp_path, "a")
+    frame = pd.read_parquet(folder / "spans.parquet").astype({column: object})
+    frame[column] = [None, *frame[column][1:]] if column == "kind" else "many"
+    frame.to_parquet(folder / "spans.parquet")
+    (choice,) = timelines(summary_with(("ver", 8, "a")), {"a": folder})
+    assert choice.timelines == []
+    assert choice.problems[0].startswith("ver x8: spans.parquet cannot be read")

@@ -151,7 +151,7 @@ def test_too_few_cores_are_said_with_the_answer() -> None:
         make_cell("ver", steps_per_s=800, core_wait=0.504),
         make_cell("sync", steps_per_s=400, core_wait=0.1),
     ]
-    text = "This machine has too few cores for that: `gossip` (30 % of the time) and `ver` (50 % of the time) waited"
+    text = "The machine had too few cores for that: `gossip` (30 % of the time) and `ver` (50 % of the time) waited"
     assert text in said(*cells)
     assert said(*cells[1:]).endswith("`ver` (50 % of the time) waited for one, so its figure is too low.")
     assert "cores" not in said(*(cell.model_copy(update={"kind": "measured"}) for cell in cells))

@@ -119,16 +119,33 @@ def test_lag_of_zero_has_no_ratio() -> None:
     assert check_of(gate(none, mixed), "lag_mean").outcome == "not judged"
 
 
-def test_single_runs_have_intervals_of_their_iterations_alone() -> None:
-    """One run of each side is judged by its steps/s; the rest has no interval, and does not make it pass or fail."""
-    judged = gate(runs_of([100], memory=1e9), runs_of([80], memory=2e9))
-    check = check_of(judged, "steps_per_s")
-    assert check.ratio is not None
-    assert (check.ratio.units, check.outcome) == ("iterations", "regression")
-    assert check_of(judged, "memory_bytes").outcome == "not judged"
-    assert gate(runs_of([100], memory=1e9), runs_of([100], memory=2e9)).outcome == "passed"
-    short = [stored(make_run(), [])]
-    assert (gate(short, short).outcome, gate(short, short).exit_code) == ("inconclusive", 3)
+def test_single_runs_say_nothing_of_others() -> None:
+    """However much slower a single run is: it takes repetitions; metrics beside steps/s are not judged."""
+    for after in (runs_of([80], lag=0.0, memory=2e9), runs_of([100], lag=0.5, memory=1e9)):
+        judged = gate(runs_of([100], lag=0.0, memory=1e9), after)
+        assert (judged.outcome, judged.exit_code, judged.repetitions) == ("inconclusive", 3, 3)
+        assert {check.outcome for check in judged.checks[1:]} == {"not judged"}
+    assert gate(runs_of([100, 101, 99]), runs_of([80])).exit_code == 3
+
+
+def test_a_metric_that_is_0_in_some_runs() -> None:
+    """No draw may divide by nothing."""
+    steady = [100.0, 101.0, 99.0]
+    before = [runs_of(steady, lag=lag)[at] for at, lag in enumerate((0.0, 0.1, 0.2))]
+    judged = gate(before, runs_of(steady, lag=0.1))
+    assert (check_of(judged, "lag_mean").outcome, judged.outcome) == ("not judged", "passed")
+
+
+def test_runs_of_the_candidate_that_fail_are_not_forgotten() -> None:
+    """Two of five failed: not comparable, though three are fine; as many failures on both sides are no difference."""
+    dead = [
+        stored(make_run(seed=seed, id=f"dead-{seed}", status="failed", reason="died", steps_per_s=None))
+        for seed in (3, 4)
+    ]
+    judged = gate(runs_of([100, 101, 99]), [*runs_of([100, 101, 99]), *dead])
+    assert judged.exit_code == 4
+    assert "2 of the candidate's 5 runs did not finish" in judged.checks[0].reason
+    assert gate([*runs_of([100, 101, 99]), *dead], [*runs_of([100, 101, 99]), *dead]).exit_code == 0
 
 
 def test_what_the_candidate_has_not_finished_never_passes() -> None:
@@ -182,6 +199,7 @@ def test_pooled_runs_of_several_sweeps_are_repetitions() -> None:
         for run in runs_of([rate], sweep=f"sweep-{number}", id=f"run-{number}")
     ]
     assert check_of(gate(sweeps, sweeps), "steps_per_s").num_runs == (1, 1)
+    assert gate(sweeps, sweeps).outcome == "inconclusive"
     both = pooled(sweeps, "main"), pooled(sweeps, "HEAD")
     assert check_of(gate(*both), "steps_per_s").num_runs == (3, 3)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,12 @@ from tests.results.summaries import MACHINE, make_run, stored
 def run_of(commit: str | None, rate: float, *, day: int = 1, seed: int = 0, **fields: Any) -> StoredRun:
     """A run of a revision."""
     started = f"2026-01-{day:02d}T00:00:00+00:00"
-    named: dict[str, Any] = {"id": f"run-{day}-{seed}", "sweep": f"sweep-{day}", "started_at": started}
-    return stored(make_run("ver", 8, seed=seed, steps_per_s=rate, commit=commit, **named, **fields))
+    named: dict[str, Any] = {
+        "id": f"run-{commit}-{day}-{seed}",
+        "sweep": f"sweep-{commit}-{day}",
+        "started_at": started,
+    }
+    return stored(make_run("ver", 8, seed=seed, steps_per_s=rate, commit=commit, **named | fields))
 
 
 def make_row(commit: str, rate: float, day: int, **fields: Any) -> Revision:
@@ -84,6 +89,7 @@ def test_a_history_is_read_as_it_was_written(tmp_path: Path) -> None:
         ("{", "line 2: is no row of a history"),
         ("[]", "line 2: is no row of a history"),
         ('{"history_version": 1}', "line 2: is no row of a history"),
+        ("[" * 100_000, "line 2: is no row of a history"),
         ('{"history_version": 2}', "line 2: has version 2, this rlbench reads up to 1"),
     ],
 )
@@ -94,6 +100,39 @@ def test_damaged_histories_are_named(tmp_path: Path, line: str, said: str) -> No
     path.write_text(path.read_text() + line + "\n")
     with pytest.raises(ValueError, match=f"history.jsonl, {said}"):
         read(path)
+
+
+@pytest.mark.parametrize("rate", [0.0, -5.0, float("nan"), float("inf")])
+def test_a_rate_is_a_positive_number(tmp_path: Path, rate: float) -> None:
+    """Nothing else has a logarithm."""
+    path = tmp_path / "history.jsonl"
+    document = json.loads(make_row("aaaa", 100, 1).model_dump_json()) | {"steps_per_s": rate}
+    path.write_text(json.dumps(document))
+    with pytest.raises(ValueError, match="is no row of a history"):
+        read(path)
+
+
+def test_revisions_stand_in_the_order_in_which_they_were_first_measured() -> None:
+    """In UTC, whatever the zone of the machine; measured again, a revision stays where it was."""
+    east = run_of("aaaa", 100.0, started_at="2026-01-01T01:00:00+02:00")
+    west = run_of("bbbb", 100.0, started_at="2026-01-01T00:30:00+00:00")
+    rows = rows_of([west, east])
+    assert [row.commit for row in merged([], rows)] == ["aaaa", "bbbb"]
+    again = merged(rows, [make_row("aaaa", 120, 9)])
+    (series,) = series_of(again)
+    assert [(row.commit, row.steps_per_s) for row in series.rows] == [("bbbb", 100), ("aaaa", 120)]
+    other = make_row("aaaa", 100, 0 + 1, system="ddppo", measured_at="2025-12-31T00:00:00+00:00")
+    assert [row.commit for row in series_of([*again, other])[0].rows] == ["aaaa"]
+    assert [row.commit for row in series_of([*again, other])[1].rows] == ["aaaa", "bbbb"]
+
+
+def test_runs_of_another_length_are_another_series() -> None:
+    """A shorter run has another warm-up: it is no change of the code."""
+    configuration = {"limits": {"kind": "Limits", "seconds": 30, "until": None}}
+    (one,) = rows_of([run_of("aaaa", 100.0)])
+    (other,) = rows_of([run_of("bbbb", 90.0, day=2, configuration=configuration)])
+    assert other.length == "protocol=ddppo seconds=30"
+    assert len(series_of([one, other])) == 2
 
 
 def test_a_loss_is_found_where_it_is() -> None:

@@ -7,7 +7,8 @@ The `throughput` fixture stands on pytest-benchmark's: what it measures is secon
 better and `--benchmark-compare-fail=median:5%` does what it says. The records of the runs are in `extra_info`. Without
 `--rlbench` tests that use the fixture are deselected. Each repetition is a process of its own; this one waits for it.
 
-pytest imports this module wherever rlbench is installed: it imports nothing heavy.
+pytest imports this module wherever rlbench is installed, also for tests that have nothing to do with it: it imports
+nothing else of ours before a throughput test runs, and has a name that nobody else's folder has.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselects throughput tests, or gives each a clock."""
-    ours = [item for item in items if "throughput" in getattr(item, "fixturenames", ())]
+    ours = [item for item in items if _uses_ours(item)]
     if not config.getoption("--rlbench"):
         config.hook.pytest_deselected(items=ours)
         items[:] = [item for item in items if item not in ours]
@@ -112,6 +113,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         marked = item.get_closest_marker("benchmark")
         options = {**(marked.kwargs if marked else {}), "timer": item.stash[_CLOCK]}
         item.add_marker(pytest.mark.benchmark(**options), append=False)
+
+
+def _uses_ours(item: pytest.Item) -> bool:
+    """Whether a test gets our fixture, and not one of its own of the same name."""
+    fixtures = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {}).get("throughput", ())
+    return bool(fixtures) and getattr(fixtures[-1].func, "__module__", None) == __name__
 
 
 @pytest.fixture

@@ -35,6 +35,7 @@ from systems.engine.continuous import Continuous
 from systems.engine.group import Group
 from systems.engine.learner import Learner
 from systems.engine.one_learner import Central
+from systems.engine.placing import stay_on_a_core
 from systems.engine.progress import RunProgress
 from systems.engine.rollout import Experience, runs_of
 from systems.engine.sampler import Sampler
@@ -59,6 +60,7 @@ def run_rank(system: EngineSystem, context: Context) -> None:
     """Trains on this rank until the budget is spent."""
     if context.device.torch_name != "cpu":
         torch.cuda.set_device(context.device.torch_name)
+    stay_on_a_core(context.place, context.device, is_concurrent=system.overlap.is_concurrent)
     if isinstance(system.average, Central) and context.place.rank > 0:
         own_device(system, context)
         return

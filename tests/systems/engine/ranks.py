@@ -25,7 +25,7 @@ from harness.plan import Cell
 ROOT = Path(__file__).parents[3]
 LIMIT_S = 120.0
 """What has not ended by then, on however slow a machine, hangs."""
-TIMES = ("begin_s", "end_s", "gpu_busy_s", "span/")
+TIMES = ("begin_s", "end_s", "gpu_busy_s", "core_wait_s", "span/")
 
 
 def run_ranks(function: Callable[[Path], None], num_ranks: int, folder: Path) -> None:

@@ -10,7 +10,6 @@ import typer
 from harness.cli_reading import OUT
 
 BUDGET_S = 1800.0
-TOLERANCE = 0.05
 
 
 def gate(
@@ -21,7 +20,9 @@ def gate(
     candidate: Annotated[
         str | None, typer.Option(help="What is to be judged: another folder, or another revision.")
     ] = None,
-    tolerance: Annotated[float, typer.Option(help="Share by which a metric may be worse.")] = TOLERANCE,
+    tolerance: Annotated[
+        float | None, typer.Option(help="Share by which a metric may be worse. [default: 0.05]")
+    ] = None,
     aa: Annotated[
         bool, typer.Option("--aa", help="Measure --baseline against itself, and say how large a change can be seen.")
     ] = False,
@@ -48,7 +49,9 @@ def gate(
     Exit code: 0 passed, 1 regression, 2 usage, 3 inconclusive, 4 not comparable.
     """
     from harness.gate.command import Outputs, gate_folders, gate_revisions
+    from results.gate import TOLERANCE
 
+    tolerance = TOLERANCE if tolerance is None else tolerance
     options = {
         "--systems": systems,
         "--gpus": gpus,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.util
-import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,6 +49,7 @@ from reports.timeline import (
     timelines,
     with_iterations,
 )
+from results.store import write_whole
 from results.summary import Finding, Iteration, Summary
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -157,13 +157,10 @@ def write_report(
 
     Raises ValueError when the file cannot be written.
     """
-    page = render(summary, folders, title=title, command=command).encode()
-    partial = out.with_name(f".partial-{os.getpid()}-{out.name}")
+    page = render(summary, folders, title=title, command=command)
     try:
-        partial.write_bytes(page)
-        partial.replace(out)
+        write_whole(out, page)
     except OSError as problem:
-        partial.unlink(missing_ok=True)
         raise ValueError(f"{out}: cannot be written ({problem.strerror or problem}); choose another --out") from None
 
 

@@ -13,7 +13,6 @@ et al., ICPE 2020). Each look adds its own chance of error: `LEVEL` bounds that 
 from __future__ import annotations
 
 import json
-import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -29,7 +28,7 @@ from results import labels
 from results.aspects import usable_cores
 from results.cells import Cell, make_cells
 from results.schema import RunRecord
-from results.store import StoredRun
+from results.store import StoredRun, write_whole
 from results.summary import HISTORY_VERSION, ChangePoint, Revision, Series
 
 LEVEL = 0.01
@@ -137,12 +136,9 @@ def merged(old: Iterable[Revision], new: Iterable[Revision]) -> list[Revision]:
 
 def write(path: Path, rows: Sequence[Revision]) -> None:
     """Writes a history; it appears whole or not at all. Raises ValueError when it cannot be written."""
-    partial = path.with_name(f".partial-{os.getpid()}-{path.name}")
     try:
-        partial.write_text("".join(f"{row.model_dump_json()}\n" for row in rows), encoding="utf-8")
-        partial.replace(path)
+        write_whole(path, "".join(f"{row.model_dump_json()}\n" for row in rows))
     except OSError as problem:
-        partial.unlink(missing_ok=True)
         raise ValueError(f"{path}: cannot be written ({problem.strerror or problem})") from None
 
 

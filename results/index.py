@@ -47,10 +47,14 @@ Condition = tuple[str, str]
 Row = tuple[str | int | float, ...]
 
 
+def cache_folder() -> Path:
+    """`$XDG_CACHE_HOME/rlbench`, or `~/.cache/rlbench`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser(), "rlbench")
+
+
 def index_path() -> Path:
-    """`$XDG_CACHE_HOME/rlbench`, or `~/.cache/rlbench`; the name says what the file can hold."""
-    root = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    return Path(root, "rlbench", f"runs-{SCHEMA_VERSION}-{LAYOUT}.sqlite")
+    """In the cache folder; the name says what the file can hold."""
+    return cache_folder() / f"runs-{SCHEMA_VERSION}-{LAYOUT}.sqlite"
 
 
 class Index:

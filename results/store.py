@@ -166,6 +166,17 @@ def _read_record(path: Path) -> RunRecord:
     raise ValueError(f"{path}: is damaged ({what}); move its folder elsewhere or delete it")
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Writes a file that appears whole or not at all. Raises OSError."""
+    partial = path.with_name(f"{PARTIAL_PREFIX}{os.getpid()}-{path.name}")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+
+
 def scale(runs: Sequence[StoredRun]) -> list[StoredRun]:
     """Fills in scaling factor, its interval and efficiency of finished runs; the order stays.
 

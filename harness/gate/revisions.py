@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from results.index import cache_folder
+
 READY = "ready"
 """A file in an environment that was made to its end."""
 
@@ -79,7 +81,7 @@ def checked_out(name: str, commit: str, repository: Path, folder: Path) -> Itera
 
 def _virtual_environment(name: str, commit: str, tree: Path) -> Path:
     """The environment of a commit, made where there is none yet."""
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser(), "rlbench", "gate")
+    root = cache_folder() / "gate"
     made = root / f"{commit}-{sysconfig.get_platform()}-python{sysconfig.get_python_version()}"
     try:
         root.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,9 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
+STORE_VARIABLE = "RLBENCH_STORE_FD"
+"""Descriptor of a socket that listens at MASTER_ADDR and MASTER_PORT; rank 0 has it from the launcher."""
+
 PR_SET_PDEATHSIG = 1
 PR_SET_TIMERSLACK = 29
 PR_SET_CHILD_SUBREAPER = 36

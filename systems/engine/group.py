@@ -8,6 +8,7 @@ survivors. One rank alone makes no connection at all.
 from __future__ import annotations
 
 import os
+import socket
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ import torch
 from torch import distributed
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
+
+from harness import process
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,8 +39,10 @@ class Group:
         self._counts: dict[str, int] = {}
         self._store: Store | None = None
         if self.num_ranks > 1:
-            store, rank, num_ranks = next(rendezvous("env://", timeout=START_LIMIT))
-            distributed.init_process_group(_backend(num_ranks), store=store, rank=rank, world_size=num_ranks)
+            store = _store(place)
+            distributed.init_process_group(
+                _backend(place.num_ranks), store=store, rank=place.rank, world_size=place.num_ranks
+            )
             self._store = PrefixStore("rlbench", store)
 
     def add(self, key: str, amount: int) -> int:
@@ -116,6 +121,23 @@ class Group:
         To destroy a process group that has lost a rank may abort the process ("terminate called without an active
         exception"), after all its work was done.
         """
+
+
+def _store(place: Place) -> Store:
+    """The store of the run; rank 0 serves it, unless the launcher does so itself, as torchrun may.
+
+    By itself torch's store listens on every interface, and whoever reaches it may write to it. So rank 0 listens on
+    the socket that the launcher gave it, or on one at MASTER_ADDR alone.
+    """
+    if place.rank or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        return next(rendezvous("env://", timeout=START_LIMIT))[0]  # type: ignore[no-any-return]
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    given = os.environ.get(process.STORE_VARIABLE)
+    listening = socket.socket(fileno=int(given)) if given else socket.create_server((address, port))
+    listening.set_inheritable(False)
+    return distributed.TCPStore(
+        address, port, place.num_ranks, is_master=True, timeout=START_LIMIT, master_listen_fd=listening.detach()
+    )
 
 
 def _backend(num_ranks: int) -> str:

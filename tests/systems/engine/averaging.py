@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -14,7 +12,6 @@ import pytest
 import torch
 
 from harness.contract import Place
-from harness.launch.local import free_port, rank_variables
 from harness.meter import RankMeter
 from systems.engine.average import Averager
 from systems.engine.frames import Answer
@@ -112,18 +109,9 @@ def run_losing(function: Callable[[Path], None], num_ranks: int, lost: int, fold
     Returns what each other rank has printed, once all of those have ended; raises AssertionError unless they ended
     well, and TimeoutExpired if they did not end.
     """
-    port = free_port()
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", ranks.__name__, function.__module__, function.__name__, str(folder)],
-            cwd=ranks.ROOT,
-            env=os.environ | rank_variables(rank, num_ranks, port),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        for rank in range(num_ranks)
-    ]
+    processes = ranks.start_ranks(
+        [sys.executable, "-m", ranks.__name__, function.__module__, function.__name__, str(folder)], num_ranks
+    )
     try:
         outputs = {
             rank: process.communicate(timeout=ranks.LIMIT_S)[0].decode()

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from harness import rank
+from harness import process, rank
 from harness.budget import Limits
 from harness.contract import Place
-from harness.launch.local import free_port
+from harness.launch.local import listen
 from harness.plan import Cell
 from tests.systems.engine import ranks
 from tests.systems.engine.ranks import LIMIT_S, Run, run_ranks
@@ -117,10 +117,15 @@ def run_here(folder: Path) -> None:
 def run_in_turn(folder: Path, cells: Mapping[str, Cell], num_ranks: int) -> dict[str, Run]:
     """Starts ranks that run all cells one after the other, each in a process group and with workers of its own."""
     runs = {name: leave_cell(folder / f"run{number}", cell) for number, (name, cell) in enumerate(cells.items())}
-    (folder / CELLS_FILE).write_text(json.dumps([(str(run.folder), free_port()) for run in runs.values()]))
+    (folder / CELLS_FILE).write_text(json.dumps([(str(run.folder), _free_port()) for run in runs.values()]))
     with patch.object(ranks, "LIMIT_S", LIMIT_S * -(-len(cells) // CELLS_PER_LIMIT)):
         run_ranks(run_listed, num_ranks, folder)
     return runs
+
+
+def _free_port() -> int:
+    with listen() as found:
+        return int(found.getsockname()[1])
 
 
 def run_listed(folder: Path) -> None:
@@ -128,7 +133,8 @@ def run_listed(folder: Path) -> None:
     from torch import distributed
 
     for name, port in json.loads((folder / CELLS_FILE).read_text()):
-        os.environ["MASTER_PORT"] = str(port)
+        os.environ["MASTER_PORT"] = str(port)  # rank 0 listens there by itself, as where no launcher gave it a socket
+        os.environ.pop(process.STORE_VARIABLE, None)
         run_here(Path(name))
         if distributed.is_initialized():  # ranks that may lose one another leave it to the end of their process
             distributed.destroy_process_group()

@@ -18,7 +18,7 @@ from typing import Any
 
 from harness.budget import Limits
 from harness.counted import episodes_path
-from harness.launch.local import free_port, rank_variables
+from harness.launch.local import listen, rank_variables
 from harness.meter import MeterFile, meter_path
 from harness.plan import Cell
 
@@ -34,19 +34,25 @@ def run_ranks(function: Callable[[Path], None], num_ranks: int, folder: Path) ->
     _run(command, num_ranks)
 
 
+def start_ranks(command: Sequence[str], num_ranks: int) -> list[subprocess.Popen[bytes]]:
+    """Starts a command on every rank; both streams of each are one pipe."""
+    with listen() as store:
+        return [
+            subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=os.environ | rank_variables(rank, num_ranks, store),
+                pass_fds=() if rank else (store.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+            for rank in range(num_ranks)
+        ]
+
+
 def _run(command: Sequence[str], num_ranks: int) -> None:
-    port = free_port()
-    ranks = [
-        subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=os.environ | rank_variables(rank, num_ranks, port),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        for rank in range(num_ranks)
-    ]
+    ranks = start_ranks(command, num_ranks)
     try:
         outputs = [rank.communicate(timeout=LIMIT_S)[0].decode() for rank in ranks]
     finally:

@@ -106,7 +106,14 @@ def run(
     ] = None,
     stall: Annotated[
         float | None,
-        typer.Option(help="Seconds after which an environment that does not answer is hung. [default: 60]"),
+        typer.Option(
+            help="Seconds after which an environment that does not answer is hung; a run that neither steps nor learns "
+            "is after 5 times as long, a minute at least. [default: 60]"
+        ),
+    ] = None,
+    memory_limit: Annotated[
+        float | None,
+        typer.Option(help="GiB that the processes of a run may have. [default: 90 % of the machine's memory]"),
     ] = None,
     out: OutOption = OUT,
     resume: Annotated[
@@ -140,6 +147,7 @@ def run(
         oversubscribe=oversubscribe,
         time_limit=time_limit,
         stall=stall,
+        memory_limit=memory_limit,
     )
     raise typer.Exit(run_sweep(asked, out, resume=resume, dry_run=dry_run, command=["rlbench", *sys.argv[1:]]))
 

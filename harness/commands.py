@@ -15,6 +15,7 @@ from harness import registry
 from harness.plan import Cell, Hasher, plan, plan_with_skipped
 from harness.progress import Display
 from harness.request import Asked, complete
+from harness.shared_memory import check_room
 from harness.sweep import Sweep
 from reports.table import make_console, print_table
 from results import store
@@ -43,6 +44,7 @@ def run_sweep(asked: Asked, out: Path, *, resume: bool, dry_run: bool, command: 
         store.check_writable(out)
         _durations(out)  # runs of a newer schema are not to be mixed with ours
         sweep = None
+    check_room(cells)
     if dry_run:
         _print_plan(cells, out, console)
         return 0

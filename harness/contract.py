@@ -90,7 +90,7 @@ class Seat:
 
 
 class Scenario(Protocol):
-    """A cell's work; a frozen dataclass (`--scenario name:field=value`). May have `sleeps = True`: steps but wait."""
+    """A cell's work: a frozen dataclass. May have `sleeps = True` (steps but wait); see harness/shared_memory.py."""
 
     @property
     def name(self) -> str:

@@ -2,17 +2,20 @@
 
 Who writes: the keeper alone writes what `harness/outcome.py` describes. Who reads: the runner. What blocks: one
 `poll` on the ranks' ends (pidfds) and on stdin, whose end of file says that the runner is gone or wants the run ended.
-What frees it: either, or the time limit. A rank that dies ends the run, unless the system says that it survives that
-(`Traits.survives_lost_rank`) and another rank goes on: the keeper then kills what the dead one left, and waits on.
-However the run ends, the keeper then kills everything below itself: ranks, environment workers, and programs that a
-simulator started, which become the keeper's children when their parent is killed; and it removes temporary files, and
-shared memory that its processes had mapped or whose names they left in `shm-*.txt`. If the keeper itself is killed, the
-kernel kills the ranks, and the runner sweeps what is left.
+What frees it: either, or the time limit; and every second the keeper looks whether the run gets on, and how much memory
+it takes (`harness/watch.py`). A rank that dies ends the run, unless the system says that it survives that
+(`Traits.survives_lost_rank`) and another rank goes on: the keeper then kills what the dead one left, and waits on; a
+rank of such a system that stands still is killed. A run that goes wrong leaves the stacks of those of its processes
+that live (`harness/stacks.py`). However the run ends, the keeper then kills everything below itself: ranks, environment
+workers, and programs that a simulator started, which become the keeper's children when their parent is killed; and it
+removes temporary files, and shared memory that its processes had mapped or whose names they left in `shm-*.txt`. If the
+keeper itself is killed, the kernel kills the ranks, and the runner sweeps what is left.
 """
 
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
 import select
@@ -20,22 +23,18 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
-
-from harness import leftovers, process
+from harness import leftovers, process, stacks, watch
 from harness.launch import local
-from harness.meter_file import MeterFile, meter_path
+from harness.meter_file import MeterFiles
 from harness.outcome import LostRank, Outcome
 from harness.plan import Cell
 from harness.traits import Traits
 
 END_LIMIT_S = 10.0
 """Ranks that go in step have so long to exit once the first has."""
-STACKS_S = 0.5
 
 
 class Keeper:
@@ -46,12 +45,18 @@ class Keeper:
         self._cell = Cell.from_json((folder / "cell.json").read_text())
         self._traits = Traits.read(folder)
         self._lost: list[LostRank] = []
+        self._meters = MeterFiles(folder, self._cell.gpus)
+        self._out_of_memory = watch.OutOfMemory()
         self._ranks: list[subprocess.Popen[bytes]] = []
+        self._looks = itertools.count()
+        self._stood_still: dict[int, str] = {}
+        """How ranks ended that were killed for it."""
         self._poll = select.poll()
 
     def keep(self) -> Outcome:
         """Runs the cell to its end."""
         process.adopt_orphans()
+        watch.be_ended_first()
         deadline = time.monotonic() + self._cell.time_limit_s
         try:
             self._ranks = local.launch(self._folder, self._cell.gpus)
@@ -64,11 +69,16 @@ class Keeper:
         for fd in fds:
             self._poll.register(fd, select.POLLIN)
         self._poll.register(sys.stdin, select.POLLIN | select.POLLHUP)
+        progress = watch.Progress(self._meters, self._cell.stall_s)
+        memory = watch.Memory.of(self._cell.memory_limit_bytes)
         while fds:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return self._timed_out(sorted(fds.values()))
-            for fd, _ in self._poll.poll(min(left_s, 3600) * 1000):
+            ready = self._poll.poll(min(left_s, watch.LOOK_S) * 1000)
+            if not ready and (trouble := self._look(progress, memory, set(fds.values()))):
+                return trouble
+            for fd, _ in ready:
                 if fd == sys.stdin.fileno():
                     return Outcome("interrupted", "the harness ended the run")
                 self._poll.unregister(fd)
@@ -86,8 +96,37 @@ class Keeper:
                 deadline = min(deadline, time.monotonic() + END_LIMIT_S)
         return Outcome("finished")
 
+    def _look(self, progress: watch.Progress, memory: watch.Memory, alive: set[int]) -> Outcome | None:
+        """Whether the ranks that live get on, within their memory: how the run ends if not."""
+        if next(self._looks) % watch.MEMORY_EVERY == 0 and (too_much := memory.exceeded(self._labels)):
+            self._leave_stacks()
+            return Outcome("failed", too_much)
+        progress.look()
+        stalled = alive & set(progress.stalled())
+        if not stalled:
+            return None
+        if stalled == alive:
+            return self._stalled(progress.limit_s)
+        if self._traits.survives_lost_rank:
+            for rank in stalled:
+                self._leave_stacks()
+                self._stood_still[rank] = f"stood still for {progress.limit_s:g} s (--stall) and was ended"
+                self._ranks[rank].kill()  # its end is seen like any other's
+        return None
+
+    def _stalled(self, limit_s: float) -> Outcome:
+        phases = {rank: meter.phase() for rank, meter in self._meters.there().items()}
+        stopped = self._leave_stacks()
+        why = ", ".join(f"rank {rank}: {phase}" for rank, phase in phases.items()) or "no rank has started"
+        if stopped:
+            why = f"stopped by a signal: {', '.join(map(stacks.in_words, stopped))}"
+        return Outcome(
+            "failed",
+            f"nothing was stepped or learned for {limit_s:g} s (--stall); {why}; stacks are in the folder",
+        )
+
     def _timed_out(self, alive: list[int]) -> Outcome:
-        self._dump_stacks()
+        self._leave_stacks()
         running = ", ".join(map(str, alive))
         if self._traits.in_step and any(rank.returncode == 0 for rank in self._ranks):
             return Outcome("failed", f"rank {running} did not exit within {END_LIMIT_S:g} s of the others")
@@ -98,44 +137,43 @@ class Keeper:
     def _lose(self, number: int) -> None:
         """Kills what a rank that has ended before its time left, and notes it."""
         leftovers.end_rank(number)
-        path, error = meter_path(self._folder, number), self._folder / f"error-rank{number}.json"
+        error, meter = self._folder / f"error-rank{number}.json", self._meters.there().get(number)
+        how = self._stood_still.get(number) or process.how_it_ended(self._ranks[number].returncode)
         lost = LostRank(
             rank=number,
-            how=f"raised {json.loads(error.read_text())['error']}"
-            if error.exists()
-            else process.how_it_ended(self._ranks[number].returncode),
-            iteration=MeterFile(path, writable=False).count(0, "iteration") if path.exists() else 0,
+            how=f"raised {json.loads(error.read_text())['error']}" if error.exists() else how,
+            iteration=meter.count(0, "iteration") if meter else 0,
         )
         lost.leave(self._folder)
         self._lost.append(lost)
 
     def _failed(self, numbers: list[int]) -> Outcome:
         """The rank that was killed, or that raised first; the errors of the others follow from it."""
+        self._leave_stacks()
         killed = [number for number in numbers if self._ranks[number].returncode < 0]
-        paths = [self._folder / f"error-rank{number}.json" for number in range(len(self._ranks))]
-        left = [path for path in paths if path.exists()]
-        if killed or not left:
+        paths = {number: self._folder / f"error-rank{number}.json" for number in range(len(self._ranks))}
+        errors = {number: json.loads(path.read_text()) for number, path in paths.items() if path.exists()}
+        if killed or not errors:
             number = (killed or numbers)[0]
             how = process.how_it_ended(self._ranks[number].returncode)
-            return Outcome("failed", f"rank {number} {how}; stderr.txt may say more")
-        first = min(left, key=lambda path: path.stat().st_mtime_ns)
-        error = json.loads(first.read_text())
-        rank = first.stem.removeprefix("error-rank")
-        return Outcome("failed", f"rank {rank}: {error['error']}", error["traceback"])
+            return Outcome("failed", f"rank {number} {how}; {self._short_of_memory() or 'stderr.txt may say more'}")
+        first = min(errors, key=lambda number: errors[number]["at_s"])
+        reason = f"rank {first}: {errors[first]['error']}"
+        if "SIGKILL" in reason and (short := self._short_of_memory()):
+            reason = f"{reason}; {short}"
+        return Outcome("failed", reason, errors[first]["traceback"])
 
-    def _dump_stacks(self) -> None:
-        """Has every process of ours write its stacks to its `stacks-*.txt`."""
-        for rank in range(len(self._ranks)):
-            path = meter_path(self._folder, rank)
-            pids = {self._ranks[rank].pid} if (self._folder / f"stacks-rank{rank}.txt").exists() else set()
-            if path.exists():
-                meter = MeterFile(path, writable=False)
-                pids |= {meter.count(block, "pid") for block in range(1, 1 + meter.num_envs)}
-            below = {child.pid for child in psutil.Process().children(recursive=True)}
-            for pid in pids & below:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGUSR1)
-        time.sleep(STACKS_S)  # the handlers run within microseconds, unless a process is stopped
+    def _short_of_memory(self) -> str | None:
+        happened = self._out_of_memory.happened()
+        return "the kernel has ended processes for lack of memory meanwhile" if happened else None
+
+    def _labels(self) -> dict[int, str]:
+        alive = {number: rank.pid for number, rank in enumerate(self._ranks) if rank.returncode is None}
+        return stacks.label_processes(alive, self._meters.there())
+
+    def _leave_stacks(self) -> list[str]:
+        """Returns the labels of processes that a signal had stopped."""
+        return stacks.leave_stacks(self._folder, self._labels())
 
 
 def main(folder: Path) -> None:

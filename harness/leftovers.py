@@ -17,28 +17,29 @@ from typing import TYPE_CHECKING
 import psutil
 
 from harness import process
+from harness.shared_memory import Before
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 KILL_LIMIT_S = 20.0
 """A process that has not died so long after SIGKILL hangs in the kernel."""
 SCRATCH_LINK = "tmp"
-BEGAN = "began"
+BEFORE = "shared-memory.json"
 LONGEST_TMPDIR = 50
 """Characters; a socket's path may have 107, of which multiprocessing takes up to 45 with its own folder and name."""
 SHORT_TMPDIR = "/tmp"  # noqa: S108  mkdtemp makes a folder there that only we may enter
 
 
-def make_scratch(folder: Path) -> Path:
+def make_scratch(folder: Path, before: Before) -> Path:
     """Makes the folder for temporary files of the run in `folder`; its processes have it as TMPDIR.
 
-    It has a short path of its own, since sockets will lie there; a link in the run's folder says where it is. The time
-    of its first file is when the run began, on this machine's clock.
+    It has a short path of its own, since sockets will lie there; a link in the run's folder says where it is. Its first
+    file says what shared memory there was before the run.
     """
     usual = tempfile.gettempdir()
     scratch = Path(tempfile.mkdtemp(prefix="rlb-", dir=usual if len(usual) <= LONGEST_TMPDIR else SHORT_TMPDIR))
-    (scratch / BEGAN).touch()
+    before.leave(scratch / BEFORE)
     (folder / SCRATCH_LINK).symlink_to(scratch)
     return scratch
 
@@ -50,11 +51,7 @@ def end_run(folder: Path, spare: frozenset[int] = frozenset()) -> None:
     """
     names = {name for child in _children(spare) for below in _family(child) for name in _shared_memory(below)}
     _kill_all(lambda: _children(spare))
-    for listing in folder.glob("shm-*.txt"):
-        names.update(listing.read_text().splitlines())
-    with suppress(FileNotFoundError):
-        _remove_shared_memory(names, since=(folder / SCRATCH_LINK / BEGAN).stat().st_mtime)
-    remove_scratch(folder)
+    remove_files(folder, names)
 
 
 def end_rank(rank: int) -> None:
@@ -66,8 +63,14 @@ def end_rank(rank: int) -> None:
     _kill_all(lambda: [child for child in _children(frozenset()) if _is_of_rank(child, rank)])
 
 
-def remove_scratch(folder: Path) -> None:
-    """Removes the temporary files of the run in `folder`."""
+def remove_files(folder: Path, names: Iterable[str] = ()) -> None:
+    """Removes temporary files and shared memory of the run in `folder`, whose processes have ended.
+
+    `names`: of shared memory that its processes had mapped, beside those that they wrote down.
+    """
+    left = {name for listing in folder.glob("shm-*.txt") for name in listing.read_text().splitlines()}
+    with suppress(OSError, ValueError, TypeError):  # removed already, or never written whole
+        Before.read(folder / SCRATCH_LINK / BEFORE).remove_new({*names, *left})
     with suppress(FileNotFoundError):
         shutil.rmtree((folder / SCRATCH_LINK).readlink(), ignore_errors=True)
         (folder / SCRATCH_LINK).unlink()
@@ -108,11 +111,3 @@ def _shared_memory(below: psutil.Process) -> list[str]:
     with suppress(OSError):
         return process.shared_memory_names(below.pid)
     return []
-
-
-def _remove_shared_memory(names: set[str], since: float) -> None:
-    """Unlinks what is not older than the run: what is, the run had mapped and not made; it is somebody's data set."""
-    for path in map(Path, names):
-        with suppress(OSError):
-            if path.stat().st_mtime >= since:
-                path.unlink()

@@ -4,8 +4,8 @@ Who writes: the rank's main thread, and one other thread if it opened a lane, ea
 of the meter file. What the two share is the moment when an iteration ends: the main thread then reads the lane too.
 Each timeline has a lock, which its thread holds while a span begins or ends (microseconds), and the main thread while
 it reads the seconds so far; so the open span is in no block and counted up to that moment exactly once. Nothing else
-blocks. Counters (`learned`, `reused`, `discarded`, `in_flight`) have no lock: the main thread alone may call them.
-A process that dies leaves what it had counted.
+blocks. Counters (`updated`, `learned`, `reused`, `discarded`, `in_flight`) have no lock: the main thread alone may call
+them. A process that dies leaves what it had counted.
 """
 
 from __future__ import annotations
@@ -161,6 +161,10 @@ class RankMeter:
         block.add("learned", num_env_steps)
         block.add("lag_sum", lag.total)
         block.set("lag_max", max(block.get("lag_max"), lag.largest))
+
+    def updated(self) -> None:
+        """One optimiser step was made: whoever watches the run sees that it gets on."""
+        self._block.add("updates", 1)
 
     def reused(self, num_env_steps: int) -> None:
         """Env steps learned again: further epochs, stale fill."""

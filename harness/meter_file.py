@@ -24,6 +24,7 @@ HEADER_WORDS = 4
 INT_COUNTERS = (
     "pid",
     "iteration",
+    "updates",
     "learned",
     "reused",
     "discarded",
@@ -138,6 +139,23 @@ class MeterFile:
             found.append((self.floats[at], self.floats[at + 1], SPANS[self.ints[at + 2]]))
         now_kept_from = self.ints[block + NUM_SPANS_AT] - self.span_capacity
         return found[max(0, now_kept_from - first) :]
+
+
+class MeterFiles:
+    """The meters of a run's ranks, for a reader: each opened once it is there."""
+
+    def __init__(self, folder: Path, num_ranks: int) -> None:
+        self.num_ranks = num_ranks
+        self._missing = {rank: meter_path(folder, rank) for rank in range(num_ranks)}
+        self._files: dict[int, MeterFile] = {}
+
+    def there(self) -> dict[int, MeterFile]:
+        """Those of the ranks that have started."""
+        for rank, path in list(self._missing.items()):
+            if path.exists():
+                self._files[rank] = MeterFile(path, writable=False)
+                del self._missing[rank]
+        return self._files
 
 
 class Block:

@@ -45,6 +45,8 @@ class Cell:
     """An environment that has not answered for so long ends the run."""
     time_limit_s: float
     """The run is ended after so long, from its start."""
+    memory_limit_bytes: int | None = None
+    """The run is ended when its processes have more private memory; None: see `harness.watch.Memory`."""
 
     def load(self) -> tuple[System, Scenario]:
         """The system and the scenario, with their settings.
@@ -196,6 +198,7 @@ class Request:
     limits: Limits
     stall_s: float
     time_limit_s: float
+    memory_limit_bytes: int | None = None
 
 
 def plan(request: Request) -> list[Cell]:
@@ -236,6 +239,7 @@ def plan_with_skipped(request: Request, check: Callable[[Cell], None] = lambda _
             limits=request.limits,
             stall_s=request.stall_s,
             time_limit_s=request.time_limit_s,
+            memory_limit_bytes=request.memory_limit_bytes,
         )
         try:
             name = hasher.of(cell)

@@ -11,6 +11,7 @@ import faulthandler
 import json
 import os
 import signal
+import time
 import traceback
 from contextlib import suppress
 from pathlib import Path
@@ -53,11 +54,11 @@ def dump_stacks_on_signal(path: Path) -> None:
 
 
 def leave_error(path: Path, error: BaseException) -> None:
-    """Leaves an exception, its summary in one line and its traceback, for whoever looks after this process."""
+    """Leaves an exception for whoever looks after this process: a line, its traceback, and when, on no wall clock."""
     text = "".join(traceback.format_exception(error))
     summary = f"{type(error).__name__}: {error}".splitlines()[0]
     unfinished = path.with_suffix(".new")  # it is read while this process may be killed
-    unfinished.write_text(json.dumps({"error": summary, "traceback": text}))
+    unfinished.write_text(json.dumps({"error": summary, "traceback": text, "at_s": time.perf_counter()}))
     unfinished.rename(path)
 
 

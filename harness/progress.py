@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from harness.meter_file import MeterFile, meter_path
+from harness.meter_file import MeterFiles
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,8 +42,7 @@ class LiveMeters:
     """The meters of the ranks of a running cell, as they appear."""
 
     def __init__(self, folder: Path, num_ranks: int) -> None:
-        self._missing = {rank: meter_path(folder, rank) for rank in range(num_ranks)}
-        self._files: dict[int, MeterFile] = {}
+        self._meters = MeterFiles(folder, num_ranks)
         self._lost: set[int] = set()
 
     def lose(self, rank: int) -> bool:
@@ -53,20 +52,17 @@ class LiveMeters:
 
     def read(self) -> Snapshot:
         """The counters now, summed over the ranks that have started."""
-        for rank, path in list(self._missing.items()):
-            if path.exists():
-                self._files[rank] = MeterFile(path, writable=False)
-                del self._missing[rank]
-        running = [file for rank, file in self._files.items() if rank not in self._lost]
+        files = self._meters.there()
+        running = [file for rank, file in files.items() if rank not in self._lost]
         phases = Counter(file.phase() for file in running)
         iterations = min((file.count(0, "iteration") for file in running), default=0)
-        env_steps = sum(file.total("env_steps") for file in self._files.values())
-        is_up = running and env_steps and not self._missing.keys() - self._lost
+        env_steps = sum(file.total("env_steps") for file in files.values())
+        is_up = running and env_steps and len(files.keys() | self._lost) == self._meters.num_ranks
         phase = phases.most_common(1)[0][0] if is_up else STARTING
         return Snapshot(
             phase=phase,
             iterations=iterations,
-            learned=sum(file.count(0, "learned") for file in self._files.values()),
+            learned=sum(file.count(0, "learned") for file in files.values()),
             env_steps=env_steps,
         )
 

@@ -14,6 +14,7 @@ EMULATED_SCENARIO = "emulated/open-fridge"
 QUICK_TIME_SCALE = 0.5
 """Of the emulated scenario that is chosen for the user: a sweep over 1 and 8 GPUs then takes minutes on two cores."""
 REAL_SCENARIO = "pointnav"
+GIB = 2**30
 DEFAULT_SECONDS = 30.0
 """Of training, for protocols that run for a time; the iteration that is under way then is still completed."""
 
@@ -37,6 +38,7 @@ class Asked:
     oversubscribe: bool = False
     time_limit: float = 3600.0
     stall: float = 60.0
+    memory_limit: float | None = None
 
     @classmethod
     def of(cls, **options: Any) -> Asked:
@@ -52,6 +54,8 @@ def complete(asked: Asked) -> tuple[Request, str | None]:
         raise ValueError(f"--protocol {asked.protocol}: unknown; known: {', '.join(PROTOCOLS)}")
     check_limit("--time-limit", asked.time_limit)
     check_limit("--stall", asked.stall)
+    if asked.memory_limit is not None:
+        check_limit("--memory-limit", asked.memory_limit)
     device = choose_device(asked.device)
     scenarios, line = _scenarios(asked, device)
     until = None if asked.until is None else "{}{}{:.12g}".format(*parse_condition(asked.until))
@@ -71,6 +75,7 @@ def complete(asked: Asked) -> tuple[Request, str | None]:
         limits=limits,
         stall_s=asked.stall,
         time_limit_s=asked.time_limit,
+        memory_limit_bytes=None if asked.memory_limit is None else int(asked.memory_limit * GIB),
     )
     return request, line
 

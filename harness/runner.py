@@ -19,7 +19,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -30,6 +30,7 @@ from harness.devices import gpu_indices
 from harness.outcome import Outcome, read_lost
 from harness.progress import Display, LiveMeters
 from harness.record import Measured, cell_record, gather_streams, measure
+from harness.shared_memory import Before
 from harness.telemetry import Telemetry
 from harness.traits import Traits
 from results import schema, store
@@ -94,9 +95,11 @@ class Runner:
         try:
             partial.mkdir()
             (partial / "cell.json").write_text(cell.to_json())
-            Traits.of(cell.load()[0]).leave(partial)
-            started_at, began = datetime.now().astimezone(), time.perf_counter()
-            outcome, telemetry = self._keep(cell, partial)
+            system, scenario = cell.load()
+            Traits.of(system).leave(partial)
+            scratch = leftovers.make_scratch(partial, Before.now(scenario))
+            started_at, began = datetime.now(UTC), time.perf_counter()
+            outcome, telemetry = self._keep(cell, partial, scratch)
             record = self._record(
                 name, cell, partial, outcome, telemetry, started_at.isoformat(), time.perf_counter() - began
             )
@@ -109,7 +112,7 @@ class Runner:
             shutil.rmtree(partial, ignore_errors=True)
         return record
 
-    def _keep(self, cell: Cell, partial: Path) -> tuple[Outcome, Telemetry]:
+    def _keep(self, cell: Cell, partial: Path, scratch: Path) -> tuple[Outcome, Telemetry]:
         """Starts the keeper, shows the run's progress until it ends, and leaves no process behind."""
         process.adopt_orphans()
         others = frozenset(child.pid for child in psutil.Process().children())
@@ -120,7 +123,7 @@ class Runner:
                 stdout=err,
                 stderr=err,
                 start_new_session=True,  # a Ctrl-C in the terminal reaches the runner alone
-                env={**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "TMPDIR": str(leftovers.make_scratch(partial))},
+                env={**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "TMPDIR": str(scratch)},
             )
             telemetry = Telemetry(keeper.pid, TELEMETRY_PERIOD_S, gpu_indices(cell.device, cell.gpus))
             meters = LiveMeters(partial, cell.gpus)

@@ -13,13 +13,13 @@ import re
 import secrets
 import shutil
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.leftovers import remove_scratch
+from harness.leftovers import remove_files
 from harness.plan import Cell
 from results import store
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 PLAN_FILE = "sweep.json"
+STAMP = "%Y%m%d-%H%M%S"
 LOCK_FILE = ".lock"
 KEEPER_LIMIT_S = 30.0
 """A keeper whose harness was killed ends its run within seconds."""
@@ -43,14 +44,14 @@ class Sweep:
 
     @property
     def id(self) -> str:
-        """Its name: when it began, and four random letters."""
+        """Its name: when it began (UTC), and four random letters."""
         return self.folder.name
 
     @classmethod
     def create(cls, out: Path, cells: Sequence[Cell], command: Sequence[str]) -> Sweep:
         """Makes the folder and writes the plan. Raises ValueError when it cannot be written."""
         store.check_writable(out)
-        folder = out / f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+        folder = out / f"{_stamp_after(out):{STAMP}}-{secrets.token_hex(2)}"
         plan = {"command": list(command), "cells": [asdict(cell) for cell in cells]}
         try:
             folder.mkdir(parents=True)
@@ -80,7 +81,11 @@ class Sweep:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Keeps the sweep for this process. Raises ValueError when another one runs it."""
-        with (self.folder / LOCK_FILE).open("w") as file:
+        try:
+            file = (self.folder / LOCK_FILE).open("w")
+        except OSError as error:
+            raise ValueError(f"{self.folder}: cannot be written: {error.strerror}; copy it elsewhere") from None
+        with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -97,8 +102,11 @@ class Sweep:
         left = list(self.folder.glob(f"{store.PARTIAL_PREFIX}*"))
         for folder in left:
             _wait_until_free(folder)
-            remove_scratch(folder)
-            shutil.rmtree(folder)
+            remove_files(folder)
+            try:
+                shutil.rmtree(folder)
+            except OSError as error:
+                raise ValueError(f"{folder}: cannot be removed: {error.strerror}; remove it") from None
         return len(left)
 
     def finished(self) -> set[str]:
@@ -112,6 +120,17 @@ class Sweep:
         name = f"{number:03d}-{slug}"[:120]
         tries = len(list(self.folder.glob(f"{name}*")))
         return f"{name}-try{tries + 1}" if tries else name
+
+
+def _stamp_after(out: Path) -> datetime:
+    """Now, or a second after the newest sweep in `out`: the clock may have been set back, and names order sweeps."""
+    now = datetime.now(UTC)
+    stamps = []
+    for plan in out.glob(f"*/{PLAN_FILE}"):
+        with suppress(ValueError, OverflowError):  # a folder that somebody named
+            stamp = datetime.strptime(plan.parent.name.rpartition("-")[0], STAMP).replace(tzinfo=UTC)
+            stamps.append(stamp + timedelta(seconds=1))
+    return max(now, *stamps) if stamps else now
 
 
 def _age(plan: Path) -> tuple[str, int]:

@@ -86,6 +86,8 @@ HETEROGENEOUS_MAPS = ("basic", "my_way_home", "defend_the_line", "health_gatheri
 HETEROGENEOUS_RESOLUTIONS = ("160x120", "320x240", "512x384")
 RESOLUTIONS = ("160x120", "200x150", "256x192", "320x240", "400x300", "512x384", "640x480")
 """4:3 resolutions of the engine, width x height in pixels."""
+SHM_BYTES = 65536
+"""What an engine writes in shared memory beside its screen, at most: 16 KiB, and two queues of 10 KiB."""
 POINTS_PER_FRAME = 2.0**20
 """Living reward that is given to the engine so that rewards tell how many frames were played, to the frame.
 
@@ -114,6 +116,7 @@ class VizdoomScenario:
     gpu_costs: GpuCosts = TYPICAL_GPU_COSTS
     """What an emulated GPU takes; the maps are drawn on the CPU."""
     preload: tuple[str, ...] = ("vizdoom",)
+    shm_names: ClassVar[tuple[str, ...]] = ("ViZDoom*",)
     """Modules an environment worker needs."""
     maps: tuple[str, ...] = ("basic",)
     """Environment i of the run plays map i modulo their number."""
@@ -166,6 +169,12 @@ class VizdoomScenario:
     def num_actions(self) -> int:
         """The number of `actions`."""
         return len(self.actions)
+
+    @property
+    def shm_bytes(self) -> int:
+        """What the engines of one rank write in /dev/shm: a screen each, and what goes with it."""
+        sizes = [[int(side) for side in resolution.split("x")] for resolution in self.render_resolutions]
+        return self.num_envs * (SHM_BYTES + 3 * max(width * height for width, height in sizes))
 
     def kind(self, global_index: int) -> tuple[str, str]:
         """The map and the resolution of one environment of the run."""

@@ -97,6 +97,7 @@ class Learner:
         with self._communicating():
             self._averager.end_update()
         self.version += 1
+        self._meter.updated()
         self._weights.publish(self.version)
         self._changing.__exit__(None, None, None)
 

@@ -202,4 +202,6 @@ class Worker:
             value = np.asarray(observation[key])
             if value.shape != column.shape[1:]:
                 raise ValueError(f"observation {key!r} has shape {value.shape}: the scenario states {column.shape[1:]}")
+            if value.dtype.kind == "f" and not np.isfinite(value).all():
+                raise ValueError(f"observation {key!r} holds {value[~np.isfinite(value)][0]}: it must be finite")
             column[row] = value

@@ -25,6 +25,8 @@ from harness.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
 FAULT_AT = 20
 EPISODE_STEPS = 4
 STEP_S = 0.001
+LEAK_BYTES = 10_000_000
+"""At every step."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,6 +70,7 @@ class FaultyEnv(gymnasium.Env[dict[str, Any], int]):
         self.action_space = cast("gymnasium.Space[int]", gymnasium.spaces.Discrete(2))
         self._fault = fault
         self._num_steps = 0
+        self._leak: list[Any] = []
         self._release = Path(os.environ.get("FAULTY_RELEASE", "."), f"release-{tag}")
 
     def reset(
@@ -95,11 +98,16 @@ class FaultyEnv(gymnasium.Env[dict[str, Any], int]):
 
     def _observation(self) -> dict[str, Any]:
         wrong = self._fault == "wrong-shape" and self._num_steps >= FAULT_AT
-        return {"vector": np.zeros(4 if wrong else 3, np.float32)}
+        vector = np.zeros(4 if wrong else 3, np.float32)
+        if self._fault == "nan-observation" and self._num_steps >= FAULT_AT:
+            vector[1] = np.nan
+        return {"vector": vector}
 
     def _go_wrong(self) -> None:
         if self._fault == "raise-in-step":
             raise LookupError("no wall behind the wall")
+        if self._fault == "leak-in-step":
+            self._leak.append(np.ones(LEAK_BYTES // 8))
         if self._fault == "exit-in-step":
             os._exit(7)
         if self._fault == "sleep-in-step":
@@ -117,6 +125,8 @@ class FaultyFamily:
         "raise-in-step",
         "raise-in-reset",
         "nan-reward",
+        "nan-observation",
+        "leak-in-step",
         "wrong-shape",
         "exit-in-step",
         "sleep-in-step",

@@ -19,6 +19,7 @@ FAULTS = {
     "raise-in-step": (DIED + "raised LookupError: no wall behind the wall", "in _go_wrong"),
     "raise-in-reset": (DIED + "raised LookupError: no map for a reset", "in reset"),
     "nan-reward": (DIED + "raised ValueError: environment 1 gave the reward nan: it must be finite", "in step"),
+    "nan-observation": (DIED + "raised ValueError: observation 'vector' holds nan: it must", "in _write_observation"),
     "wrong-shape": (DIED + "raised ValueError: observation 'vector' has shape (4,)", "in _write_observation"),
     "exit-in-step": (DIED + "exited with 7", "WorkerDied"),
     "sleep-in-step": (STALLED, "in _go_wrong"),
@@ -83,5 +84,5 @@ def test_a_sweep_of_failing_cells_runs_them_all_and_exits_with_1(swept: Swept) -
 
 def test_the_failing_step_is_counted(swept: Swept) -> None:
     """Counters of a failed run hold what was collected up to the fault, on both environments."""
-    for fault in ("nan-reward", "wrong-shape"):
+    for fault in ("nan-reward", "nan-observation", "wrong-shape"):
         assert swept.records[fault]["counters"]["env_steps"] in {39, 40}  # 20 of the faulty one, 19 or 20 of the other

@@ -1,23 +1,27 @@
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from harness import process, sweep
-from harness.leftovers import end_rank, end_run, make_scratch, remove_scratch
+from harness import process, shared_memory, sweep
+from harness.leftovers import end_rank, end_run, make_scratch, remove_files
+from harness.shared_memory import Before
 from harness.sweep import Sweep
 from results.store import PARTIAL_PREFIX
 
-BEFORE_THE_RUN_S = 1000.0
+CLOCK_SET_BACK_S = 1000.0
 
 
 def own_children() -> frozenset[int]:
@@ -67,18 +71,47 @@ def test_what_one_rank_leaves_is_killed_and_nothing_else() -> None:
 
 
 def test_shared_memory_is_removed_only_if_the_run_made_it(tmp_path: Path) -> None:
-    """Of what a worker had mapped, files from before the run stay: a data set in /dev/shm is not a run's to delete."""
-    scratch = make_scratch(tmp_path)
-    data_set, made = tmp_path / "data-set", tmp_path / "made"
+    """Of what a worker had mapped, names from before the run stay, those of the run go, wherever the clock was set.
+
+    A data set in /dev/shm is not a run's to delete, nor is anything that is not there.
+    """
+    names = [shared_memory.FOLDER / f"rlbench-test-{secrets.token_hex(8)}" for _ in range(4)]
+    data_set, made, unknown, gone = names
     data_set.touch()
-    os.utime(data_set, (0, data_set.stat().st_mtime - BEFORE_THE_RUN_S))
-    made.touch()
-    (tmp_path / "shm-rank0-env0.txt").write_text(f"{data_set}\n{made}\n{tmp_path / 'gone'}\n")
-    end_run(tmp_path, spare=own_children())
-    assert data_set.exists()
-    assert not made.exists()
-    assert not scratch.exists()
-    end_run(tmp_path, spare=own_children())  # once more: the runner does what its keeper has done
+    scratch = make_scratch(tmp_path, Before.now(object()))
+    for path in (data_set, made, unknown):
+        path.touch()
+        os.utime(path, (0, path.stat().st_mtime - CLOCK_SET_BACK_S))
+    outside = tmp_path / "outside"
+    outside.touch()
+    (tmp_path / "shm-rank0-env0.txt").write_text(f"{data_set}\n{made}\n{gone}\n{outside}\n")
+    try:
+        end_run(tmp_path, spare=own_children())
+        assert [path.exists() for path in (data_set, made, unknown, outside)] == [True, False, True, True]
+        assert not scratch.exists()
+        end_run(tmp_path, spare=own_children())  # once more: the runner does what its keeper has done
+    finally:
+        for path in names:
+            path.unlink(missing_ok=True)
+
+
+def test_what_a_simulator_left_that_died_before_it_told_is_removed_unless_somebody_has_it(tmp_path: Path) -> None:
+    """Names that fit the scenario's patterns go when they are new and mapped by nobody."""
+    prefix = f"rlbench-test-{secrets.token_hex(8)}"
+    old, left, mapped, other = (
+        shared_memory.FOLDER / name for name in (f"{prefix}-old", f"{prefix}-left", f"{prefix}-mapped", "x" + prefix)
+    )
+    try:
+        old.touch()
+        make_scratch(tmp_path, Before.now(SimpleNamespace(shm_names=(f"{prefix}*",))))
+        for path in (left, mapped, other):
+            path.write_bytes(bytes(mmap.PAGESIZE))
+        with mapped.open("r+b") as file, mmap.mmap(file.fileno(), 0):
+            remove_files(tmp_path)
+        assert [path.exists() for path in (old, left, mapped, other)] == [True, False, True, True]
+    finally:
+        for path in (old, left, mapped, other):
+            path.unlink(missing_ok=True)
 
 
 def test_sockets_fit_in_the_folder_for_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,12 +119,12 @@ def test_sockets_fit_in_the_folder_for_temporary_files(tmp_path: Path, monkeypat
     long = tmp_path / ("long" * 20)
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
-    scratch = make_scratch(tmp_path)
+    scratch = make_scratch(tmp_path, Before.now(object()))
     own = scratch / "pymp-12345678"
     own.mkdir()
     with socket.socket(socket.AF_UNIX) as one:
         one.bind(str(own / "listener-12345678"))
-    remove_scratch(tmp_path)
+    remove_files(tmp_path)
     assert not scratch.exists()
 
 

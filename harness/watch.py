@@ -1,0 +1,136 @@
+"""What the keeper looks at while nothing happens: whether a run gets on, and how much memory it takes.
+
+Who writes: the ranks and their workers, to their meters, and the kernel. Who reads: the keeper alone. Nothing blocks.
+
+Progress is a counter of a rank that moved: an env step, samples learned, reused or discarded, an optimiser step. A
+process that waits for ever, or spins, moves none; the death of a process needs no watching, the kernel tells. Memory is
+what the run's processes have for themselves (resident less shared), so that what they share is not counted once each.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from harness.cgroup import read_limits
+from harness.stacks import in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from harness.meter_file import MeterFile, MeterFiles
+
+LOOK_S = 1.0
+MEMORY_EVERY = 3
+"""Looks; to ask the kernel for all processes costs milliseconds."""
+STALLS = 5
+"""A run has so many times as long as an environment has (`--stall`): learning may take longer than a step."""
+SHORTEST_LIMIT_S = 60.0
+"""Starting a rank's processes, before any env step, takes long on a busy machine."""
+MEMORY_SHARE = 0.9
+"""Of the machine's memory, or what the control group allows: beyond that the kernel ends processes of its choice."""
+GIB = 2**30
+RANK_COUNTERS = ("iteration", "learned", "reused", "discarded", "updates")
+OOM_SCORE = 500
+"""Added to the chance that the kernel ends a process when memory is short: one of a run rather than anybody else's."""
+
+
+def counted(meter: MeterFile) -> int:
+    """A number that changes whenever a counter of a rank moves."""
+    return sum(meter.count(0, name) for name in RANK_COUNTERS) + meter.total("env_steps")
+
+
+class Progress:
+    """Since when each rank has stood still."""
+
+    def __init__(self, meters: MeterFiles, stall_s: float, now: Callable[[], float] = time.monotonic) -> None:
+        self.limit_s = max(STALLS * stall_s, SHORTEST_LIMIT_S)
+        self._meters, self._now = meters, now
+        self._counted = dict.fromkeys(range(meters.num_ranks), 0)
+        self._moved_at = dict.fromkeys(range(meters.num_ranks), now())
+
+    def look(self) -> None:
+        """Reads the meters."""
+        now = self._now()
+        for rank, meter in self._meters.there().items():
+            if (number := counted(meter)) != self._counted[rank]:
+                self._counted[rank], self._moved_at[rank] = number, now
+
+    def stalled(self) -> list[int]:
+        """Ranks that have stood still for too long."""
+        now = self._now()
+        return [rank for rank, at in self._moved_at.items() if now - at > self.limit_s]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Memory:
+    """How much private memory the processes of a run may have, together."""
+
+    limit_bytes: int
+    is_asked_for: bool
+    """By `--memory-limit`; else it is `MEMORY_SHARE` of what there is."""
+
+    @classmethod
+    def of(cls, limit_bytes: int | None) -> Memory:
+        """The limit that was asked for, or the default."""
+        if limit_bytes is not None:
+            return cls(limit_bytes=limit_bytes, is_asked_for=True)
+        total = psutil.virtual_memory().total
+        usable = min(total, read_limits().memory_bytes or total)
+        return cls(limit_bytes=int(MEMORY_SHARE * usable), is_asked_for=False)
+
+    def exceeded(self, labels: Callable[[], Mapping[int, str]]) -> str | None:
+        """Why the run must end, if it takes more; names the process that has most. Call it in the run's root."""
+        taken: dict[psutil.Process, int] = {}
+        for one in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                memory = one.memory_info()
+                taken[one] = max(memory.rss - memory.shared, 0)
+        total = sum(taken.values())
+        if total <= self.limit_bytes:
+            return None
+        largest = max(taken, key=lambda one: taken[one])
+        name = labels().get(largest.pid)
+        said = in_words(name) if name else _name(largest)
+        rule = "--memory-limit" if self.is_asked_for else f"{100 * MEMORY_SHARE:.0f} % of the machine's, --memory-limit"
+        return (
+            f"the run's processes took {total / GIB:.2f} GiB of memory, more than {self.limit_bytes / GIB:.2f} GiB "
+            f"({rule}); {said} had {taken[largest] / GIB:.2f} GiB"
+        )
+
+
+class OutOfMemory:
+    """Whether the kernel has ended processes of this control group for lack of memory since this was made."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._root = root
+        self._before = self._count()
+
+    def happened(self) -> bool:
+        """Whether it has."""
+        return self._count() > self._before
+
+    def _count(self) -> int:
+        """Of the whole machine: a control group's own count is not to be seen from inside every container."""
+        with suppress(OSError, ValueError):
+            for line in (self._root / "proc/vmstat").read_text().splitlines():
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
+        return 0
+
+
+def be_ended_first() -> None:
+    """Has the kernel choose this process and those that it starts when memory is short, before anybody else's."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
+
+
+def _name(one: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        return f"{one.name()} ({one.pid})"
+    return str(one.pid)

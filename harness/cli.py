@@ -108,7 +108,7 @@ def run(
         float | None,
         typer.Option(
             help="Seconds after which an environment that does not answer is hung; a run that neither steps nor learns "
-            "is after 5 times as long, a minute at least. [default: 60]"
+            "is after 5 times as long. [default: 60]"
         ),
     ] = None,
     memory_limit: Annotated[

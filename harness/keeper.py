@@ -106,15 +106,17 @@ class Keeper:
         if not stalled:
             return None
         if stalled == alive:
-            return self._stalled(progress.limit_s)
+            return self._stalled(progress.stood_still_s(stalled))
         if self._traits.survives_lost_rank:
             for rank in stalled:
                 self._leave_stacks()
-                self._stood_still[rank] = f"stood still for {progress.limit_s:g} s (--stall) and was ended"
+                self._stood_still[rank] = (
+                    f"stood still for {progress.stood_still_s({rank}):.0f} s (--stall) and was ended"
+                )
                 self._ranks[rank].kill()  # its end is seen like any other's
         return None
 
-    def _stalled(self, limit_s: float) -> Outcome:
+    def _stalled(self, seconds: float) -> Outcome:
         phases = {rank: meter.phase() for rank, meter in self._meters.there().items()}
         stopped = self._leave_stacks()
         why = ", ".join(f"rank {rank}: {phase}" for rank, phase in phases.items()) or "no rank has started"
@@ -122,7 +124,7 @@ class Keeper:
             why = f"stopped by a signal: {', '.join(map(stacks.in_words, stopped))}"
         return Outcome(
             "failed",
-            f"nothing was stepped or learned for {limit_s:g} s (--stall); {why}; stacks are in the folder",
+            f"nothing was stepped or learned for {seconds:.0f} s (--stall); {why}; stacks are in the folder",
         )
 
     def _timed_out(self, alive: list[int]) -> Outcome:

@@ -21,7 +21,7 @@ from harness.cgroup import read_limits
 from harness.stacks import in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from harness.meter_file import MeterFile, MeterFiles
 
@@ -30,8 +30,8 @@ MEMORY_EVERY = 3
 """Looks; to ask the kernel for all processes costs milliseconds."""
 STALLS = 5
 """A run has so many times as long as an environment has (`--stall`): learning may take longer than a step."""
-SHORTEST_LIMIT_S = 60.0
-"""Starting a rank's processes, before any env step, takes long on a busy machine."""
+SHORTEST_START_S = 60.0
+"""A rank that has not stepped yet has so long at least: to start its processes takes long on a busy machine."""
 MEMORY_SHARE = 0.9
 """Of the machine's memory, or what the control group allows: beyond that the kernel ends processes of its choice."""
 GIB = 2**30
@@ -49,7 +49,8 @@ class Progress:
     """Since when each rank has stood still."""
 
     def __init__(self, meters: MeterFiles, stall_s: float, now: Callable[[], float] = time.monotonic) -> None:
-        self.limit_s = max(STALLS * stall_s, SHORTEST_LIMIT_S)
+        self.limit_s = STALLS * stall_s
+        self._start_limit_s = max(self.limit_s, SHORTEST_START_S)
         self._meters, self._now = meters, now
         self._counted = dict.fromkeys(range(meters.num_ranks), 0)
         self._moved_at = dict.fromkeys(range(meters.num_ranks), now())
@@ -64,7 +65,12 @@ class Progress:
     def stalled(self) -> list[int]:
         """Ranks that have stood still for too long."""
         now = self._now()
-        return [rank for rank, at in self._moved_at.items() if now - at > self.limit_s]
+        limits = {rank: self.limit_s if number else self._start_limit_s for rank, number in self._counted.items()}
+        return [rank for rank, at in self._moved_at.items() if now - at > limits[rank]]
+
+    def stood_still_s(self, ranks: Collection[int]) -> float:
+        """For how long all of these ranks have."""
+        return self._now() - max(self._moved_at[rank] for rank in ranks)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

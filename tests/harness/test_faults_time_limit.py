@@ -44,19 +44,22 @@ def timed_out(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TimedOut]:
 
 def test_the_time_limit_ends_a_run_with_stopped_processes(timed_out: TimedOut) -> None:
     """A stopped rank and a stopped worker cannot outlast --time-limit; they end with the run."""
-    assert timed_out.record["status"] == "timed-out"
+    assert timed_out.record["status"] == "timed-out", timed_out.record["reason"]
     assert timed_out.record["reason"].startswith(f"not over after {TIME_LIMIT_S} s (--time-limit)")
     assert timed_out.exit_code == 1
     assert timed_out.left == []
 
 
 def test_a_timed_out_run_keeps_the_stacks_of_its_processes(timed_out: TimedOut) -> None:
-    """Ranks and workers that can still answer say where they were; those that cannot leave no file."""
+    """Ranks and workers say where they were, also those that were stopped, which are said to have been."""
     assert "rank_loop.py" in timed_out.stacks("rank0")
     assert "worker.py" in timed_out.stacks("rank0-env1")
     assert "worker.py" in timed_out.stacks("rank1-env0")
-    assert timed_out.stacks("rank1") == ""
-    assert timed_out.stacks("rank0-env0") == ""
+    assert "rank_loop.py" in timed_out.stacks("rank1")
+    assert "worker.py" in timed_out.stacks("rank0-env0")
+    processes = (timed_out.record["path"] / "processes.txt").read_text().splitlines()
+    stopped = {line.split()[-1] for line in processes if " stopped " in line}
+    assert stopped == {"rank1", "rank0-env0"}
 
 
 def test_a_timed_out_run_keeps_its_counts(timed_out: TimedOut) -> None:

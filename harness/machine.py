@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import time
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -115,6 +117,11 @@ def findings(num_workers: int | None = None) -> list[Finding]:
     from harness.findings import judge
 
     return judge(read_machine(), num_workers)
+
+
+def now() -> datetime:
+    """This machine's wall clock, in UTC, where no hour comes twice; for names and dates, never for intervals."""
+    return datetime.fromtimestamp(time.time(), UTC)
 
 
 def packages() -> dict[str, str]:

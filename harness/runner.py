@@ -19,7 +19,6 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -98,7 +97,7 @@ class Runner:
             system, scenario = cell.load()
             Traits.of(system).leave(partial)
             scratch = leftovers.make_scratch(partial, Before.now(scenario))
-            started_at, began = datetime.now(UTC), time.perf_counter()
+            started_at, began = machine.now(), time.perf_counter()
             outcome, telemetry = self._keep(cell, partial, scratch)
             record = self._record(
                 name, cell, partial, outcome, telemetry, started_at.isoformat(), time.perf_counter() - began

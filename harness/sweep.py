@@ -19,6 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness import machine
 from harness.leftovers import remove_files
 from harness.plan import Cell
 from results import store
@@ -124,7 +125,7 @@ class Sweep:
 
 def _stamp_after(out: Path) -> datetime:
     """Now, or a second after the newest sweep in `out`: the clock may have been set back, and names order sweeps."""
-    now = datetime.now(UTC)
+    now = machine.now()
     stamps = []
     for plan in out.glob(f"*/{PLAN_FILE}"):
         with suppress(ValueError, OverflowError):  # a folder that somebody named

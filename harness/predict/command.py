@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 import time
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,7 +148,7 @@ def predict_sweep(sweep: Sweep, command: Sequence[str], console: Console) -> lis
 
 
 def _predict(sweep: Sweep, cell: Cell, command: Sequence[str], about_machine: dict[str, Any]) -> RunRecord:
-    started_at, began = datetime.now(UTC), time.perf_counter()
+    started_at, began = machine.now(), time.perf_counter()
     prediction = predict_cell(cell)
     name = sweep.run_name(cell)
     partial = sweep.folder / f"{store.PARTIAL_PREFIX}{name}"

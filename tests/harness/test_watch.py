@@ -46,9 +46,7 @@ class Watched:
         return self.progress.stalled()
 
 
-@pytest.mark.parametrize(
-    ("name", "block"), [*((name, 0) for name in watch.RANK_COUNTERS), ("env_steps", 1)], ids=str
-)
+@pytest.mark.parametrize(("name", "block"), [*((name, 0) for name in watch.RANK_COUNTERS), ("env_steps", 1)], ids=str)
 def test_a_rank_gets_on_while_any_of_its_counters_moves(tmp_path: Path, name: str, block: int) -> None:
     """Samples of every fate, optimiser steps and env steps are progress; the rank that counts none has stalled."""
     watched = Watched(tmp_path)

@@ -214,6 +214,25 @@ def test_every_map_plays(name: str) -> None:
     env.close()
 
 
+@pytest.mark.parametrize("resolution", ["160x120", "640x480"])
+def test_engines_write_no_more_shared_memory_than_is_said(resolution: str) -> None:
+    """What the kernel has given to an engine's names is within `shm_bytes`, and more than half of it."""
+    scenario = replace(FAMILY.make("health_gathering", "homogeneous"), num_envs=1, render_resolutions=(resolution,))
+    env = make_env(scenario)
+    try:
+        env.reset()
+        for _ in range(100):
+            _, _, terminated, truncated, _ = env.step(0)
+            if terminated or truncated:
+                env.reset()
+        names = shared_memory()
+        used = sum(512 * name.stat().st_blocks for name in names)
+    finally:
+        env.close()
+    assert all(name.match(scenario.shm_names[0]) for name in names)
+    assert scenario.shm_bytes / 2 < used <= scenario.shm_bytes
+
+
 def test_close_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A closed environment leaves no process, no shared memory, and no file in the current or a temporary folder."""
     temporary, current = tmp_path / "temporary", tmp_path / "current"

@@ -117,7 +117,7 @@ class WorkerPool:
                 acting=acting,
             )
             worker = forkserver.Process(target=work, args=(settings,), daemon=True)
-            worker.start()
+            self._start(worker, settings.label)
             for commands_out, commands_in in pipes:
                 os.close(commands_out)
                 self._commands.append(commands_in)
@@ -128,6 +128,16 @@ class WorkerPool:
         self._closing, self._close = os.pipe()  # nothing is written: the reading end hears of its closing
         self._watcher = threading.Thread(target=self._watch, name="worker-watch", daemon=True)
         self._watcher.start()
+
+    def _start(self, worker: BaseProcess, label: str) -> None:
+        """Has the fork server fork a worker. Raises WorkerDied when it has died."""
+        try:
+            worker.start()
+        except (EOFError, OSError) as error:
+            if server := _dead_fork_server():
+                died = f"environment worker {label} was not started: its rank's fork server {server}"
+                raise WorkerDied(died) from error
+            raise
 
     @property
     def pids(self) -> list[int]:

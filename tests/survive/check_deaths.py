@@ -1,0 +1,212 @@
+"""`kill -9` of each kind of process of each system, at each moment of a run.
+
+A sweep for each system, a cell for each victim and moment. What a rank does is read from its meter, in a loop without
+a pause, and the kill follows at once; a moment that a system does not have (some ranks never learn) is passed over
+after a while, and which were reached is said at the end.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from harness.meter_file import MeterFile
+from tests.harness.runs import END_LIMIT_S, RunningSweep, wait_until
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  where names of shared memory are
+STREAM = "rollout.num_steps=8:rollout.batch=16"
+SYSTEMS = {
+    name: f"{name}:{STREAM}" if name in {"appo", "impala"} else name
+    for name in ("sync", "ddppo", "ver", "nover", "htsrl", "appo", "impala", "gossip", "downpour", "easgd")
+}
+NUM_RANKS = 2
+VICTIMS = ("rank 0", "rank 1", "worker", "fork server", "resource tracker", "keeper")
+MOMENTS = {
+    "start-up": (),
+    "collection": ("infer", "simulate", "wait:inference", "wait:rollout"),
+    "learning": ("learn",),
+    "all-reduce": ("communicate", "wait:straggler", "wait:learner"),
+}
+"""The phases in which a rank is found then."""
+PATIENCE_S = 15.0
+"""After so long a system does not have a moment."""
+NAMED = {
+    "rank 0": "rank 0 was killed by SIGKILL",
+    "rank 1": "rank 1 was killed by SIGKILL",
+    "worker": "WorkerDied: environment worker rank",
+    "fork server": "WorkerDied: environment worker rank",
+    "keeper": "the keeper of the run was killed by SIGKILL",
+}
+"""In the reason of a run whose process was killed."""
+CELLS = list(itertools.product(VICTIMS, MOMENTS))
+
+
+def _find(sweep: RunningSweep, victim: str) -> Callable[[], list[psutil.Process]]:
+    """Where a victim is found, whatever has started so far."""
+
+    def below(rank: int, word: str) -> list[psutil.Process]:
+        children = [child for one in sweep.of_module("harness.rank")[rank : rank + 1] for child in one.children()]
+        return [child for child in children if any(word in text for text in child.cmdline())]
+
+    finders: dict[str, Callable[[], list[psutil.Process]]] = {
+        "rank 0": lambda: sweep.of_module("harness.rank")[:1],
+        "rank 1": lambda: sweep.of_module("harness.rank")[1:],
+        "worker": lambda: [worker for server in below(0, "forkserver") for worker in server.children()],
+        "fork server": lambda: below(0, "forkserver"),
+        "resource tracker": lambda: below(0, "resource_tracker"),
+        "keeper": lambda: sweep.of_module("harness.keeper"),
+    }
+    return finders[victim]
+
+
+def _wait_for(meters: list[MeterFile], moment: str) -> bool:
+    """Whether a rank came to do what it does at that moment; returns at once when one does."""
+    phases = MOMENTS[moment]
+    deadline = time.monotonic() + PATIENCE_S
+    for looks in itertools.count():
+        if any(meter.phase() in phases for meter in meters):
+            return True
+        if looks % 1000 == 0 and time.monotonic() > deadline:
+            break
+    return False
+
+
+class Deaths:
+    """The cells of one system's sweep, one after the other."""
+
+    def __init__(self, sweep: RunningSweep, system: str, generator: np.random.Generator) -> None:
+        self._sweep, self._system, self._generator = sweep, system, generator
+        self.reached: list[str] = []
+        self.wrong: list[str] = []
+
+    def bring_about(self, number: int, victim: str, moment: str) -> None:
+        """Kills the victim in cell `number`, and notes what is wrong with what follows."""
+        sweep, name = self._sweep, f"{victim}, {moment}"
+        victims = self._starting(number, victim) if moment == "start-up" else self._at(number, victim, moment)
+        folder = sweep.partial(number)
+        of_run = [one for one in sweep.processes() if one.pid != sweep.process.pid and one not in victims]
+        began = time.monotonic()
+        for one in victims[:1]:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+        if self._survives(victim):
+            sweep.release(f"c{number}")
+        record = sweep.wait_published(number)
+        _, alive = psutil.wait_procs([one for one in of_run if one.is_running()], timeout=END_LIMIT_S)
+        took_s = time.monotonic() - began
+        self.wrong += [f"{name}: {what}" for what in self._wrong_with(record, victim, took_s)]
+        if alive or (folder is not None and folder.exists()):
+            self.wrong.append(f"{name}: left {alive} and {folder}")
+
+    def _starting(self, number: int, victim: str) -> list[psutil.Process]:
+        """The victim, anywhere in the start of its run."""
+        find = _find(self._sweep, victim)
+        found: list[psutil.Process] = []
+
+        def has_started() -> bool:
+            with suppress(psutil.Error):
+                found[:] = find() if self._sweep.partial(number) else []
+            return bool(found)
+
+        wait_until(has_started, f"{victim} has started")
+        time.sleep(float(self._generator.uniform(0, 0.5)))
+        self.reached.append(f"{victim}, start-up")
+        return found
+
+    def _at(self, number: int, victim: str, moment: str) -> list[psutil.Process]:
+        """The victim, at a moment of its rank if that has it, or of another one."""
+        self._sweep.wait_collecting(number, NUM_RANKS)
+        meters = self._sweep.meters(number, NUM_RANKS)
+        wait_until(lambda: max(meter.count(0, "iteration") for meter in meters) >= 1, "it learns")
+        found = _find(self._sweep, victim)()
+        of_victim = meters[1:] if victim == "rank 1" else meters[:1]
+        if _wait_for(of_victim, moment) or _wait_for(meters, moment):
+            self.reached.append(f"{victim}, {moment}")
+        return found
+
+    def _wrong_with(self, record: dict[str, Any], victim: str, took_s: float) -> list[str]:
+        said = f"{record['status']} after {took_s:.1f} s: {record['reason']}"
+        if self._survives(victim):
+            return [said] if record["status"] != "finished" else []
+        wrong = []
+        if record["status"] != "failed" or NAMED[victim] not in record["reason"] or took_s > 2 * END_LIMIT_S:
+            wrong.append(said)
+        if victim != "keeper" and not (record["path"] / "processes.txt").exists():
+            wrong.append("no processes.txt")
+        return wrong
+
+    def _survives(self, victim: str) -> bool:
+        """Whether the run goes on without the victim."""
+        return victim == "resource tracker" or (self._system == "gossip" and victim != "keeper")
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def check_every_death_ends_its_run_with_its_cause_and_leaves_nothing(
+    system: str, share: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run fails within its limit and names who died, or goes on where the system says so; the sweep goes on."""
+    generator = np.random.default_rng(sum(map(ord, system)))
+    count = max(1, round(share * len(CELLS)))
+    chosen = [CELLS[at] for at in sorted(generator.choice(len(CELLS), count, replace=False))]
+    scenarios = ",".join(f"faulty/patient:tag=c{number}" for number in range(1, count + 2))
+    options = ("--device", "emulated", "--gpus", str(NUM_RANKS), "--systems", SYSTEMS[system], "--scenario", scenarios)
+    before = set(SHARED_MEMORY.iterdir())
+    with RunningSweep(tmp_path, *options, "--until", "return>=1", "--stall", "10") as sweep:
+        deaths = Deaths(sweep, system, generator)
+        for number, (victim, moment) in enumerate(chosen, start=1):
+            deaths.bring_about(number, victim, moment)
+        sweep.release(f"c{count + 1}")
+        exit_code = sweep.end(2)
+        last = sweep.runs(count + 1)[0]
+        with capsys.disabled():
+            missed = [f"{victim}, {moment}" for victim, moment in chosen if f"{victim}, {moment}" not in deaths.reached]
+            print(f"\n{system}: {count} deaths; moments that it does not have: {'; '.join(missed) or 'none'}")  # noqa: T201
+        assert deaths.wrong == []
+        assert last["status"] == "finished"
+        assert exit_code in {0, 1}
+        assert (sweep.processes(), sweep.files_left()) == ([], [])
+        assert set(SHARED_MEMORY.iterdir()) <= before
+        assert "Traceback" not in sweep.stderr
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("system", SYSTEMS)
+def check_a_killed_harness_leaves_nothing_and_its_sweep_goes_on(
+    system: str, moment: str, share: float, tmp_path: Path
+) -> None:
+    """`kill -9` of `rlbench run` itself: everything of it ends, and --resume completes the sweep."""
+    generator = np.random.default_rng(sum(map(ord, system + moment)))
+    if generator.uniform() >= share:
+        return
+    before = set(SHARED_MEMORY.iterdir())
+    options = ("--device", "emulated", "--gpus", str(NUM_RANKS), "--systems", SYSTEMS[system])
+    with RunningSweep(tmp_path, *options, "--scenario", "faulty/patient:tag=a", "--until", "return>=1") as sweep:
+        if moment == "start-up":
+            wait_until(lambda: sweep.of_module("harness.keeper"), "it starts")
+            time.sleep(float(generator.uniform(0, 1)))
+        else:
+            sweep.wait_collecting(1, NUM_RANKS)
+            meters = sweep.meters(1, NUM_RANKS)
+            wait_until(lambda: max(meter.count(0, "iteration") for meter in meters) >= 1, "it learns")
+            _wait_for(meters, moment)
+        os.kill(sweep.process.pid, signal.SIGKILL)
+        began = time.monotonic()
+        wait_until(lambda: not sweep.processes(), "all have ended")
+        assert time.monotonic() - began < END_LIMIT_S
+        assert list(sweep.scratch.iterdir()) == []
+    with RunningSweep(tmp_path, "--resume") as resumed:
+        resumed.release("a")
+        assert resumed.end() == 0
+        assert [run["status"] for run in resumed.runs(1)] == ["finished"]
+        assert (resumed.processes(), resumed.files_left()) == ([], [])
+    assert set(SHARED_MEMORY.iterdir()) <= before

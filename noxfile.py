@@ -38,6 +38,14 @@ def browser(session: nox.Session) -> None:
 
 
 @nox.session
+def survive(session: nox.Session) -> None:
+    """Kills, stops and interrupts real sweeps; takes hours, `--share 0.1` after `--` a tenth of it."""
+    install(session, "tests")
+    names = ("-o", "python_files=check_*.py", "-o", "python_functions=check_*", "-o", "norecursedirs=.*")
+    session.run("pytest", "tests/survive", *names, *session.posargs)
+
+
+@nox.session
 def types(session: nox.Session) -> None:
     """Checks types, tests included."""
     install(session, "tests", "types", "bench", "browser")

@@ -56,7 +56,7 @@ class Sweep:
         plan = {"command": list(command), "cells": [asdict(cell) for cell in cells]}
         try:
             folder.mkdir(parents=True)
-            (folder / PLAN_FILE).write_text(json.dumps(plan, indent=1))
+            store.write_whole(folder / PLAN_FILE, json.dumps(plan, indent=1))  # this process may be killed meanwhile
         except OSError as error:
             raise ValueError(f"--out {out}: cannot be written: {error.strerror}; name another folder") from None
         return cls(folder=folder, cells=tuple(cells), command=tuple(command))

@@ -21,6 +21,8 @@ import psutil
 import pytest
 
 from harness.meter_file import MeterFile
+from harness.registry import load_system
+from harness.traits import Traits
 from tests.harness.runs import END_LIMIT_S, RunningSweep, wait_until
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  where names of shared memory are
@@ -147,7 +149,8 @@ class Deaths:
 
     def _survives(self, victim: str) -> bool:
         """Whether the run goes on without the victim."""
-        return victim == "resource tracker" or (self._system == "gossip" and victim != "keeper")
+        survives_rank = Traits.of(load_system(self._system, {})).survives_lost_rank
+        return victim == "resource tracker" or (survives_rank and victim != "keeper")
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

@@ -1,0 +1,51 @@
+"""A long sweep of tiny cells: what its runner holds must not grow."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.harness.runs import RunningSweep
+
+NUM_CELLS = 500
+WARM_CELLS = 5
+"""Imports and caches are done by then."""
+MOST_GROWTH_BYTES = 20e6
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  where names of shared memory are
+
+
+def check_a_sweep_of_tiny_cells_does_not_grow(share: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Open files, threads, children, temporary files and shared memory stay what they were; memory within 20 MB."""
+    count = max(2 * WARM_CELLS, round(share * NUM_CELLS))
+    options = ("--device", "cpu", "--systems", "sync", "--scenario", "faulty/patient", "--iterations", "1")
+    shared_before = set(SHARED_MEMORY.iterdir())
+    seen: dict[int, tuple[int, int, int]] = {}
+    with RunningSweep(tmp_path, *options, "--seeds", f"0..{count - 1}") as sweep:
+        runner = psutil.Process(sweep.process.pid)
+        while sweep.process.poll() is None:
+            time.sleep(0.1)
+            partial = next(sweep.out.glob("*/.partial-*"), None)
+            with suppress(psutil.Error, ValueError):
+                if partial is not None and (number := int(partial.name.split("-")[1])) > WARM_CELLS:
+                    fds = min(runner.num_fds() for _ in range(3))  # it opens others for a moment to read them
+                    now = (fds, runner.num_threads(), runner.memory_full_info().uss)
+                    known = seen.get(number, now)
+                    seen[number] = (min(known[0], now[0]), min(known[1], now[1]), max(known[2], now[2]))
+                    assert len(list(sweep.scratch.iterdir())) <= 1
+        assert sweep.end() == 0, sweep.stderr
+        assert [run["status"] for number in range(1, count + 1) for run in sweep.runs(number)] == ["finished"] * count
+        assert (sweep.processes(), sweep.files_left()) == ([], [])
+    fds, threads, memory = (list(each) for each in zip(*seen.values(), strict=True))
+    with capsys.disabled():
+        print(  # noqa: T201
+            f"\n{count} cells: {min(fds)} to {max(fds)} open files, {min(threads)} to {max(threads)} threads, "
+            f"{memory[0] / 1e6:.1f} MB at first, {max(memory) / 1e6:.1f} MB at most"
+        )
+    assert len(set(fds)) == 1
+    assert len(set(threads)) == 1
+    assert max(memory) - memory[0] < MOST_GROWTH_BYTES
+    assert set(SHARED_MEMORY.iterdir()) <= shared_before

@@ -1,0 +1,111 @@
+"""Sweeps that are interrupted at a random moment, in every way, and taken up again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from results import store
+from tests.harness.disks import MAY_MOUNT, LimitedFiles, SmallDisk
+from tests.harness.runs import END_LIMIT_S, RunningSweep, wait_until
+
+NUM_SWEEPS = 200
+NUM_CELLS = 3
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  where names of shared memory are
+CELLS = ("--device", "cpu", "--systems", "sync", "--iterations", "2", "--scenario", "faulty/patient", "--seeds", "0..2")
+WAYS = ("SIGINT", "SIGTERM", "SIGKILL", "out of disk")
+FULL = SmallDisk if MAY_MOUNT else LimitedFiles
+NO_ROOM_BYTES = 2048
+LONGEST_S = 12.0
+"""A whole sweep takes less, on two cores; a moment after its end interrupts nothing, and is counted as that."""
+
+
+def digests(sweep: RunningSweep) -> dict[str, str]:
+    """What is in the run folders, by path."""
+    return {
+        str(path.relative_to(sweep.out)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for folder in store.run_folders(sweep.out)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def interrupt(sweep: RunningSweep, way: str, disk: SmallDisk | LimitedFiles) -> None:
+    """Interrupts a sweep, and waits until nothing of it lives."""
+    if way == "out of disk":
+        disk.fill(NO_ROOM_BYTES, sweep)
+    elif way == "SIGINT":
+        os.killpg(sweep.process.pid, signal.SIGINT)  # as a terminal does
+    else:
+        os.kill(sweep.process.pid, signal.Signals[way])
+    sweep.end(NUM_CELLS)
+    began = time.monotonic()
+    wait_until(lambda: not sweep.processes(), "all have ended")
+    assert time.monotonic() - began < END_LIMIT_S
+
+
+def free(disk: SmallDisk | LimitedFiles) -> None:
+    """Makes room on a full disk."""
+    if isinstance(disk, SmallDisk):
+        (disk.folder / "fill").unlink(missing_ok=True)
+
+
+def sweep_once(folder: Path, way: str, after_s: float) -> tuple[bool, int]:
+    """One sweep, interrupted and taken up again: whether it was interrupted, and how many runs it had finished then."""
+    folder.mkdir()
+    with FULL(folder / "runs") as disk:
+        wrapper = disk.wrapper(None)
+        with RunningSweep(folder, *CELLS, wrapper=wrapper, seen_at=disk.seen_at) as sweep:
+            began = time.monotonic()
+            while sweep.process.poll() is None and time.monotonic() - began < after_s:
+                time.sleep(0.01)
+            was_running = sweep.process.poll() is None
+            interrupt(sweep, way, disk)
+            free(disk)
+            assert list(sweep.scratch.iterdir()) == []
+            planned = list(sweep.out.glob("*/sweep.json")) if sweep.out.is_dir() else []
+            before = digests(sweep) if planned else {}
+        finished = sum(1 for run in (store.read_runs(sweep.out) if planned else []) if run.record.status == "finished")
+        options = ("--resume",) if planned else CELLS  # it had not come to write its plan
+        with RunningSweep(folder, *options, wrapper=wrapper, seen_at=disk.seen_at) as resumed:
+            assert resumed.end(NUM_CELLS) == 0, resumed.stderr
+            assert (resumed.processes(), resumed.files_left()) == ([], [])
+            after = digests(resumed)
+            assert {path: after.get(path) for path in before} == before, "a finished folder has changed"
+            runs = store.read_runs(resumed.out)  # raises for a folder that is not whole
+            ended = Counter(run.record.cell.seed for run in runs if run.record.status == "finished")
+            assert ended == dict.fromkeys(range(NUM_CELLS), 1), ended
+            assert all(run.parts for run in runs if run.record.status == "finished")
+    return was_running, finished
+
+
+def check_interrupted_sweeps_lose_nothing_and_repeat_nothing(
+    share: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """However and whenever a sweep is interrupted, --resume ends every cell once, and every folder is whole."""
+    generator = np.random.default_rng(0)
+    shared_before = set(SHARED_MEMORY.iterdir())
+    fds_before = psutil.Process().num_fds()
+    told: Counter[str] = Counter()
+    for number in range(max(len(WAYS), round(share * NUM_SWEEPS))):
+        way = WAYS[number % len(WAYS)]
+        after_s = float(generator.uniform(0, LONGEST_S))
+        try:
+            interrupted, finished = sweep_once(tmp_path / f"s{number}", way, after_s)
+        except (AssertionError, ValueError, OSError, json.JSONDecodeError) as error:
+            raise AssertionError(f"sweep {number}, {way} after {after_s:.2f} s: {error}") from error
+        told[f"{way}, {finished} cells finished" if interrupted else "not interrupted"] += 1
+    with capsys.disabled():
+        print("\n", *(f"{what}: {count}\n" for what, count in sorted(told.items())))  # noqa: T201
+    assert sum(count for what, count in told.items() if what != "not interrupted") > 0
+    assert set(SHARED_MEMORY.iterdir()) <= shared_before
+    assert psutil.Process().num_fds() <= fds_before + 1

@@ -1,7 +1,7 @@
-"""A sweep on disk: one folder that holds the plan, a lock, and a folder for each run.
+"""A sweep on disk: one folder that holds the plan and a folder for each run.
 
-The runner holds the lock (`flock`, which the kernel frees when it dies) while it runs cells, so that two of them
-never work on one sweep, and what is called `.partial-…` in an unlocked sweep is left over from one that was killed.
+The runner holds a lock on the plan (`flock`, which the kernel frees when it dies) while it runs cells, so that two of
+them never work on one sweep, and what is called `.partial-…` in an unlocked sweep is left over from a killed one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 PLAN_FILE = "sweep.json"
 STAMP = "%Y%m%d-%H%M%S"
-LOCK_FILE = ".lock"
 KEEPER_LIMIT_S = 30.0
 """A keeper whose harness was killed ends its run within seconds."""
 
@@ -83,7 +82,7 @@ class Sweep:
     def lock(self) -> Iterator[None]:
         """Keeps the sweep for this process. Raises ValueError when another one runs it."""
         try:
-            file = (self.folder / LOCK_FILE).open("w")
+            file = (self.folder / PLAN_FILE).open("r+")  # to be written to, as locks on network file systems ask
         except OSError as error:
             raise ValueError(f"{self.folder}: cannot be written: {error.strerror}; copy it elsewhere") from None
         with file:

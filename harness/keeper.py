@@ -4,12 +4,12 @@ Who writes: the keeper alone writes what `harness/outcome.py` describes. Who rea
 `poll` on the ranks' ends (pidfds) and on stdin, whose end of file says that the runner is gone or wants the run ended.
 What frees it: either, or the time limit; and every second the keeper looks whether the run gets on, and how much memory
 it takes (`harness/watch.py`). A rank that dies ends the run, unless the system says that it survives that
-(`Traits.survives_lost_rank`) and another rank goes on: the keeper then kills what the dead one left, and waits on; a
-rank of such a system that stands still is killed. A run that goes wrong leaves the stacks of those of its processes
-that live (`harness/stacks.py`). However the run ends, the keeper then kills everything below itself: ranks, environment
-workers, and programs that a simulator started, which become the keeper's children when their parent is killed; and it
-removes temporary files, and shared memory that its processes had mapped or whose names they left in `shm-*.txt`. If the
-keeper itself is killed, the kernel kills the ranks, and the runner sweeps what is left.
+(`Traits.survives_lost_rank`), all ranks had begun and another one goes on: the keeper then kills what the dead one
+left, and waits on; a rank of such a system that stands still is killed. A run that goes wrong leaves the stacks of
+those of its processes that live (`harness/stacks.py`). However the run ends, the keeper then kills everything below
+itself: ranks, environment workers, and programs that a simulator started, which become the keeper's children when their
+parent is killed; and it removes temporary files, and shared memory that its processes had mapped or whose names they
+left in `shm-*.txt`. If the keeper itself is killed, the kernel kills the ranks, and the runner sweeps what is left.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Keeper:
             codes = {number: rank.returncode for number, rank in enumerate(self._ranks)}
             known = {lost.rank for lost in self._lost}
             failed = [number for number, code in codes.items() if code and number not in known]
-            if failed and not (fds and self._traits.survives_lost_rank):
+            if failed and not (fds and self._traits.survives_lost_rank and progress.has_begun()):
                 return self._failed(failed)
             for number in failed:
                 self._lose(number)

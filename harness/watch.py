@@ -62,6 +62,11 @@ class Progress:
             if (number := counted(meter)) != self._counted[rank]:
                 self._counted[rank], self._moved_at[rank] = number, now
 
+    def has_begun(self) -> bool:
+        """Whether every rank has stepped: before that they wait for each other, also where they need not later."""
+        self.look()
+        return all(self._counted.values())
+
     def stalled(self) -> list[int]:
         """Ranks that have stood still for too long."""
         now = self._now()

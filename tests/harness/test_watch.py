@@ -51,7 +51,9 @@ def test_a_rank_gets_on_while_any_of_its_counters_moves(tmp_path: Path, name: st
     """Samples of every fate, optimiser steps and env steps are progress; the rank that counts none has stalled."""
     watched = Watched(tmp_path)
     watched.count(0, "env_steps", 1)
+    assert not watched.progress.has_begun()
     watched.count(1, "env_steps", 1)
+    assert watched.progress.has_begun()
     assert watched.after(1.0) == []
     watched.count(1, name, block)
     assert watched.after(LIMIT_S) == []

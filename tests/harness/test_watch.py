@@ -51,10 +51,9 @@ def test_a_rank_gets_on_while_any_of_its_counters_moves(tmp_path: Path, name: st
     """Samples of every fate, optimiser steps and env steps are progress; the rank that counts none has stalled."""
     watched = Watched(tmp_path)
     watched.count(0, "env_steps", 1)
-    assert not watched.progress.has_begun()
     watched.count(1, "env_steps", 1)
-    assert watched.progress.has_begun()
     assert watched.after(1.0) == []
+    assert watched.progress.has_begun()
     watched.count(1, name, block)
     assert watched.after(LIMIT_S) == []
     assert watched.after(1.0) == [0]
@@ -70,6 +69,7 @@ def test_a_rank_that_has_not_stepped_has_time_to_start(tmp_path: Path) -> None:
     assert watched.after(1.0) == []
     assert watched.after(watch.SHORTEST_START_S - 2) == [0]
     assert watched.after(2.0) == [0, 1]
+    assert not watched.progress.has_begun()
 
 
 def test_memory_is_the_tree_s_and_the_largest_process_is_named() -> None:

@@ -4,9 +4,9 @@ Who writes: the runner writes `cell.json` and, when the keeper has ended, the re
 the rest of the run's folder. What blocks: waiting for the keeper's end, a quarter of a second at a time, between
 which the display is updated. What frees it: the keeper ends when its run is over, when the run's time limit has
 passed, or when the pipe to its stdin is closed; the runner closes that on Ctrl-C and SIGTERM, and the kernel does
-when the runner is killed. If the keeper is killed, the runner, which adopts orphans, kills what was below it. A run's
-folder gets its name by one rename at the end. Signals are noted and never raised, so none breaks off a clean-up, nor
-the writing of a run that is over.
+when the runner is killed. A keeper that stands still is killed a minute after the time limit. If the keeper is killed,
+the runner, which adopts orphans, kills what was below it. A run's folder gets its name by one rename at the end.
+Signals are noted and never raised, so none breaks off a clean-up, nor the writing of a run that is over.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL_S = 0.25
 TELEMETRY_PERIOD_S = 2.0
+KEEPER_LIMIT_S = 60.0
+"""A keeper that has not ended its run so long after the time limit never will: it is stopped, or hangs."""
 BUSY_CPU_SHARE = 0.85
 """Emulated GPUs whose processes keep the cores busier than this measure the machine too."""
 
@@ -126,13 +128,14 @@ class Runner:
             )
             telemetry = Telemetry(keeper.pid, TELEMETRY_PERIOD_S, gpu_indices(cell.device, cell.gpus))
             meters = LiveMeters(partial, cell.gpus)
+            deadline = time.monotonic() + cell.time_limit_s + KEEPER_LIMIT_S
             try:
-                while keeper.poll() is None and not self.interrupts.requested:
+                while keeper.poll() is None and not self.interrupts.requested and time.monotonic() < deadline:
                     self._say_lost(partial, meters)
                     self.display.update(meters.read())
                     with suppress(subprocess.TimeoutExpired):
                         keeper.wait(POLL_S)
-                interrupted = keeper.poll() is None
+                goes_on = keeper.poll() is None
             finally:
                 assert keeper.stdin is not None
                 keeper.stdin.close()
@@ -140,14 +143,16 @@ class Runner:
                     keeper.wait(10)
                 except subprocess.TimeoutExpired:
                     keeper.kill()
+                    keeper.wait()
                 telemetry.stop()
                 leftovers.end_run(partial, spare=others)
-        if interrupted:
+        if goes_on and self.interrupts.requested:
             raise Interrupted
         self._say_lost(partial, meters)
         outcome = Outcome.read(partial)
         if outcome is None:
-            how = f"the keeper of the run {process.how_it_ended(keeper.returncode)}"
+            how = "stood still and was ended" if goes_on else process.how_it_ended(keeper.returncode)
+            how = f"the keeper of the run {how}"
             outcome = Outcome("failed", how, (partial / "keeper.err").read_text(), read_lost(partial))
         return outcome, telemetry
 

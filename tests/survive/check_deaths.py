@@ -216,3 +216,15 @@ def check_a_killed_harness_leaves_nothing_and_its_sweep_goes_on(
         assert [run["status"] for run in resumed.runs(1)] == ["finished"]
         assert (resumed.processes(), resumed.files_left()) == ([], [])
     assert set(SHARED_MEMORY.iterdir()) <= before
+
+
+def check_a_stopped_keeper_ends_its_run_a_minute_after_the_time_limit(tmp_path: Path) -> None:
+    """Nobody is left who could end the run but the runner, and it does."""
+    options = ("--device", "cpu", "--systems", "sync", "--scenario", "faulty/patient", "--until", "return>=1")
+    with RunningSweep(tmp_path, *options, "--time-limit", "10") as sweep:
+        sweep.wait_collecting(1)
+        sweep.of_module("harness.keeper")[0].send_signal(signal.SIGSTOP)
+        record = sweep.wait_published(1)
+        assert (record["status"], record["reason"]) == ("failed", "the keeper of the run stood still and was ended")
+        assert sweep.end() == 1
+        assert (sweep.processes(), sweep.files_left()) == ([], [])

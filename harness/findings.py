@@ -125,7 +125,7 @@ def _memory(machine: Machine) -> Iterator[Finding]:
         yield _finding(
             f"{machine.shm_free_bytes / GIB:.2f} GiB free in /dev/shm",
             well=machine.shm_free_bytes >= LEAST_SHM_BYTES,
-            rule="at least 1 GiB, for rollouts and observations",
+            rule="at least 1 GiB, for simulators and NCCL",
             advice="remove old files there or enlarge it (docker --shm-size=8g)",
         )
 

@@ -158,12 +158,19 @@ class Keeper:
         if killed or not errors:
             number = (killed or numbers)[0]
             how = process.how_it_ended(self._ranks[number].returncode)
-            return Outcome("failed", f"rank {number} {how}; {self._short_of_memory() or 'stderr.txt may say more'}")
+            reason = f"rank {number} {how}; {self._short_of_memory() or 'stderr.txt may say more'}"
+            return Outcome("failed", f"{reason}{self._after_losses()}")
         first = min(errors, key=lambda number: errors[number]["at_s"])
         reason = f"rank {first}: {errors[first]['error']}"
         if "SIGKILL" in reason and (short := self._short_of_memory()):
             reason = f"{reason}; {short}"
-        return Outcome("failed", reason, errors[first]["traceback"])
+        return Outcome("failed", f"{reason}{self._after_losses()}", errors[first]["traceback"])
+
+    def _after_losses(self) -> str:
+        """What may have led to it: ranks that the run had gone on without."""
+        return "".join(
+            f"; before that, rank {lost.rank} {lost.how} in iteration {lost.iteration}" for lost in self._lost
+        )
 
     def _short_of_memory(self) -> str | None:
         happened = self._out_of_memory.happened()

@@ -31,6 +31,8 @@ SYSTEMS = {
     name: f"{name}:{STREAM}" if name in {"appo", "impala"} else name
     for name in ("sync", "ddppo", "ver", "nover", "htsrl", "appo", "impala", "gossip", "downpour", "easgd")
 }
+SERVED = ("downpour", "easgd")
+"""By rank 0, whose loss they do not survive; the worker and the fork server that are killed are its own too."""
 NUM_RANKS = 2
 VICTIMS = ("rank 0", "rank 1", "worker", "fork server", "resource tracker", "keeper")
 MOMENTS = {
@@ -152,8 +154,11 @@ class Deaths:
 
     def _survives(self, victim: str) -> bool:
         """Whether the run goes on without the victim."""
-        survives_rank = Traits.of(load_system(self._system, {})).survives_lost_rank
-        return victim == "resource tracker" or (survives_rank and victim != "keeper")
+        if victim == "resource tracker":
+            return True
+        if victim == "keeper" or (self._system in SERVED and victim != "rank 1"):
+            return False
+        return Traits.of(load_system(self._system, {})).survives_lost_rank
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

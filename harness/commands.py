@@ -17,7 +17,7 @@ from harness.progress import Display
 from harness.request import Asked, complete
 from harness.shared_memory import check_room
 from harness.sweep import Sweep
-from reports.table import make_console, print_table
+from reports.table import make_console, print_lines, print_table
 from results import store
 from results.index import Index
 
@@ -69,9 +69,8 @@ def _resumed(asked: Asked, out: Path, console: Console) -> tuple[Sweep, list[Cel
     finished = sweep.finished()
     hasher = Hasher()
     cells = [cell for cell in sweep.cells if hasher.of(cell) not in finished]
-    console.print(
-        Text(f"resuming {sweep.folder}: {len(sweep.cells) - len(cells)} of {len(sweep.cells)} cells finished")
-    )
+    done = f"{len(sweep.cells) - len(cells)} of {len(sweep.cells)} cells finished"
+    print_lines(console, [f"resuming {sweep.folder}: {done}"])
     return sweep, cells
 
 

@@ -27,6 +27,8 @@ from reports import format as fmt
 from reports.table import make_console
 from results import store
 from results.parts import LOST, SERIES_FILE
+from results.tables import SERIES_ROWS, read_frame
+from results.untrusted import check_weights
 
 if TYPE_CHECKING:
     from results.schema import RunRecord
@@ -172,6 +174,11 @@ def _policies(run: StoredRun) -> list[Left]:
     found = [path for path in whose if path.exists()]
     if not found:
         raise ValueError(f"{run.path}: holds no {next(iter(whose)).name}; run that cell again, then evaluate that run")
+    for path in found:
+        try:
+            check_weights(path)
+        except ValueError as problem:
+            raise ValueError(f"{path}: {problem}; run that cell again, then evaluate that run") from None
     name, settings = parse_choice(fmt.scenario(run.record), "scenario")
     scenario = registry.load_scenario(name, run.record.cell.workload, settings)
     if hasattr(scenario, "time_scale"):
@@ -183,9 +190,11 @@ def _policies(run: StoredRun) -> list[Left]:
 
 def _ranks_left(run: StoredRun) -> list[int]:
     """The ranks that have lasted to the end of a run."""
-    import pandas as pd
-
-    series = pd.read_parquet(run.path / SERIES_FILE)
+    path = run.path / SERIES_FILE
+    try:
+        series = read_frame(path, {"rank": "int64"}, {LOST: "bool"}, most_rows=SERIES_ROWS)
+    except ValueError as problem:
+        raise ValueError(f"{path}: cannot be read ({problem}); run that cell again, then evaluate that run") from None
     lasted = series[~series[LOST]] if LOST in series else series
     return sorted(lasted["rank"].unique().tolist())
 

@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING
 from harness.sweep import PLAN_FILE
 from reports.export import to_csv, to_json, write_parquet
 from reports.table import make_console, print_lines, print_table
-from reports.trace import SPANS_FILE, write_trace
+from reports.trace import write_trace
 from results import store
 from results.cells import latest, make_cells, other_tries
 from results.findings import find_all
 from results.index import FIELDS, Condition, Index
 from results.store import StoredRun, Unreadable
 from results.summary import Summary
+from results.tables import SPANS_FILE
+from results.untrusted import visible
 
 if TYPE_CHECKING:
     from results.compare import Runs
@@ -209,7 +211,7 @@ def report(
         if not history_file.exists():
             raise ValueError(f"--history {history_file}: is not there; `rlbench history RUNS` makes one")
         summary = summary.model_copy(update={"history": history.series_of(history.read(history_file), asked.seed)})
-    title = f"rlbench: {', '.join(folder.resolve().name for folder in folders)}"
+    title = visible(f"rlbench: {', '.join(folder.resolve().name for folder in folders)}")
     write_report(summary, found.folders(), out, title=title, command=command)
     sys.stdout.writelines(f"{line}\n" for line in (out, *summary.answers))
 

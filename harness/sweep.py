@@ -23,9 +23,10 @@ from harness import machine
 from harness.leftovers import remove_files
 from harness.plan import Cell
 from results import store
+from results.untrusted import PLAN_BYTES, read_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 PLAN_FILE = "sweep.json"
 STAMP = "%Y%m%d-%H%M%S"
@@ -72,11 +73,11 @@ class Sweep:
     def read(cls, path: Path) -> Sweep:
         """The sweep with that plan. Raises ValueError when it is damaged."""
         try:
-            plan = json.loads(path.read_text())
-            cells = tuple(Cell.from_json(json.dumps(cell)) for cell in plan["cells"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            plan = read_json(path, PLAN_BYTES)
+            cells, command = _cells_of(plan["cells"]), tuple(map(str, plan["command"]))
+        except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path}: is damaged ({error}); run the sweep again without --resume") from None
-        return cls(folder=path.parent, cells=cells, command=tuple(plan["command"]))
+        return cls(folder=path.parent, cells=cells, command=command)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -131,6 +132,21 @@ def _stamp_after(out: Path) -> datetime:
             stamp = datetime.strptime(plan.parent.name.rpartition("-")[0], STAMP).replace(tzinfo=UTC)
             stamps.append(stamp + timedelta(seconds=1))
     return max(now, *stamps) if stamps else now
+
+
+def _cells_of(plan: Iterable[object]) -> tuple[Cell, ...]:
+    """The cells as they were planned. Raises ValueError or TypeError for a field that is missing, unknown or mistyped."""
+    from pydantic import TypeAdapter, ValidationError
+
+    texts = [json.dumps(cell) for cell in plan]
+    types = TypeAdapter(Cell)
+    try:
+        for text in texts:
+            types.validate_json(text, strict=True)
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc'])) or 'a cell'}: {first['msg']}") from None
+    return tuple(map(Cell.from_json, texts))  # not what was validated: a limit of 60 would become 60.0
 
 
 def _age(plan: Path) -> tuple[str, int]:

@@ -18,6 +18,7 @@ from rich.text import Text
 from reports import columns as col
 from reports.columns import Column, RowT
 from results.summary import CellSummary, Summary
+from results.untrusted import visible
 
 WIDE = 130
 """Columns from which the time shares fit beside the figures."""
@@ -47,9 +48,9 @@ def print_table(summary: Summary, console: Console | None = None) -> None:
 
 
 def print_lines(console: Console, lines: Iterable[str]) -> None:
-    """Prints lines as they are."""
+    """Prints lines as they are; names of folders may hold what a terminal would obey."""
     for line in lines:
-        console.print(Text(line))  # no markup: a reason may hold brackets
+        console.print(Text(visible(line)))  # no markup: a reason may hold brackets
 
 
 def print_blocks(

@@ -7,7 +7,6 @@ rounded to 0.1 ms, and written so that a hundred runs fit into a page.
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,15 +18,13 @@ from results.parts import SERIES_FILE
 from results.schema import RunRecord
 from results.store import RUN_FILE
 from results.summary import Iteration, Summary, Thread
+from results.tables import SERIES_ROWS, SPANS_COLUMNS, SPANS_FILE, SPANS_ROWS, check_numbers, read_columns
+from results.untrusted import RECORD_BYTES, read_json
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SPANS_FILE = "spans.parquet"
-COLUMNS = ("rank", "environment", "begin_s", "end_s", "kind")
-SERIES_COLUMNS = ("rank", "iteration", "begin_s", "end_s")
-TYPES = {"begin_s": "float64", "end_s": "float64", "kind": "string"}
-"""Of columns; the others are whole numbers."""
+SERIES_COLUMNS = {"rank": "int64", "iteration": "int64", "begin_s": "float64", "end_s": "float64"}
 MOST_GPUS = 8
 NUM_RANKS = 2
 KEPT_SPANS = 4096
@@ -184,15 +181,16 @@ def _folder(run: RunRecord, folders: Mapping[str, Path]) -> Path | None:
     if run.status != "finished" or folder is None or not (folder / SPANS_FILE).exists():
         return None
     try:
-        sweep = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))["sweep"]
-    except (OSError, ValueError, KeyError, TypeError):
+        sweep = read_json(folder / RUN_FILE, RECORD_BYTES)["sweep"]
+    except (ValueError, KeyError, TypeError):
         return None
     return folder if sweep == run.sweep else None
 
 
 def _read_iteration(label: str, run: RunRecord, folder: Path, place: int) -> ReadIteration:
     """Raises ValueError where there is none to show, saying why."""
-    spans, series = _read(folder / SPANS_FILE, COLUMNS), _read(folder / SERIES_FILE, SERIES_COLUMNS)
+    spans = _read(folder / SPANS_FILE, SPANS_COLUMNS, SPANS_ROWS)
+    series = _read(folder / SERIES_FILE, SERIES_COLUMNS, SERIES_ROWS)
     what, begin_s, end_s = _iteration(run, spans, series)
     return ReadIteration(
         label=label,
@@ -257,7 +255,7 @@ def _cut(spans: pd.DataFrame, begin_s: float, end_s: float) -> dict[Lane, list[S
     """The spans of each line that lie in an iteration, cut at its ends, from its begin on."""
     found: dict[Lane, list[Span]] = defaultdict(list)
     inside = spans[(spans["end_s"] > begin_s) & (spans["begin_s"] < end_s)]
-    for rank, environment, begin, end, kind in zip(*(inside[name].tolist() for name in COLUMNS), strict=True):
+    for rank, environment, begin, end, kind in zip(*(inside[name].tolist() for name in SPANS_COLUMNS), strict=True):
         found[rank, environment].append((kind, max(begin, begin_s) - begin_s, min(end, end_s) - begin_s))
     return found
 
@@ -316,20 +314,16 @@ def _totals(lanes: Mapping[Lane, Sequence[Span]]) -> dict[str, dict[str, float]]
     return found
 
 
-def _read(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+def _read(path: Path, columns: Mapping[str, str], most_rows: int) -> pd.DataFrame:
     """The first ranks' rows of a table. Raises ValueError when it is damaged."""
-    import pyarrow as pa
-    from pyarrow import parquet
+    from pyarrow import compute as pc
 
     try:
-        table = parquet.read_table(path, columns=list(columns), filters=[("rank", "<", NUM_RANKS)])
-        table = table.cast(pa.schema([pa.field(name, TYPES.get(name, "int64")) for name in columns]))
-    except (pa.ArrowException, OSError, KeyError, ValueError) as problem:
-        first_line = str(problem).partition("\n")[0]
-        raise ValueError(f"{path.name} cannot be read ({first_line})") from None
-    if any(column.null_count for column in table.columns):
-        raise ValueError(f"{path.name} cannot be read (it lacks numbers)")
-    frame: pd.DataFrame = table.to_pandas()
+        table = read_columns(path, columns, most_rows=most_rows)
+        check_numbers(table)
+    except ValueError as problem:
+        raise ValueError(f"{path.name} cannot be read ({problem})") from None
+    frame: pd.DataFrame = table.filter(pc.less(table["rank"], NUM_RANKS)).to_pandas()
     return frame
 
 

@@ -16,14 +16,13 @@ from typing import Any
 
 from results.findings import label
 from results.schema import RunRecord
+from results.tables import SPANS_COLUMNS, SPANS_FILE, SPANS_ROWS, check_numbers, read_columns
 
-SPANS_FILE = "spans.parquet"
-COLUMNS = ("rank", "environment", "begin_s", "end_s", "kind")
 OWN, SECOND = -1, -2
 """What `environment` says of a rank's own spans."""
 NS = 1e9
 Span = tuple[int, int, float, float, str]
-"""A row, as `COLUMNS`."""
+"""A row, as `SPANS_COLUMNS`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -114,13 +113,10 @@ def _read_spans(folder: Path, record: RunRecord) -> list[Span]:
 
 
 def _rows(path: Path) -> list[Span]:
-    import pyarrow as pa
-    from pyarrow import parquet
-
     try:
-        with parquet.ParquetFile(path) as file:
-            columns = file.read(columns=list(COLUMNS)).to_pydict()
-        return list(zip(*(columns[name] for name in COLUMNS), strict=True))
-    except (pa.ArrowException, OSError, KeyError, ValueError) as problem:
-        first_line = str(problem).partition("\n")[0]
-        raise ValueError(f"{path}: cannot be read ({first_line}); name another run") from None
+        table = read_columns(path, SPANS_COLUMNS, most_rows=SPANS_ROWS)
+        check_numbers(table)
+    except ValueError as problem:
+        raise ValueError(f"{path}: cannot be read ({problem}); name another run") from None
+    columns = table.to_pydict()
+    return list(zip(*(columns[name] for name in SPANS_COLUMNS), strict=True))

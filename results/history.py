@@ -12,7 +12,6 @@ et al., ICPE 2020). Each look adds its own chance of error: `LEVEL` bounds that 
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -22,7 +21,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from results import labels
 from results.aspects import usable_cores
@@ -30,9 +28,12 @@ from results.cells import Cell, make_cells
 from results.schema import RunRecord
 from results.store import StoredRun, write_whole
 from results.summary import HISTORY_VERSION, ChangePoint, Revision, Series
+from results.untrusted import HISTORY_BYTES, parse_json, read_text
 
 LEVEL = 0.01
 NUM_SHUFFLES = 999
+BLOCK_VALUES = 2**22
+"""So many are shuffled at once."""
 LEAST_SIDE = 2
 """Revisions on either side of a change point: one alone may be a bad day."""
 
@@ -104,8 +105,8 @@ def read(path: Path) -> list[Revision]:
         return []
     rows = []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as problem:
+        lines = read_text(path, HISTORY_BYTES, inside=False).split("\n")
+    except ValueError as problem:
         raise ValueError(f"{path}: cannot be read ({problem})") from None
     for number, line in enumerate(lines, start=1):
         if line.strip():
@@ -115,11 +116,11 @@ def read(path: Path) -> list[Revision]:
 
 def _parsed(path: Path, number: int, line: str) -> Revision:
     try:
-        document: Any = json.loads(line)
+        document: Any = parse_json(line)
         version = document["history_version"]
         if version <= HISTORY_VERSION:
             return Revision.model_validate(document)
-    except (ValidationError, ValueError, KeyError, TypeError, RecursionError) as problem:
+    except (ValueError, KeyError, TypeError) as problem:
         said = f"{type(problem).__name__}: {problem}".splitlines()[0]
         raise ValueError(f"{path}, line {number}: is no row of a history ({said})") from None
     raise ValueError(f"{path}, line {number}: has version {version}, this rlbench reads up to {HISTORY_VERSION}")
@@ -172,8 +173,12 @@ def change_points(values: NDArray[np.float64], generator: np.random.Generator) -
         return []
     (scores,) = _scores(values[None])
     place = LEAST_SIDE + int(np.argmax(scores))
-    shuffles = generator.permuted(np.broadcast_to(values, (NUM_SHUFFLES, len(values))), axis=1)
-    as_good = int((_scores(shuffles).max(1) >= scores.max()).sum())
+    as_good, left = 0, NUM_SHUFFLES
+    while left:  # in blocks: of a long history all at once would take gigabytes
+        num = min(left, max(1, BLOCK_VALUES // len(values)))
+        shuffles = generator.permuted(np.broadcast_to(values, (num, len(values))), axis=1)
+        as_good += int((_scores(shuffles).max(1) >= scores.max()).sum())
+        left -= num
     if (1 + as_good) / (1 + NUM_SHUFFLES) > LEVEL:
         return []
     before = change_points(values[:place], generator)

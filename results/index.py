@@ -24,9 +24,10 @@ from results import labels
 from results.parts import Part
 from results.schema import SCHEMA_VERSION, RunRecord
 from results.store import RUN_FILE, StoredRun, Unreadable, load_run
+from results.untrusted import is_text, visible
 
 BUSY_S = 5.0
-LAYOUT = 2
+LAYOUT = 3
 FIELDS = ("system", "scenario", "workload", "gpus", "seed", "device", "protocol", "status", "sweep")
 """What runs are filtered by."""
 LABELS = {"system": "system_label", "scenario": "scenario_label"}
@@ -62,7 +63,9 @@ class Index:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         """Reads what is new in these run folders."""
-        self._paths = list(dict.fromkeys(str(path.absolute()) for path in paths))
+        names = dict.fromkeys(str(path.absolute()) for path in paths)
+        self._paths = [name for name in names if is_text(name)]
+        self._misnamed = [_misnamed(name) for name in names if not is_text(name)]
         try:
             self._open(index_path())
         except (sqlite3.Error, OSError, RuntimeError):  # the last: there is no home folder
@@ -89,7 +92,7 @@ class Index:
 
     def unreadable(self) -> list[Unreadable]:
         """Folders whose record, or series, cannot be read, and why."""
-        return list(self._unreadable)
+        return [*self._unreadable, *self._misnamed]
 
     def runs(self, where: Sequence[Condition] = (), newest: int | None = None) -> list[StoredRun]:
         """Runs, oldest first.
@@ -146,6 +149,11 @@ class Index:
             return self._database.execute(sql, values).fetchall()
 
 
+def _misnamed(path: str) -> Unreadable:
+    reason = f"{visible(path)}: its name is not UTF-8; rename it"
+    return Unreadable(path=Path(path), reason=reason)
+
+
 def _chosen(where: Sequence[Condition], newest: int | None) -> tuple[str, list[str | int]]:
     """The query for the paths of runs, and its values."""
     condition, values = _condition(where)
@@ -182,7 +190,7 @@ def _fill(database: sqlite3.Connection, paths: Sequence[str]) -> list[Unreadable
         try:
             rows.append(_rows(stamp, load_run(Path(path))))
         except ValueError as problem:
-            unreadable.append(Unreadable(path=Path(path), reason=str(problem)))
+            unreadable.append(Unreadable(path=Path(path), reason=visible(str(problem))))
     if rows:
         _remember(database, rows)
     if unreadable:

@@ -20,11 +20,14 @@ from numpy.typing import NDArray
 
 from results.bootstrap import LEVEL, NUM_DRAWS, half_width
 from results.parts import SERIES_FILE, read_parts
+from results.tables import SERIES_ROWS, check_numbers, read_columns
 
 Floats = NDArray[np.float64]
 Cost = Literal["env_steps", "seconds", "gpu_seconds"]
 """What learning is paid with."""
 COSTS: tuple[Cost, ...] = ("env_steps", "seconds", "gpu_seconds")
+COSTED = {"end_s": "float64", "learned": "int64"}
+"""Columns of a series that say what learning has cost, with their types."""
 METRICS = ("success", "return")
 """Columns of a series that a learning curve can show, the better one first: means over the last 100 episodes."""
 LEAST_RUNS = 3
@@ -72,19 +75,15 @@ def read_curve(run_folder: Path, gpus: int, metrics: Sequence[str] = METRICS) ->
     path = run_folder / SERIES_FILE
     if not path.exists():
         return None
-    import pyarrow as pa
-    from pyarrow import parquet
-
     try:
-        with parquet.ParquetFile(path) as file:
-            there = [name for name in dict.fromkeys(metrics) if name in file.schema_arrow.names]
-            rows = file.read(columns=["end_s", "learned", *there]).to_pandas().sort_values("end_s", kind="stable")
-        seconds = rows["end_s"].to_numpy(np.float64)
-        env_steps = rows["learned"].to_numpy(np.float64).cumsum()
-        columns = {name: rows[name].to_numpy(np.float64) for name in there}
-    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as problem:
-        first_line = str(problem).partition("\n")[0]
-        raise ValueError(f"{path}: cannot be read ({first_line}); move its run folder elsewhere or delete it") from None
+        table = read_columns(path, COSTED, dict.fromkeys(metrics, "float64"), most_rows=SERIES_ROWS)
+        check_numbers(table.select(list(COSTED)))
+    except ValueError as problem:
+        raise ValueError(f"{path}: cannot be read ({problem}); move its run folder elsewhere or delete it") from None
+    rows = table.to_pandas().sort_values("end_s", kind="stable")
+    seconds = rows["end_s"].to_numpy(np.float64)
+    env_steps = rows["learned"].to_numpy(np.float64).cumsum()
+    columns = {name: rows[name].to_numpy(np.float64) for name in dict.fromkeys(metrics) if name in rows}
     metric = next((name for name, values in columns.items() if np.isfinite(values).any()), None)
     if metric is None:
         return None

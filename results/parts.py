@@ -15,10 +15,8 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+from results.tables import SERIES_ROWS, check_numbers, read_columns
 
 SERIES_FILE = "series.parquet"
 SERIES_COLUMNS = {"rank": "int32", "iteration": "int32", "begin_s": "float64", "end_s": "float64", "learned": "int64"}
@@ -145,28 +143,12 @@ def read_parts(run_folder: Path) -> list[Part]:
     path = run_folder / SERIES_FILE
     if not path.exists():
         return []
-    import pyarrow as pa
-    from pyarrow import parquet
-
     try:
-        with parquet.ParquetFile(path) as file:
-            marks = [name for name in (IN_STEP, LOST) if name in file.schema_arrow.names]
-            table = file.read(columns=[*SERIES_COLUMNS, *marks])
-        columns = _numbers(table) | {name: table[name].to_pylist() for name in marks}
+        table = read_columns(path, SERIES_COLUMNS, {IN_STEP: "bool", LOST: "bool"}, most_rows=SERIES_ROWS)
+        check_numbers(table)
+        columns = {name: table[name].to_pylist() for name in table.column_names}
         rows = zip(*(columns[name] for name in SERIES_COLUMNS), strict=True)
         lost = {rank for rank, is_lost in zip(columns["rank"], columns.get(LOST, ()), strict=False) if is_lost}
         return join_ranks(rows, in_step=all(columns.get(IN_STEP, ())), lost=lost)
-    except (pa.ArrowException, OSError, KeyError, ValueError) as problem:
-        first_line = str(problem).partition("\n")[0]
-        raise ValueError(f"{path}: cannot be read ({first_line}); move its run folder elsewhere or delete it") from None
-
-
-def _numbers(table: pa.Table) -> dict[str, list[Any]]:
-    """The columns that parts are made of. Raises ValueError, or what Arrow raises, where there is something else."""
-    from pyarrow import compute as pc
-
-    numbers = {name: table[name].cast(kind) for name, kind in SERIES_COLUMNS.items()}
-    for name, column in numbers.items():
-        if not pc.all(pc.is_finite(column), skip_nulls=False, min_count=0).as_py():
-            raise ValueError(f"column {name!r} lacks numbers")
-    return {name: column.to_pylist() for name, column in numbers.items()}
+    except ValueError as problem:
+        raise ValueError(f"{path}: cannot be read ({problem}); move its run folder elsewhere or delete it") from None

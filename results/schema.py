@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from results.untrusted import visible
+
 SCHEMA_VERSION = 4
 
 MOST = 2**63 - 1
@@ -27,7 +29,7 @@ def _none_if_not_finite(value: object) -> object:
 
 
 def _one_line(value: object) -> object:
-    return " ".join(value.split()) if isinstance(value, str) else value
+    return visible(" ".join(value.split())) if isinstance(value, str) else value
 
 
 Measured = Annotated[float | None, BeforeValidator(_none_if_not_finite)]

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from results.parts import Part, read_parts
 from results.schema import SCHEMA_VERSION, RunRecord
+from results.untrusted import RECORD_BYTES, read_json, visible
 
 RUN_FILE = "run.json"
 PARTIAL_PREFIX = ".partial-"
@@ -128,7 +129,7 @@ def half_written(folder: Path) -> list[Unreadable]:
         path for pattern in ("", "*/") for path in folder.glob(f"{pattern}{PARTIAL_PREFIX}*") if path.is_dir()
     )
     reason = "half written: its run was killed, or goes on; `rlbench run --resume` runs the cell again"
-    return [Unreadable(path=path, reason=f"{path}: {reason}") for path in left]
+    return [Unreadable(path=path, reason=visible(f"{path}: {reason}")) for path in left]
 
 
 def load_run(path: Path) -> StoredRun:
@@ -150,19 +151,22 @@ def _run_folders(folder: Path, levels: int) -> Iterator[Path]:
 
 def _read_record(path: Path) -> RunRecord:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = read_json(path, RECORD_BYTES)
         version = document["schema_version"]
         if version <= SCHEMA_VERSION:
             return RunRecord.model_validate(document)
     except ValidationError as problem:
         first = problem.errors()[0]
         what = f"{'.'.join(map(str, first['loc'])) or 'the record'}: {first['msg']}"
-    except (OSError, ValueError, KeyError, TypeError) as problem:
-        what = f"{type(problem).__name__}: {problem}".partition("\n")[0]
+    except ValueError as problem:
+        what = str(problem)
+    except (KeyError, TypeError) as problem:
+        what = f"{type(problem).__name__}: {problem}"
     else:
         raise ValueError(
             f"{path}: has schema version {version}, this rlbench reads up to {SCHEMA_VERSION}; upgrade rlbench"
         )
+    what = " ".join(what.split())
     raise ValueError(f"{path}: is damaged ({what}); move its folder elsewhere or delete it")
 
 

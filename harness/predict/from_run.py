@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,5 +39,6 @@ def from_run(asked: Asked, folder: Path, out: Path) -> tuple[Asked, str]:
 
 def free_path(out: Path, run: str) -> Path:
     """Where a profile of a run can be written: profiles that predictions were made of are kept."""
+    run = re.sub(r"[^a-zA-Z0-9.=-]+", "-", run)  # a record that somebody made may have any text there
     names = (f"profile-{run}{number}.toml" for number in ("", *(f"-{k}" for k in range(2, 10_000))))
     return next(out / name for name in names if not (out / name).exists())

@@ -51,7 +51,7 @@ def profile_scenario(asked: Asked, out: Path | None, runs: Path, link: Link, com
     cells = plan(complete(asked)[0])
     if len(cells) != 1:
         raise ValueError(f"profile: {len(cells)} cells; name one scenario, one workload, one system and one seed")
-    out = _checked(out or Path(f"{re.sub(r'[^a-zA-Z0-9.-]+', '-', cells[0].scenario)}.toml"))
+    out = _checked(out or _path_of(cells[0].scenario))
     code = run_sweep(asked, runs, resume=False, dry_run=False, command=command)
     if code == INTERRUPTED:
         return code
@@ -65,8 +65,13 @@ def profile_run(folder: Path, out: Path | None, link: Link) -> int:
     if not (folder / store.RUN_FILE).exists():
         raise ValueError(f"--from-run {folder}: is no run folder; give one that holds a {store.RUN_FILE}")
     (run,) = store.read_runs(folder)
-    _write(run, _checked(out or Path(f"{run.record.cell.scenario.replace('/', '-')}.toml")), link)
+    _write(run, _checked(out or _path_of(run.record.cell.scenario)), link)
     return 0
+
+
+def _path_of(scenario: str) -> Path:
+    """The profile of a scenario, here; its name may be that of a file elsewhere."""
+    return Path(f"{re.sub(r'[^a-zA-Z0-9.-]+', '-', scenario)}.toml")
 
 
 def _chosen(asked: Asked) -> Asked:

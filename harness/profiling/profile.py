@@ -20,15 +20,26 @@ from harness.profiling.gpu import Link, gpu_table, network_table, read_inference
 from harness.profiling.steps import read_steps, step_tables
 from reports import format as fmt
 from results.parts import LOST, SERIES_FILE
+from results.tables import SERIES_ROWS, SPANS_COLUMNS, SPANS_FILE, SPANS_ROWS, read_frame
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from results.schema import RunRecord
 
-SPANS_FILE, WEIGHTS_FILE = "spans.parquet", "policy.pt"
+WEIGHTS_FILE = "policy.pt"
 WHOLE = ("num_envs", "rollout_steps", "cores_per_gpu")
 """Keys whose values are whole numbers."""
+PROFILED = {
+    "rank": "int64",
+    "iteration": "int64",
+    "learned": "int64",
+    "reused": "int64",
+    "span/learn": "float64",
+    "span/communicate": "float64",
+}
+"""Columns of a series that a profile is made of, with their types."""
+MARKS = {LOST: "bool"}
 PREDICTED = "predicted"
 """The device of runs that nobody made."""
 DIGITS = 5
@@ -93,7 +104,8 @@ def measure(run_folder: Path, record: RunRecord, link: Link) -> Measured:
 def _measure(run_folder: Path, record: RunRecord, link: Link) -> Measured:
     import numpy as np
 
-    spans, series = _read(run_folder / SPANS_FILE), _counted(_read(run_folder / SERIES_FILE), record)
+    spans = _read(run_folder / SPANS_FILE, SPANS_COLUMNS, {}, SPANS_ROWS)
+    series = _counted(_read(run_folder / SERIES_FILE, PROFILED, MARKS, SERIES_ROWS), record)
     cores = cores_of(record)
     steps = read_steps(spans, cores)
     if not len(steps.seconds):
@@ -110,12 +122,13 @@ def _measure(run_folder: Path, record: RunRecord, link: Link) -> Measured:
     return Measured(about=_about(record), tables=tables, mean_step_ms=1e3 * float(np.mean(steps.seconds)))
 
 
-def _read(path: Path) -> pd.DataFrame:
-    import pandas as pd
-
+def _read(path: Path, columns: Mapping[str, str], optional: Mapping[str, str], most_rows: int) -> pd.DataFrame:
     if not path.exists():
         raise ValueError(f"has no {path.name}; let it run for longer")
-    return pd.read_parquet(path)
+    try:
+        return read_frame(path, columns, optional, most_rows=most_rows)
+    except ValueError as problem:
+        raise ValueError(f"has a {path.name} that cannot be read ({problem})") from None
 
 
 def _counted(series: pd.DataFrame, record: RunRecord) -> pd.DataFrame:

@@ -23,6 +23,12 @@ MOST_ENVS, MOST_STEPS, MOST_CORES = 4096, 65_536, 1024
 """A slip of the finger must not take a machine down."""
 
 
+MOST_BYTES, LONGEST_LINE = 65_536, 1024
+"""Of a file; ours have 2,500 and 180. The time that a key of dotted parts takes grows with the square of its length."""
+LONGEST_VALUE = 80
+"""That is repeated in an error."""
+
+
 class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -123,9 +129,15 @@ def read_profile(name: str) -> Profile:
             f"emulated/{name}: no such profile; known: {', '.join(shipped_profiles())}, or the path of a .toml file"
         )
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES + 1).decode("utf-8").replace("\r\n", "\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: cannot be read ({error}); a profile is a TOML file in UTF-8") from None
+    longest = max(map(len, text.split("\n")))
+    if len(text) > MOST_BYTES or longest > LONGEST_LINE:
+        raise ValueError(
+            f"{path}: a profile must have at most {MOST_BYTES:,} bytes and {LONGEST_LINE:,} letters in a line"
+        )
     return _parse(path, text)
 
 
@@ -134,6 +146,8 @@ def _parse(path: Path, text: str) -> Profile:
     """A profile of a file's text; the same object each time, which nobody can change."""
     try:
         return Profile.model_validate(tomllib.loads(text))
+    except RecursionError:
+        raise ValueError(f"{path}: not a profile: its tables are nested too deeply") from None
     except tomllib.TOMLDecodeError as error:
         where = re.search(r"at line (\d+)", str(error))
         line = where[1] if where else 1 + text.rstrip().count("\n")
@@ -151,7 +165,11 @@ def _rule(problem: ErrorDetails, key: list[str]) -> str:
         return f"unknown; known: {', '.join(getattr(table, 'model_fields', ()))}"
     if problem["type"] == "missing":
         return "is missing; every key of a profile is needed"
-    return f"{problem['msg'].replace('Input should', 'must')}, not {problem['input']!r}"
+    try:
+        value = f"{problem['input']!a}"
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        value = "so many digits"
+    return f"{problem['msg'].replace('Input should', 'must')}, not {value[:LONGEST_VALUE]}"
 
 
 def line_of(text: str, key: list[str]) -> int:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from harness.contract import Device, Scenario
 
+DAMAGE = (RuntimeError, TypeError, AttributeError, EOFError, ValueError, LookupError, OSError, ArithmeticError)
+"""What a file that holds no state dict may raise, before or while it is held against the policy."""
 SEED_KEY = 0x65
 """Sets the random streams of evaluations apart from those of training."""
 
@@ -99,7 +101,7 @@ def _load_policy(scenario: Scenario, weights: Path) -> Policy:
     policy = build_policy(scenario.policy, scenario.observation_space, scenario.num_actions, seed=0)
     try:
         policy.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
-    except (RuntimeError, TypeError, AttributeError, EOFError, pickle.UnpicklingError) as error:
+    except (*DAMAGE, pickle.UnpicklingError) as error:
         what = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise ValueError(
             f"{weights}: is damaged, or not of the policy {scenario.policy} of {scenario.name} ({what}); "

@@ -170,7 +170,7 @@ def _policies(run: StoredRun) -> list[Left]:
             f"{run.path}: system {name} cannot be evaluated, it has no methods `policies` and `evaluate`; "
             "name folders of other runs"
         )
-    whose = {run.path / file: text for file, text in system.policies(_ranks_left(run)).items()}
+    whose = {run.path / file: text for file, text in system.policies(ranks_left(run)).items()}
     found = [path for path in whose if path.exists()]
     if not found:
         raise ValueError(f"{run.path}: holds no {next(iter(whose)).name}; run that cell again, then evaluate that run")
@@ -188,7 +188,7 @@ def _policies(run: StoredRun) -> list[Left]:
     ]
 
 
-def _ranks_left(run: StoredRun) -> list[int]:
+def ranks_left(run: StoredRun) -> list[int]:
     """The ranks that have lasted to the end of a run."""
     path = run.path / SERIES_FILE
     try:

@@ -135,7 +135,7 @@ def _stamp_after(out: Path) -> datetime:
 
 
 def _cells_of(plan: Iterable[object]) -> tuple[Cell, ...]:
-    """The cells as they were planned. Raises ValueError or TypeError for a field that is missing, unknown or mistyped."""
+    """The cells as they were planned. Raises ValueError or TypeError: a field is missing, unknown or mistyped."""
     from pydantic import TypeAdapter, ValidationError
 
     texts = [json.dumps(cell) for cell in plan]

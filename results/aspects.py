@@ -48,11 +48,17 @@ def surroundings(run: RunRecord) -> dict[str, str | None]:
 def usable_cores(run: RunRecord) -> float | None:
     """Cores that the run could keep busy, by affinity and by the control group's quota; None where nobody looked."""
     known = [run.machine.get("num_affine_cores"), run.machine.get("cpu_quota_cores")]
-    return min((float(each) for each in known if isinstance(each, (int, float))), default=None)
+    return min((float(each) for each in known if isinstance(each, (int, float)) and each > 0), default=None)
 
 
-def _part(run: RunRecord, *path: str) -> Any:
-    """Something of the configuration; None where it is not there."""
+def gpus_of(run: RunRecord) -> list[Mapping[str, Any]]:
+    """What the run says of each GPU of its machine."""
+    gpus = run.machine.get("gpus")
+    return [gpu for gpu in gpus if isinstance(gpu, dict)] if isinstance(gpus, (list, tuple)) else []
+
+
+def part(run: RunRecord, *path: str) -> Any:
+    """Something of the configuration, by its keys; None where it is not there."""
     value: Any = run.configuration
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
@@ -91,26 +97,26 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 def _field(*path: str) -> Reader:
     """Something of the configuration that every run should have."""
-    return lambda run: _recorded(_part(run, *path))
+    return lambda run: _recorded(part(run, *path))
 
 
 def _work(run: RunRecord) -> str:
-    scenario = _part(run, "scenario")
+    scenario = part(run, "scenario")
     if not isinstance(scenario, dict):
         return NOT_RECORDED
     return _fields({field: value for field, value in scenario.items() if field not in NOT_WORK})
 
 
 def _frameskip(run: RunRecord) -> str | None:
-    frames = _part(run, "scenario", "frameskip")
+    frames = part(run, "scenario", "frameskip")
     return None if frames is None else _text(frames)
 
 
 def _resolution(run: RunRecord) -> str | None:
     """Of what is observed, and of what is rendered for it."""
-    width, height = _part(run, "scenario", "width"), _part(run, "scenario", "height")
-    observed = _part(run, "scenario", "resolution") if width is None else f"{_text(width)}x{_text(height)}"
-    rendered = _part(run, "scenario", "render_resolutions")
+    width, height = part(run, "scenario", "width"), part(run, "scenario", "height")
+    observed = part(run, "scenario", "resolution") if width is None else f"{_text(width)}x{_text(height)}"
+    rendered = part(run, "scenario", "render_resolutions")
     if observed is None:
         return None
     return _text(observed) + (f" from {_text(rendered)}" if rendered else "")
@@ -118,11 +124,11 @@ def _resolution(run: RunRecord) -> str | None:
 
 def _batch(run: RunRecord) -> str:
     """Env steps of one learning phase that a GPU has: all of a rank's own, or its share of the only learner's."""
-    num_envs, steps = _part(run, "scenario", "num_envs"), _part(run, "scenario", "rollout_steps")
-    steps = _part(run, "system", "rollout", "num_steps") or steps
-    batch = _part(run, "system", "rollout", "batch")
+    num_envs, steps = part(run, "scenario", "num_envs"), part(run, "scenario", "rollout_steps")
+    steps = part(run, "system", "rollout", "num_steps") or steps
+    batch = part(run, "system", "rollout", "batch")
     if isinstance(batch, int) and batch:
-        sharing = run.cell.gpus if _part(run, "system", "average", "kind") == "Central" else 1
+        sharing = run.cell.gpus if part(run, "system", "average", "kind") == "Central" else 1
         return f"{batch / sharing:,.10g} env steps per GPU"
     if not (isinstance(num_envs, int) and isinstance(steps, int)):
         return NOT_RECORDED
@@ -130,18 +136,18 @@ def _batch(run: RunRecord) -> str:
 
 
 def _precision(run: RunRecord) -> str:
-    stated = _part(run, "scenario", "learn", "precision") or _part(run, "system", "precision")
+    stated = part(run, "scenario", "learn", "precision") or part(run, "system", "precision")
     return _text(stated or PRECISION)
 
 
 def _further_learning(run: RunRecord) -> dict[str, str | None]:
     """Learning settings, under their own names, that are no aspect of `WORK` and that the optimiser uses."""
-    learn = _part(run, "scenario", "learn")
+    learn = part(run, "scenario", "learn")
     known = {"kind", "epochs", "num_minibatches", "optimizer", "learning_rate", "precision", *CORRECTION}
     return {
         field: _text(value)
         for field, value in (learn.items() if isinstance(learn, dict) else ())
-        if field not in known and OF_OPTIMISER.get(field) in {None, learn.get("optimizer")}
+        if field not in known and OF_OPTIMISER.get(field) in (None, learn.get("optimizer"))
     }
 
 
@@ -159,8 +165,7 @@ def _machine(run: RunRecord) -> str | None:
 
 
 def _gpus(run: RunRecord) -> str | None:
-    gpus = run.machine.get("gpus")
-    names = [str(gpu.get("name")) for gpu in gpus if isinstance(gpu, dict)] if isinstance(gpus, (list, tuple)) else []
+    names = [str(gpu.get("name")) for gpu in gpus_of(run)]
     counted = [f"{names.count(name)} x {name}" for name in dict.fromkeys(names)]
     return None if run.figures.predicted else " + ".join(counted) or "none"
 
@@ -179,7 +184,7 @@ def _commit(run: RunRecord) -> str:
 
 
 def _limits(run: RunRecord) -> str:
-    limits = _part(run, "limits")
+    limits = part(run, "limits")
     if not isinstance(limits, dict):
         return NOT_RECORDED
     return _fields({field: value for field, value in limits.items() if field != "kind"})

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from results.cells import Cell, latest, make_cells, ratio
 from results.fairness import Difference, find_differences
 from results.findings import find_all
-from results.learned import learning_of_group
+from results.learned import learning_of_intact
 from results.schema import RunRecord
 from results.store import StoredRun, Unreadable
 from results.summary import CellSummary, Estimate, Finding
@@ -116,15 +116,16 @@ def compare(
     if reference is not None and reference not in systems:
         raise ValueError(f"--reference {reference}: no run of it; there are: {', '.join(systems) or 'none'}")
     matches = [match for match in cells[A] if match in cells[B]]
-    pairs = [_pair(match, cells, reference, threshold, seed) for match in matches]
+    damaged: list[Unreadable] = []
+    pairs = [_pair(match, cells, reference, threshold, seed, damaged) for match in matches]
     return Compared(
         seed=seed,
         reference=reference,
         comparable=bool(pairs) and all(pair.comparable for pair in pairs),
         differences=_each_once([difference for pair in pairs for difference in pair.differences]),
         pairs=pairs,
-        a=_side(a, [cell for match, cell in cells[A].items() if match not in cells[B]]),
-        b=_side(b, [cell for match, cell in cells[B].items() if match not in cells[A]]),
+        a=_side(a, [cell for match, cell in cells[A].items() if match not in cells[B]], damaged),
+        b=_side(b, [cell for match, cell in cells[B].items() if match not in cells[A]], damaged),
     )
 
 
@@ -144,9 +145,10 @@ def _age(cell: Cell) -> str:
     return max((run.record.started_at for run in cell.finished), default="")
 
 
-def _side(runs: Runs, alone: Sequence[Cell]) -> Side:
-    records = [run.record for run in latest(runs.runs)]
-    findings = find_all(records, runs.unreadable)
+def _side(runs: Runs, alone: Sequence[Cell], damaged: Sequence[Unreadable]) -> Side:
+    """`damaged`: the runs of either side whose learning curves cannot be read."""
+    records, paths = [run.record for run in latest(runs.runs)], {run.path for run in runs.runs}
+    findings = find_all(records, [*runs.unreadable, *(each for each in damaged if each.path in paths)])
     return Side(name=runs.name, alone=[cell.summary for cell in alone], findings=findings, num_runs=len(records))
 
 
@@ -155,11 +157,18 @@ def _each_once(differences: Sequence[Difference]) -> list[Difference]:
 
 
 def _pair(
-    match: Match, cells: dict[str, dict[Match, Cell]], reference: str | None, threshold: float | None, seed: int
+    match: Match,
+    cells: dict[str, dict[Match, Cell]],
+    reference: str | None,
+    threshold: float | None,
+    seed: int,
+    damaged: list[Unreadable],
 ) -> Pair:
+    """Adds the runs whose learning curves cannot be read to `damaged`."""
     a, b = cells[A][match], cells[B][match]
     ended = {A: [*a.finished, *a.timed_out], B: [*b.finished, *b.timed_out]}
-    learning = learning_of_group(ended, A, threshold, np.random.default_rng(seed))
+    learning, unreadable = learning_of_intact(ended, A, threshold, seed)
+    damaged += unreadable
     found = differences(a, b)
     against: dict[str, Any] = {
         f"{side.lower()}_to_reference": _ratio(cells[side][match], base, seed)

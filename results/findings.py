@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from results import labels
-from results.aspects import usable_cores
+from results.aspects import gpus_of, usable_cores
 from results.fairness import Difference, find_changes
 from results.schema import RunRecord
 from results.store import Unreadable
@@ -130,7 +130,7 @@ def _warnings(run: RunRecord) -> Iterator[str]:
     if not run.figures.predicted:
         yield from _crowded(run)
     if run.cell.device == "cuda":
-        yield from (text for gpu in _gpus(run) for text in _of_gpu(gpu))
+        yield from (text for gpu in gpus_of(run) for text in _of_gpu(gpu))
 
 
 def _crowded(run: RunRecord) -> Iterator[str]:
@@ -139,26 +139,29 @@ def _crowded(run: RunRecord) -> Iterator[str]:
         yield f"the {usable:g} cores were {busy / usable:.0f} % busy: they are oversubscribed, processes wait for one"
     if run.cell.device == "cpu" and usable and run.cell.gpus > usable:
         yield f"{run.cell.gpus} CPU ranks share {usable:g} cores"
-    num_gpus = len(_gpus(run))
+    num_gpus = len(gpus_of(run))
     if run.cell.device == "cuda" and 0 < num_gpus < run.cell.gpus:
         yield f"{run.cell.gpus} ranks share {num_gpus} {'GPU' if num_gpus == 1 else 'GPUs'}"
-
-
-def _gpus(run: RunRecord) -> list[Mapping[str, Any]]:
-    gpus = run.machine.get("gpus")
-    return [gpu for gpu in gpus if isinstance(gpu, dict)] if isinstance(gpus, (list, tuple)) else []
 
 
 def _of_gpu(gpu: Mapping[str, Any]) -> Iterator[str]:
     """As it was before the sweep began: whatever was on it was somebody else's."""
     name = f"GPU {gpu.get('index')} ({gpu.get('name')})"
-    if slowdowns := gpu.get("slowdowns"):
+    if slowdowns := _list(gpu.get("slowdowns")):
         yield f"{name} was held back by {', '.join(map(str, slowdowns))} when the sweep began"
-    processes = gpu.get("process_ids") or ()
-    used, memory = gpu.get("memory_used_bytes") or 0, gpu.get("memory_bytes") or 0
+    processes = _list(gpu.get("process_ids"))
+    used, memory = (_number(gpu.get(name)) for name in ("memory_used_bytes", "memory_bytes"))
     if processes or used > FOREIGN_GPU_MEMORY_SHARE * memory > 0:
         share = f"{100 * used / memory:.0f} % of its memory was" if memory else "its memory was"
         yield f"{name} had {len(processes)} foreign processes when the sweep began, and {share} in use"
+
+
+def _list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else ()
+
+
+def _number(value: Any) -> float:
+    return value if isinstance(value, (int, float)) else 0
 
 
 def _merged(told: Sequence[tuple[str, RunRecord]], ids: _Ids) -> Iterator[tuple[str, list[str]]]:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from results import labels
-from results.aspects import usable_cores
+from results.aspects import gpus_of, usable_cores
 from results.cells import Cell, make_cells
 from results.schema import RunRecord
 from results.store import StoredRun, write_whole
@@ -41,8 +41,7 @@ LEAST_SIDE = 2
 def machine_class(run: RunRecord) -> str:
     """Machines whose figures may stand in one line: processor, usable cores, GPUs."""
     cores = usable_cores(run)
-    found = run.machine.get("gpus")
-    gpus = [str(gpu.get("name")) for gpu in found if isinstance(gpu, dict)] if isinstance(found, (list, tuple)) else []
+    gpus = [str(gpu.get("name")) for gpu in gpus_of(run)]
     named = [f"{gpus.count(name)} x {name}" for name in dict.fromkeys(gpus)] if run.cell.device == "cuda" else []
     known = "unknown cores" if cores is None else f"{cores:g} cores"
     return ", ".join([str(run.machine.get("cpu_model") or "unknown processor"), known, *named])

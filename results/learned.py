@@ -7,7 +7,7 @@ run have ended, and one that begins later than the others would else be spared t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,8 +27,9 @@ from results.learning import (
     read_spent,
     stratified_interval,
 )
-from results.store import StoredRun
+from results.store import StoredRun, Unreadable
 from results.summary import Estimate, Learning, Point, ToThreshold, Verdict
+from results.untrusted import visible
 
 NUM_POINTS = 60
 """Of a curve in a summary."""
@@ -60,6 +61,30 @@ class _Run:
         if self.curve.metric != metric:
             return Reached(cost=float(self.curve.along(cost)[-1]), censored=True)
         return reach(self.curve, threshold, cost)
+
+
+def learning_of_intact(
+    runs_of: Mapping[str, Sequence[StoredRun]], reference: str | None, threshold: float | None, seed: int
+) -> tuple[dict[str, Learning], list[Unreadable]]:
+    """As `learning_of_group`, without the runs whose curves cannot be read; and those."""
+    try:
+        return learning_of_group(runs_of, reference, threshold, np.random.default_rng(seed)), []
+    except ValueError:
+        damaged = _damaged(run for runs in runs_of.values() for run in runs)
+    paths = {each.path for each in damaged}
+    intact = {cell: [run for run in runs if run.path not in paths] for cell, runs in runs_of.items()}
+    return learning_of_group(intact, reference, threshold, np.random.default_rng(seed)), damaged
+
+
+def _damaged(runs: Iterable[StoredRun]) -> list[Unreadable]:
+    """The runs whose series has parts and no curve that can be read."""
+    found = []
+    for run in runs:
+        try:
+            read_curve(run.path, run.record.cell.gpus)
+        except ValueError as problem:
+            found.append(Unreadable(path=run.path, reason=visible(str(problem))))
+    return found
 
 
 def learning_of_group(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from results.bootstrap import LEVEL, NUM_DRAWS, half_width
 from results.parts import SERIES_FILE, read_parts
-from results.tables import SERIES_ROWS, check_numbers, read_columns
+from results.tables import LARGEST, SERIES_ROWS, check_numbers, read_columns
 
 Floats = NDArray[np.float64]
 Cost = Literal["env_steps", "seconds", "gpu_seconds"]
@@ -84,6 +84,8 @@ def read_curve(run_folder: Path, gpus: int, metrics: Sequence[str] = METRICS) ->
     seconds = rows["end_s"].to_numpy(np.float64)
     env_steps = rows["learned"].to_numpy(np.float64).cumsum()
     columns = {name: rows[name].to_numpy(np.float64) for name in dict.fromkeys(metrics) if name in rows}
+    if any((np.abs(values[np.isfinite(values)]) > LARGEST).any() for values in columns.values()):
+        raise ValueError(f"{path}: cannot be read (a metric is beyond {LARGEST:,}); move its run folder elsewhere")
     metric = next((name for name, values in columns.items() if np.isfinite(values).any()), None)
     if metric is None:
         return None

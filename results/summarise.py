@@ -17,8 +17,7 @@ from results.answers import answer
 from results.cells import Cell, Group, latest, make_cells, other_tries, ratio
 from results.fairness import find_differences
 from results.findings import find_all, find_bought_speed
-from results.learned import learning_of_group
-from results.learning import read_curve
+from results.learned import learning_of_intact
 from results.references import references
 from results.schema import RunRecord
 from results.store import StoredRun, Unreadable, scale
@@ -145,27 +144,11 @@ def _with_learning(
     for group in _side_by_side(cells).values():
         of_cells = {cell.summary.id: [*cell.finished, *cell.timed_out] for cell in group}
         base = next((cell.summary.id for cell in group if cell.summary.system == reference), None)
-        try:
-            learning |= learning_of_group(of_cells, base, threshold, np.random.default_rng(seed))
-        except ValueError:
-            found = _damaged(run for runs in of_cells.values() for run in runs)
-            paths = {each.path for each in found}
-            intact = {cell: [run for run in runs if run.path not in paths] for cell, runs in of_cells.items()}
-            learning |= learning_of_group(intact, base, threshold, np.random.default_rng(seed))
-            damaged += found
+        of_group, found = learning_of_intact(of_cells, base, threshold, seed)
+        learning |= of_group
+        damaged += found
     with_learning = [
         replace(cell, summary=cell.summary.model_copy(update={"learning": learning.get(cell.summary.id)}))
         for cell in cells
     ]
     return with_learning, damaged
-
-
-def _damaged(runs: Iterable[StoredRun]) -> list[Unreadable]:
-    """The runs whose series, which could be read once, has been damaged since."""
-    found = []
-    for run in runs:
-        try:
-            read_curve(run.path, run.record.cell.gpus)
-        except ValueError as problem:
-            found.append(Unreadable(path=run.path, reason=str(problem)))
-    return found

@@ -42,6 +42,8 @@ SPANS_COLUMNS = {
 }
 LONGEST_NAME = 100
 """Of a kind of span, in bytes."""
+LARGEST = 10**15
+"""Of a number, either way: floats hold all whole ones up to it, and squares and sums do not overflow."""
 NUMBERS = frozenset({"BOOLEAN", "INT32", "INT64", "FLOAT", "DOUBLE"})
 """How Parquet stores numbers of 8 bytes or less."""
 TEXT = "string"
@@ -85,15 +87,21 @@ def read_frame(
 
 
 def check_numbers(table: pa.Table) -> None:
-    """Raises ValueError where something is null, NaN or infinite."""
+    """Raises ValueError where something is null, or a number is not finite or beyond `LARGEST`."""
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if column.null_count:
+            raise ValueError(f"column {name!r} lacks numbers")
+        _check_size(column, name)
+
+
+def _check_size(column: pa.ChunkedArray, name: str) -> None:
     import pyarrow as pa
     from pyarrow import compute as pc
 
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if column.null_count or (
-            pa.types.is_floating(column.type) and not pc.all(pc.is_finite(column), min_count=0).as_py()
-        ):
-            raise ValueError(f"column {name!r} lacks numbers")
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        within = pc.and_(pc.greater_equal(column, -LARGEST), pc.less_equal(column, LARGEST))  # NaN is neither
+        if not pc.all(within, min_count=0).as_py():
+            raise ValueError(f"column {name!r} has no finite numbers up to {LARGEST:,}")
 
 
 def _read(file: BinaryIO, columns: Mapping[str, str], optional: Mapping[str, str], most_rows: int) -> pa.Table:

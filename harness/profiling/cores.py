@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.profiling import ASSUMED
+from results.aspects import part, usable_cores
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,14 +44,14 @@ class Cores:
 
 def cores_of(record: RunRecord) -> Cores:
     """The cores that each rank of a run had: those of its profile if it had one, else its share of the machine's."""
-    cell, machine = record.cell, record.machine
-    profile = record.configuration.get("scenario", {}).get("profile")
-    if profile is not None:
-        num = profile.get("cpu", {}).get("cores_per_gpu", 0) if cell.device == "emulated" else 0
-        return Cores(num=num or math.inf, rank_share=0.0, how="of the profile that was run")
-    if not machine.get("num_affine_cores"):
+    cell = record.cell
+    if part(record, "scenario", "profile") is not None:
+        num = part(record, "scenario", "profile", "cpu", "cores_per_gpu") if cell.device == "emulated" else 0
+        told = num if isinstance(num, (int, float)) and num > 0 else math.inf
+        return Cores(num=told, rank_share=0.0, how="of the profile that was run")
+    usable = usable_cores(record)
+    if not usable:
         return Cores(num=math.inf, rank_share=0.0, how=f"{ASSUMED}: the run does not tell; 0 is one per environment")
-    usable = min(machine["num_affine_cores"], machine.get("cpu_quota_cores") or math.inf)
     works = sum(share for kind, share in record.figures.time_shares.items() if not kind.startswith(WAITS))
     return Cores(
         num=usable / cell.gpus,

@@ -19,6 +19,7 @@ from harness.profiling.cores import Cores, cores_of
 from harness.profiling.gpu import Link, gpu_table, network_table, read_inferences
 from harness.profiling.steps import read_steps, step_tables
 from reports import format as fmt
+from results.aspects import gpus_of, part
 from results.parts import LOST, SERIES_FILE
 from results.tables import SERIES_ROWS, SPANS_COLUMNS, SPANS_FILE, SPANS_ROWS, read_frame
 
@@ -141,7 +142,7 @@ def _counted(series: pd.DataFrame, record: RunRecord) -> pd.DataFrame:
 
 
 def _configured(record: RunRecord, key: str) -> Entry:
-    value = record.configuration.get("scenario", {}).get(key)
+    value = part(record, "scenario", key)
     if not isinstance(value, int):
         raise ValueError(f"has no scenario.{key} in its configuration; profile a run of another scenario")  # noqa: TRY004
     return Entry(value, "as configured")
@@ -162,8 +163,9 @@ def _cpu_table(cores: Cores, gpu: Table, record: RunRecord) -> Table:
 def _about(record: RunRecord) -> str:
     cell = record.cell
     device = {"cpu": "the CPU", "emulated": "emulated GPUs"}.get(cell.device, cell.device)
-    names = [gpu["name"] for gpu in record.machine.get("gpus", ())] if cell.device == "cuda" else []
-    machine = ", ".join(filter(None, [*dict.fromkeys(names), record.machine.get("cpu_model")]))
+    names = [gpu.get("name") for gpu in gpus_of(record)] if cell.device == "cuda" else []
+    told = dict.fromkeys(str(name) for name in [*names, record.machine.get("cpu_model")] if name)
+    machine = ", ".join(told)
     return (
         f"{fmt.scenario(record)}, {cell.workload}; {fmt.system(record)} on {device}, {cell.gpus} rank(s), "
         f"seed {cell.seed}, {record.counters.env_steps:,} env steps, on {record.started_at[:10]}"

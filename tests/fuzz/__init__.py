@@ -1,0 +1,1 @@
+"""Files that nobody would write: how they are made, and what reads them."""

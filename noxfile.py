@@ -61,6 +61,13 @@ def lint(session: nox.Session) -> None:
     session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", "docs/ci/throughput.yml")
 
 
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Reads spoilt files that are made where the last ones led to new code: `-- --runs N KIND ...`."""
+    install(session, "tests", "fuzz")
+    session.run("python", "-m", "tests.fuzz.guided", *session.posargs)
+
+
 BENCHMARKS = {
     "sample-factory": "benchmarks.against_sample_factory",
     "sb3": "benchmarks.against_sb3",

@@ -77,13 +77,16 @@ def opened(path: Path, most_bytes: int, *, inside: bool = True) -> Iterator[Bina
         descriptor = _open(path, inside=inside)
     except OSError as problem:
         raise ValueError(problem.strerror or str(problem)) from None
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise ValueError(f"is {KINDS.get(stat.S_IFMT(status.st_mode), 'something else')}, must be a regular file")
         if status.st_size > most_bytes:
             raise ValueError(f"has {status.st_size:,} bytes, must have at most {most_bytes:,}")
-        yield file
+        with os.fdopen(descriptor, "rb", buffering=0, closefd=False) as file:
+            yield file
+    finally:
+        os.close(descriptor)
 
 
 def _open(path: Path, *, inside: bool) -> int:
@@ -95,7 +98,10 @@ def _open(path: Path, *, inside: bool) -> int:
     except OSError:
         if not path.is_symlink():
             raise
-    target = path.resolve()
+    try:
+        target = path.resolve(strict=True)
+    except RuntimeError:
+        raise ValueError("is a link that leads back to itself") from None
     if not target.is_relative_to(path.parent.resolve()):
         raise ValueError(f"is a link that leads out of its folder, to {target}")
     return os.open(target, flags | os.O_NOFOLLOW)

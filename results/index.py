@@ -43,6 +43,8 @@ _TABLES = (
     "create temp table wanted (path text primary key) without rowid",
 )
 _NEWEST_FIRST = "order by started_at desc, path desc"
+DAMAGED = (sqlite3.Error, UnicodeDecodeError)
+"""What reading a file may raise in which a byte has changed; the latter where what SQLite says of it is no text."""
 Condition = tuple[str, str]
 """A field and the value that it must have."""
 Row = tuple[str | int | float, ...]
@@ -68,7 +70,7 @@ class Index:
         self._misnamed = [_misnamed(name) for name in names if not is_text(name)]
         try:
             self._open(index_path())
-        except (sqlite3.Error, OSError, RuntimeError):  # the last: there is no home folder
+        except (*DAMAGED, OSError, RuntimeError):  # the last: there is no home folder
             self._open(None)
 
     def _open(self, file: Path | None) -> None:
@@ -80,7 +82,7 @@ class Index:
         except sqlite3.OperationalError:  # locked for long, or nowhere to write: the file may be good
             self._database.close()
             raise
-        except sqlite3.DatabaseError:
+        except DAMAGED:
             self._database.close()
             if file is not None:
                 file.unlink(missing_ok=True)  # damaged; it holds nothing that run folders do not
@@ -141,7 +143,7 @@ class Index:
     def _query(self, sql: str, values: Sequence[str | int]) -> list[tuple[Any, ...]]:
         try:
             return self._database.execute(sql, values).fetchall()
-        except sqlite3.DatabaseError as problem:
+        except DAMAGED as problem:
             self._database.close()
             if not isinstance(problem, sqlite3.OperationalError):  # damaged, further in than `_fill` has read
                 index_path().unlink(missing_ok=True)
@@ -243,14 +245,11 @@ def _rows(stamp: tuple[int, int], run: StoredRun) -> tuple[Row, bytes]:
 
 def _from_document(path: str, document: bytes) -> StoredRun:
     try:
-        record, _, parts = zlib.decompress(document).partition(b"\n")
-    except zlib.error:  # a byte of the file has changed
+        text, _, rows = zlib.decompress(document).partition(b"\n")
+        record, parts = RunRecord.model_validate_json(text), tuple(_parts(json.loads(rows)))
+    except (zlib.error, ValueError, TypeError):  # a byte of the file has changed
         return load_run(Path(path))
-    return StoredRun(
-        path=Path(path),
-        record=RunRecord.model_validate_json(record),
-        parts=tuple(_parts(json.loads(parts))),
-    )
+    return StoredRun(path=Path(path), record=record, parts=parts)
 
 
 def _parts(rows: Collection[tuple[int, float, float, int]]) -> Iterator[Part]:

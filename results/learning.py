@@ -80,10 +80,14 @@ def read_curve(run_folder: Path, gpus: int, metrics: Sequence[str] = METRICS) ->
         check_numbers(table.select(list(COSTED)))
     except ValueError as problem:
         raise ValueError(f"{path}: cannot be read ({problem}); move its run folder elsewhere or delete it") from None
-    rows = table.to_pandas().sort_values("end_s", kind="stable")
-    seconds = rows["end_s"].to_numpy(np.float64)
-    env_steps = rows["learned"].to_numpy(np.float64).cumsum()
-    columns = {name: rows[name].to_numpy(np.float64) for name in dict.fromkeys(metrics) if name in rows}
+    rows = {
+        name: column.to_numpy().astype(np.float64)
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    }
+    order = np.argsort(rows["end_s"], kind="stable")
+    rows = {name: values[order] for name, values in rows.items()}
+    seconds, env_steps = rows["end_s"], rows["learned"].cumsum()
+    columns = {name: rows[name] for name in dict.fromkeys(metrics) if name in rows}
     if any((np.abs(values[np.isfinite(values)]) > LARGEST).any() for values in columns.values()):
         raise ValueError(f"{path}: cannot be read (a metric is beyond {LARGEST:,}); move its run folder elsewhere")
     metric = next((name for name, values in columns.items() if np.isfinite(values).any()), None)

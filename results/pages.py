@@ -1,22 +1,29 @@
-"""What the pages of a Parquet file say they hold, looked at before anything is decoded.
+"""What a Parquet file says it holds, looked at before anything is decoded: its footer, and the headers of its pages.
 
 The footer of a file may lie, and a decoder believes each page's own header: how large it is unpacked, how many values
 its dictionary has, how they are encoded. A page of 100 bytes may so ask for 2 GiB, and an encoding by prefixes for
-more. Headers are structs of Thrift's compact protocol (https://parquet.apache.org/docs/file-format/data-pages/); one
-that says anything twice, or with another type than it should, is refused: no decoder can then read it otherwise.
+more. Arrow's own view of a footer (pyarrow 26) ends the process for some that are damaged: it is not asked. Fields are
+those of https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, BinaryIO
 
+from results.thrift import BINARY, I32, I64, LIST, STRUCT, Fields, key, read_struct
+
+MAGIC = b"PAR1"
+FOOTER_BYTES = 4 * 2**20
+"""Of what a file says of itself at its end: 100 columns in 100 groups of rows take that, ours have 50 in 10."""
 PAGE_BYTES = 64 * 2**20
 """Of a page, unpacked: writers end one at 1 MiB."""
 HEADER_BYTES = 64 * 2**10
 """Of a page's header; most have 30, with statistics of a text a few hundred."""
 MOST_PAGES = 50_000
 """Of the columns that are read: pages of 1 MiB are a hundred times fewer in the largest file."""
-MOST_NESTING = 8
+MOST_VALUES = 2**31 - 1
 DATA, DICTIONARY, DATA_V2 = 0, 2, 3
 """Types of pages."""
 OWN_HEADER = {DATA: 5, DICTIONARY: 7, DATA_V2: 8}
@@ -27,10 +34,123 @@ BOUNDED = {0: "PLAIN", 2: "PLAIN_DICTIONARY", 3: "RLE", 8: "RLE_DICTIONARY"}
 """Encodings that make no value longer than what stands in the page or in its dictionary."""
 LEAST_BYTES = 4
 """Of a value in a dictionary, as it is encoded there."""
-TRUE, FALSE, I16, I32, I64, BINARY, STRUCT = 1, 2, 4, 5, 6, 8, 12
-"""Types of the fields that a page's header has."""
-LARGEST_FIELD, MOST_VALUES = 2**15 - 1, 2**31 - 1
-"""What a field's number, and a number of values, can be."""
+REPEATED = 2
+"""Of a column, that a row may have any number of values."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column:
+    """A column of a file that is flat, and where it lies."""
+
+    stored: int
+    """Parquet's physical type."""
+    chunks: list[tuple[int, int, int]]
+    """Of each group of rows: how many values, and from which byte to which."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Footer:
+    """What a file says of itself."""
+
+    num_rows: int
+    groups: list[int]
+    """Rows of each group."""
+    columns: dict[str, Column | None]
+    """By name; None where there are several of that name, or one that is not flat."""
+
+
+def read_footer(file: BinaryIO, size: int) -> Footer:
+    """The footer of a file of so many bytes. Raises ValueError for one that contradicts itself or the file."""
+    file.seek(max(0, size - 8))
+    tail = file.read(8)
+    if len(tail) < 8 or tail[4:] != MAGIC:
+        raise ValueError("is no Parquet file, or cut off")
+    length, most = int.from_bytes(tail[:4], "little"), min(FOOTER_BYTES, size - 12)
+    if not 0 < length <= most:
+        raise ValueError(f"has a footer of {length:,} bytes, must be at most {most:,}")
+    file.seek(size - 8 - length)
+    try:
+        return _footer(file.read(length), size)
+    except (ValueError, KeyError) as problem:
+        raise ValueError(f"has a footer that is damaged ({problem})") from None
+
+
+@lru_cache(maxsize=512)  # a report reads a series two or three times
+def _footer(data: bytes, size: int) -> Footer:
+    fields, _ = read_struct(data)
+    names = _leaves(_structs(fields, 2))
+    groups = _structs(fields, 4)
+    rows = [_number(group, 3, I64) for group in groups]
+    num_rows = _number(fields, 3, I64)
+    if min(rows, default=0) < 0 or sum(rows) != num_rows:
+        raise ValueError("rows do not add up")
+    chunks = [_structs(group, 1) for group in groups]
+    if any(len(of_group) != len(names) for of_group in chunks):
+        raise ValueError("columns do not add up")
+    columns: dict[str, Column | None] = {}
+    for place, (name, stored) in enumerate(names):
+        flat = name not in columns and stored is not None
+        columns[name] = (
+            Column(stored=stored, chunks=[_chunk(of_group[place], size) for of_group in chunks])
+            if flat and stored is not None
+            else None
+        )
+    return Footer(num_rows=num_rows, groups=rows, columns=columns)
+
+
+def _leaves(schema: list[Fields]) -> list[tuple[str, int | None]]:
+    """The columns in their order: the name of each at the top, and its type where it is flat."""
+    found: list[tuple[str, int | None]] = []
+    left = [_number(schema[0], 5, I32)] if schema else [0]  # children of the root, of what is in it, and so on
+    name = ""
+    for element in schema[1:]:
+        while left and not left[-1]:
+            left.pop()
+        if not left:
+            raise ValueError("schema does not add up")
+        left[-1] -= 1
+        is_top = len(left) == 1
+        if is_top:
+            name = element[key(4, BINARY)].decode("utf-8")
+        num_children = element.get(key(5, I32), 0)
+        if num_children:
+            left.append(num_children)
+        else:
+            flat = is_top and element.get(key(3, I32), 0) != REPEATED
+            found.append((name, _number(element, 1, I32) if flat else None))
+    if any(left):
+        raise ValueError("schema does not add up")
+    return found
+
+
+def _chunk(column: Fields, size: int) -> tuple[int, int, int]:
+    about = column[key(3, STRUCT)]
+    if key(1, BINARY) in column:
+        raise ValueError("a column is in another file")
+    num_values, data = _number(about, 5, I64), _number(about, 9, I64)
+    if not num_values:  # then there is no page, and no place
+        return 0, 0, 0
+    dictionary = about.get(key(11, I64), 0)
+    begin = dictionary if 0 < dictionary < data else data  # as Arrow has it
+    end = begin + _number(about, 7, I64)
+    if not 0 < begin <= end <= size:
+        raise ValueError("a column lies outside the file")
+    return num_values, begin, end
+
+
+def _structs(fields: Fields, number: int) -> list[Fields]:
+    kind, values = fields[key(number, LIST)]
+    if values and kind != STRUCT:
+        raise ValueError(f"field {number} is no list of structs")
+    found: list[Fields] = values
+    return found
+
+
+def _number(fields: Fields, number: int, kind: int) -> int:
+    value: int | None = fields.get(number << 4 | kind)
+    if value is None:
+        raise ValueError(f"field {number} is missing")
+    return value
 
 
 def check_pages(file: BinaryIO, begin: int, end: int) -> int:
@@ -41,96 +161,28 @@ def check_pages(file: BinaryIO, begin: int, end: int) -> int:
         if num_pages > MOST_PAGES:
             raise ValueError(f"has more than {MOST_PAGES:,} pages")
         file.seek(place)
-        header = _Header(file.read(min(HEADER_BYTES, end - place)))
-        fields = header.struct()
-        packed = _number(fields, 3)
-        place += header.place + packed
+        try:
+            fields, length = read_struct(file.read(min(HEADER_BYTES, end - place)))
+            packed = _number(fields, 3, I32)
+            _check(fields)
+        except ValueError as problem:
+            raise ValueError(f"has a page that {problem}") from None
+        place += length + packed
         if packed < 0 or place > end:
             raise ValueError("has a page that goes beyond its column")
-        _check(fields)
     return num_pages
 
 
-def _check(fields: dict[int, tuple[int, Any]]) -> None:
+def _check(fields: Fields) -> None:
     """Raises ValueError for a page that cannot be unpacked within bounds."""
-    kind, unpacked = _number(fields, 1), _number(fields, 2)
+    kind, unpacked = _number(fields, 1, I32), _number(fields, 2, I32)
     if not 0 <= unpacked <= PAGE_BYTES:
-        raise ValueError(f"has a page of {unpacked:,} bytes, must be at most {PAGE_BYTES:,}")
-    if kind not in OWN_HEADER:
-        raise ValueError(f"has a page of type {kind}")
-    own_type, own = fields.get(OWN_HEADER[kind], (0, None))
-    if own_type != STRUCT:
-        raise ValueError("has a page without a header of its type")
-    num_values, encoding = _number(own, 1), _number(own, ENCODING[kind])
+        raise ValueError(f"has {unpacked:,} bytes, must have at most {PAGE_BYTES:,}")
+    own: Any = fields.get(key(OWN_HEADER.get(kind, 0), STRUCT))
+    if own is None:
+        raise ValueError(f"is of type {kind}, and says nothing of it")
+    num_values, encoding = _number(own, 1, I32), _number(own, ENCODING[kind], I32)
     if encoding not in BOUNDED:
-        raise ValueError(f"has a page with encoding {encoding}, known: {', '.join(BOUNDED.values())}")
+        raise ValueError(f"has encoding {encoding}, known: {', '.join(BOUNDED.values())}")
     if not 0 <= num_values <= MOST_VALUES or (kind == DICTIONARY and num_values * LEAST_BYTES > unpacked):
-        raise ValueError(f"has a page of {num_values:,} values in {unpacked:,} bytes")
-
-
-def _number(fields: dict[int, tuple[int, Any]], name: int) -> int:
-    kind, value = fields.get(name, (0, None))
-    if kind != I32:
-        raise ValueError(f"has a page without field {name} of its header")
-    assert isinstance(value, int)
-    return value
-
-
-class _Header:
-    """A struct of Thrift's compact protocol, read from its first byte on."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self.place = 0
-
-    def struct(self, nesting: int = 0) -> dict[int, tuple[int, Any]]:
-        """Type and value of each field, by its number. Raises ValueError where it is cut off or says a thing twice."""
-        if nesting > MOST_NESTING:
-            raise ValueError("has a page whose header is nested")
-        fields: dict[int, tuple[int, Any]] = {}
-        name = 0
-        while head := self._byte():
-            step, kind = head >> 4, head & 15
-            name = name + step if step else self._signed()
-            if name in fields or not 0 < name <= LARGEST_FIELD:
-                raise ValueError(f"has a page with field {name} twice, or with no such field")
-            fields[name] = kind, self._value(kind, nesting)
-        return fields
-
-    def _value(self, kind: int, nesting: int) -> Any:
-        if kind in {TRUE, FALSE}:
-            return kind == TRUE
-        if kind in {I16, I32, I64}:
-            return self._signed()
-        if kind == BINARY:
-            return self._skip(self._unsigned())
-        if kind == STRUCT:
-            return self.struct(nesting + 1)
-        raise ValueError(f"has a page with a field of type {kind}")  # a page's header has no other
-
-    def _byte(self) -> int:
-        try:
-            byte = self._data[self.place]
-        except IndexError:
-            raise ValueError("has a page whose header is cut off") from None
-        self.place += 1
-        return byte
-
-    def _skip(self, num_bytes: int) -> None:
-        self.place += num_bytes
-        if self.place > len(self._data):
-            raise ValueError("has a page whose header is cut off")
-
-    def _unsigned(self) -> int:
-        value = shift = 0
-        while shift < 64:
-            byte = self._byte()
-            value |= (byte & 127) << shift
-            if byte < 128:
-                return value
-            shift += 7
-        raise ValueError("has a page with a number of too many digits")
-
-    def _signed(self) -> int:
-        value = self._unsigned()
-        return (value >> 1) ^ -(value & 1)
+        raise ValueError(f"has {num_values:,} values in {unpacked:,} bytes")

@@ -14,17 +14,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from results.pages import MOST_PAGES, check_pages
+from results.pages import FOOTER_BYTES, MOST_PAGES, Footer, check_pages, read_footer
 from results.untrusted import TABLE_BYTES, opened
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
-    from pyarrow import parquet
 
-MAGIC = b"PAR1"
-FOOTER_BYTES = 4 * 2**20
-"""Of what a file says of itself at its end: 100 columns in 1,000 groups of rows take that, ours have 50 in 10."""
 SMALL_BYTES = 2**20
 MOST_FIELDS = 4096
 """Of any list in a footer: columns, groups of rows. A schema that is nested deeper overflows the decoder's stack."""
@@ -44,9 +40,12 @@ LONGEST_NAME = 100
 """Of a kind of span, in bytes."""
 LARGEST = 10**15
 """Of a number, either way: floats hold all whole ones up to it, and squares and sums do not overflow."""
-NUMBERS = frozenset({"BOOLEAN", "INT32", "INT64", "FLOAT", "DOUBLE"})
+BOOLEAN, INT32, INT64, _, FLOAT, DOUBLE, BYTE_ARRAY = range(7)
+NUMBERS = frozenset({BOOLEAN, INT32, INT64, FLOAT, DOUBLE})
 """How Parquet stores numbers of 8 bytes or less."""
 TEXT = "string"
+OF_DECODER = (OSError, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, MemoryError)
+"""What Python makes of an exception of C++, in which Arrow's decoder may end, beside Arrow's own."""
 
 
 def read_columns(
@@ -71,7 +70,7 @@ def read_columns(
         with opened(path, TABLE_BYTES) as file:
             table = _read(file, columns, optional or {}, most_rows)
         table.validate(full=True)
-    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError, OverflowError, RecursionError) as problem:
+    except (pa.ArrowException, *OF_DECODER) as problem:
         raise ValueError(str(problem).partition("\n")[0]) from None
     return table
 
@@ -95,12 +94,12 @@ def check_numbers(table: pa.Table) -> None:
 
 
 def _check_size(column: pa.ChunkedArray, name: str) -> None:
+    import numpy as np
     import pyarrow as pa
-    from pyarrow import compute as pc
 
-    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-        within = pc.and_(pc.greater_equal(column, -LARGEST), pc.less_equal(column, LARGEST))  # NaN is neither
-        if not pc.all(within, min_count=0).as_py():
+    if len(column) and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        values = np.from_dlpack(column.combine_chunks())  # `to_numpy` would import pandas
+        if not (values.min() >= -LARGEST and values.max() <= LARGEST):  # NaN is neither
             raise ValueError(f"column {name!r} has no finite numbers up to {LARGEST:,}")
 
 
@@ -108,87 +107,40 @@ def _read(file: BinaryIO, columns: Mapping[str, str], optional: Mapping[str, str
     import pyarrow as pa
     from pyarrow import parquet
 
-    size = _check_footer(file)
+    size = file.seek(0, 2)
     source: Any = pa.PythonFile(file, mode="r")
     if size <= SMALL_BYTES:  # read at once, which is faster
         file.seek(0)
         file = io.BytesIO(file.read(size))
         source = pa.BufferReader(file.getbuffer())
-    texts = [name for name, kind in (*columns.items(), *optional.items()) if kind == TEXT]
+    footer = read_footer(file, size)
+    there = {name: kind for name, kind in (*columns.items(), *optional.items()) if name in footer.columns}
+    missing = [name for name in columns if name not in there]
+    if missing:
+        raise ValueError(f"column {missing[0]!r} is missing")
+    if footer.num_rows > most_rows:
+        raise ValueError(f"has {footer.num_rows:,} rows, must have at most {most_rows:,}")
+    _check_columns(file, footer, there)
     with parquet.ParquetFile(
         source,
-        read_dictionary=texts,
+        read_dictionary=[name for name, kind in there.items() if kind == TEXT],
         thrift_string_size_limit=FOOTER_BYTES,
         thrift_container_size_limit=MOST_FIELDS,
     ) as parts:
-        places = _places(parts.metadata, columns, optional)
-        _check_groups(file, parts.metadata, places, size, most_rows)
-        table = parts.read(columns=list(places), use_threads=False)
-    kinds = {**optional, **columns}
-    made = [_cast(table[name], name, kinds[name]) for name in places]
-    return pa.Table.from_arrays(made, names=list(places))
+        table = parts.read(columns=list(there), use_threads=False)
+    return pa.Table.from_arrays([_cast(table[name], name, kind) for name, kind in there.items()], names=list(there))
 
 
-def _check_footer(file: BinaryIO) -> int:
-    """The size of a file whose footer is as long as it may be."""
-    size = file.seek(0, 2)
-    file.seek(max(0, size - 8))
-    tail = file.read(8)
-    if len(tail) < 8 or tail[4:] != MAGIC:
-        raise ValueError("is no Parquet file, or cut off")
-    length = int.from_bytes(tail[:4], "little")
-    if length > min(FOOTER_BYTES, size - 12):
-        raise ValueError(f"has a footer of {length:,} bytes, must be at most {min(FOOTER_BYTES, size - 12):,}")
-    return size
-
-
-def _places(metadata: parquet.FileMetaData, columns: Mapping[str, str], optional: Mapping[str, str]) -> dict[str, int]:
-    """Where the columns stand that were asked for, by name; all flat, and of a type of which a table of ours is."""
-    schema = metadata.schema
-    found: dict[str, int] = {}
-    for place in range(metadata.num_columns):
-        column = schema.column(place)
-        name = column.path.partition(".")[0]
-        kind = columns.get(name) or optional.get(name)
-        if kind is None:
-            continue
-        stored = frozenset({"BYTE_ARRAY"}) if kind == TEXT else NUMBERS
-        if (
-            name in found
-            or column.path != name
-            or column.max_repetition_level
-            or column.max_definition_level > 1
-            or column.physical_type not in stored
-        ):
-            raise ValueError(f"column {name!r} is no column of {'texts' if kind == TEXT else 'numbers'}")
-        found[name] = place
-    missing = [name for name in columns if name not in found]
-    if missing:
-        raise ValueError(f"column {missing[0]!r} is missing")
-    return found
-
-
-def _check_groups(
-    file: BinaryIO, metadata: parquet.FileMetaData, places: Mapping[str, int], size: int, most_rows: int
-) -> None:
-    """Raises ValueError unless all groups of rows hold what the footer says of the whole, within bounds."""
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    rows = [group.num_rows for group in groups]
-    if min(rows, default=0) < 0 or sum(rows) != metadata.num_rows:
-        raise ValueError("has a footer that contradicts itself")
-    if sum(rows) > most_rows:
-        raise ValueError(f"has {sum(rows):,} rows, must have at most {most_rows:,}")
+def _check_columns(file: BinaryIO, footer: Footer, kinds: Mapping[str, str]) -> None:
+    """Raises ValueError unless the columns are flat, of types of which ours are, and of pages within bounds."""
     left = MOST_PAGES
-    for group in groups:
-        for name, place in places.items():
-            chunk: Any = group.column(place)
-            if chunk.num_values != group.num_rows or chunk.file_path:
-                raise ValueError(f"column {name!r} has {chunk.num_values:,} values in {group.num_rows:,} rows")
-            begins = [chunk.data_page_offset, chunk.dictionary_page_offset or 0]
-            begin = min(each for each in begins if each > 0) if max(begins) > 0 else 0
-            end = begin + chunk.total_compressed_size
-            if not 0 < begin <= end <= size:
-                raise ValueError(f"column {name!r} lies outside the file")
+    for name, kind in kinds.items():
+        column = footer.columns[name]
+        if column is None or column.stored not in (frozenset({BYTE_ARRAY}) if kind == TEXT else NUMBERS):
+            raise ValueError(f"column {name!r} is no column of {'texts' if kind == TEXT else 'numbers'}")
+        for (num_values, begin, end), num_rows in zip(column.chunks, footer.groups, strict=True):
+            if num_values != num_rows:
+                raise ValueError(f"column {name!r} has {num_values:,} values in {num_rows:,} rows")
             try:
                 left -= check_pages(file, begin, end)
             except ValueError as problem:
@@ -209,4 +161,4 @@ def _cast(column: pa.ChunkedArray, name: str, kind: str) -> pa.ChunkedArray:
             names = chunk.dictionary if pa.types.is_dictionary(chunk.type) else chunk
             if (pc.max(pc.binary_length(names)).as_py() or 0) > LONGEST_NAME:
                 raise ValueError(f"column {name!r} has a text of more than {LONGEST_NAME} bytes")
-    return column.cast(kind)
+    return column if column.type == kind else column.cast(kind)

@@ -169,18 +169,25 @@ def _whole(digits: str) -> float:
 
 
 def _checked(value: Any, place: tuple[str, ...]) -> Any:
-    if isinstance(value, str):
+    kind = type(value)  # as json makes them
+    if kind is str:
         return value if value.isprintable() else _text(value, place)
-    if isinstance(value, (dict, list)):
+    if kind is dict or kind is list:
         if len(place) == MOST_DEPTH:
             raise ValueError(f"has more than {MOST_DEPTH} levels")
-        if isinstance(value, list):
+        if kind is list:
             return [_checked(each, (*place, str(at))) for at, each in enumerate(value)]
-        return {_checked(key, place): _checked(each, (*place, key)) for key, each in value.items()}
-    is_wide = isinstance(value, int) and abs(value) > LARGEST_WHOLE
-    if is_wide or (isinstance(value, float) and not math.isfinite(value)):
+        return {
+            key if key.isprintable() else _text(key, place): _checked(each, (*place, key))
+            for key, each in value.items()
+        }
+    if value is not None and not -LARGEST_WHOLE - 1 <= value <= LARGEST_WHOLE and not _is_finite(value):
         raise ValueError(f"{_dotted(place)}: must be a finite number of 64 bits")
     return value
+
+
+def _is_finite(value: float) -> bool:
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def _text(value: str, place: tuple[str, ...]) -> str:

@@ -1,0 +1,120 @@
+"""Structs of Thrift's compact protocol, in which Parquet files say what is in them.
+
+https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md. A struct whose fields do not ascend
+is refused: a decoder could take the other one of two. Fields are kept by number and type, since decoders pass over one
+that has another type than they know.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, _MAP, STRUCT = range(1, 13)
+"""Types of fields."""
+MOST_NESTING = 16
+"""Of structs and lists; a footer has 6."""
+LARGEST_FIELD = 2**15 - 1
+MOST_SHIFT = 63
+
+Fields = dict[int, Any]
+"""Values by `key` of their field; a list is its elements' type, and they."""
+
+
+def key(number: int, kind: int) -> int:
+    """Under which a field of that number and type is kept."""
+    return number << 4 | kind
+
+
+def read_struct(data: bytes, at: int = 0) -> tuple[Fields, int]:
+    """A struct that begins at a byte, and where it ends. Raises ValueError for one that is cut off or ambiguous."""
+    try:
+        fields, end = _struct(data, at, 0)
+    except IndexError:
+        raise ValueError("is cut off") from None
+    if end > len(data):
+        raise ValueError("is cut off")
+    return fields, end
+
+
+def _struct(data: bytes, at: int, nesting: int) -> tuple[Fields, int]:
+    if nesting > MOST_NESTING:
+        raise ValueError("is nested too deeply")
+    fields: Fields = {}
+    number = 0
+    while head := data[at]:
+        at += 1
+        kind, last = head & 15, number
+        if head > kind:
+            number += head >> 4
+        else:
+            number, at = _signed(data, at)
+        if not last < number <= LARGEST_FIELD:
+            raise ValueError(f"has a field {number} after {last}")
+        # Three of four fields are numbers or texts, and their length fits into a byte: without a call that is fast.
+        byte = data[at]
+        if byte < 128 and I16 <= kind <= I64:
+            fields[number << 4 | kind] = (byte >> 1) ^ -(byte & 1)
+            at += 1
+        elif byte < 128 and kind == BINARY:
+            at += 1 + byte
+            fields[number << 4 | kind] = data[at - byte : at]
+        elif kind <= FALSE:
+            fields[number << 4 | kind] = kind == TRUE
+        elif kind == STRUCT:
+            fields[number << 4 | kind], at = _struct(data, at, nesting + 1)
+        else:
+            fields[number << 4 | kind], at = _value(data, at, kind, nesting)
+    return fields, at + 1
+
+
+def _value(data: bytes, at: int, kind: int, nesting: int) -> tuple[Any, int]:
+    if kind == BINARY:
+        length, at = _unsigned(data, at)
+        return data[at : at + length], at + length
+    if kind == STRUCT:
+        return _struct(data, at, nesting + 1)
+    if kind in {LIST, SET}:
+        return _list(data, at, nesting)
+    if kind <= BYTE:
+        return data[at], at + 1
+    if kind == DOUBLE:
+        return data[at : at + 8], at + 8
+    if I16 <= kind <= I64:
+        return _signed(data, at)
+    raise ValueError(f"has a field of type {kind}")  # Parquet has no maps
+
+
+def _list(data: bytes, at: int, nesting: int) -> tuple[tuple[int, list[Any]], int]:
+    head = data[at]
+    num, kind = head >> 4, head & 15
+    at += 1
+    if num == 15:
+        num, at = _unsigned(data, at)
+    if num > len(data) or nesting > MOST_NESTING:
+        raise ValueError("has a list that is too long, or nested too deeply")
+    values: list[Any] = []
+    if I16 <= kind <= I64 and max(data[at : at + num], default=0) < 128:  # numbers of a byte each
+        return (kind, [(byte >> 1) ^ -(byte & 1) for byte in data[at : at + num]]), at + num
+    for _ in range(num):
+        value, at = _value(data, at, kind, nesting + 1)
+        values.append(value)
+        if at > len(data):
+            raise IndexError
+    return (kind, values), at
+
+
+def _unsigned(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while shift <= MOST_SHIFT:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+    raise ValueError("has a number of too many digits")
+
+
+def _signed(data: bytes, at: int) -> tuple[int, int]:
+    value, at = _unsigned(data, at)
+    return (value >> 1) ^ -(value & 1), at

@@ -28,7 +28,7 @@ from reports.table import make_console
 from results import store
 from results.parts import LOST, SERIES_FILE
 from results.tables import SERIES_ROWS, read_frame
-from results.untrusted import check_weights
+from results.untrusted import WEIGHTS_BYTES, opened
 
 if TYPE_CHECKING:
     from results.schema import RunRecord
@@ -176,7 +176,8 @@ def _policies(run: StoredRun) -> list[Left]:
         raise ValueError(f"{run.path}: holds no {next(iter(whose)).name}; run that cell again, then evaluate that run")
     for path in found:
         try:
-            check_weights(path)
+            with opened(path, WEIGHTS_BYTES):
+                pass
         except ValueError as problem:
             raise ValueError(f"{path}: {problem}; run that cell again, then evaluate that run") from None
     name, settings = parse_choice(fmt.scenario(run.record), "scenario")

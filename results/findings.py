@@ -18,6 +18,7 @@ from results.fairness import Difference, find_changes
 from results.schema import RunRecord
 from results.store import Unreadable
 from results.summary import CellSummary, Comparison, Finding
+from results.untrusted import visible
 
 BUSY_CORES_SHARE = 0.9
 """Cores that are busier than this are too few: processes wait for one."""
@@ -40,7 +41,7 @@ def find_all(
         repeated: earlier runs of the same cells.
     """
     ids = _Ids([*records, *repeated])
-    found = [Finding(severity="unreadable", text=each.reason, runs=[str(each.path)]) for each in unreadable]
+    found = [Finding(severity="unreadable", text=each.reason, runs=[visible(str(each.path))]) for each in unreadable]
     found += _failures(records, ids)
     again = [(f"{run.status}, and was run again: {label(run)}: {run.reason}", run) for run in repeated if run.reason]
     warnings = _merged([*again, *((text, run) for run in records for text in _warnings(run))], ids)

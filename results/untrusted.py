@@ -12,8 +12,6 @@ import math
 import os
 import re
 import stat
-import struct
-import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -120,21 +118,6 @@ def read_text(path: Path, most_bytes: int, *, inside: bool = True) -> str:
     if not left:  # it has grown, or its size is not known beforehand
         raise ValueError(f"has more than {most_bytes:,} bytes")
     return b"".join(pieces).decode("utf-8")
-
-
-def check_weights(path: Path) -> None:
-    """Raises ValueError unless a file is what `torch.save` writes: an archive of parts that are not compressed.
-
-    A part that is compressed may unpack to a thousand times its size.
-    """
-    with opened(path, WEIGHTS_BYTES) as file:
-        try:
-            with zipfile.ZipFile(file) as archive:
-                parts = archive.infolist()
-        except (zipfile.BadZipFile, OSError, NotImplementedError, struct.error) as problem:
-            raise ValueError(f"is no archive of weights ({problem})") from None
-    if any(part.compress_type != zipfile.ZIP_STORED or part.file_size != part.compress_size for part in parts):
-        raise ValueError("is an archive with compressed parts, which torch.save does not write")
 
 
 def read_json(path: Path, most_bytes: int) -> Any:

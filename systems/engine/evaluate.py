@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import math
 import pickle
+import struct
 import tempfile
+import zipfile
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -100,6 +102,7 @@ def evaluation_seeds(seed: int, count: int) -> list[int]:
 def _load_policy(scenario: Scenario, weights: Path) -> Policy:
     policy = build_policy(scenario.policy, scenario.observation_space, scenario.num_actions, seed=0)
     try:
+        _check_parts(weights)
         policy.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
     except (*DAMAGE, pickle.UnpicklingError) as error:
         what = f"{type(error).__name__}: {error}".partition("\n")[0]
@@ -108,6 +111,20 @@ def _load_policy(scenario: Scenario, weights: Path) -> Policy:
             "run that cell again"
         ) from None
     return policy
+
+
+def _check_parts(weights: Path) -> None:
+    """Raises ValueError unless a file is what `torch.save` writes: an archive of parts that are not compressed.
+
+    One that is may unpack to a thousand times its size.
+    """
+    try:
+        with zipfile.ZipFile(weights) as archive:
+            parts = archive.infolist()
+    except (zipfile.BadZipFile, NotImplementedError, struct.error) as problem:
+        raise ValueError(f"no archive of weights: {problem}") from None
+    if any(part.compress_type != zipfile.ZIP_STORED or part.file_size != part.compress_size for part in parts):
+        raise ValueError("an archive with compressed parts, which torch.save does not write")
 
 
 def _estimate(values: npt.NDArray[np.float64]) -> Estimate:

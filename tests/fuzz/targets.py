@@ -35,7 +35,7 @@ from results.index import index_path
 from results.parts import SERIES_FILE
 from results.store import RUN_FILE
 from results.tables import SPANS_FILE
-from results.untrusted import check_weights
+from results.untrusted import WEIGHTS_BYTES, opened
 from tests.fuzz.samples import VICTIM, make_sweep
 
 EVERY = 8
@@ -192,8 +192,8 @@ class OfWeights:
         """Loads the policy."""
         self._file.write_bytes(data)
         try:
-            check_weights(self._file)
-            self._load(self._scenario, self._file)
+            with opened(self._file, WEIGHTS_BYTES):
+                self._load(self._scenario, self._file)
         except ValueError as problem:
             check_refusal(problem)
             return False

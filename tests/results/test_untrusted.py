@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import socket
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from results.untrusted import (
     LARGEST_WHOLE,
     MOST_DEPTH,
     RECORD_BYTES,
-    check_weights,
     is_text,
     opened,
     parse_json,
@@ -152,19 +150,6 @@ def test_text_is_told_from_bytes() -> None:
     """A file's name may hold bytes that are no UTF-8."""
     assert is_text("größer\x1b")
     assert not is_text(os.fsdecode(b"run\xff"))
-
-
-@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_weights_that_would_unpack_to_more_are_refused(tmp_path: Path, compression: int) -> None:
-    """A part of an archive that is compressed may be a thousand times as large: `torch.save` writes none."""
-    path = tmp_path / "policy.pt"
-    with zipfile.ZipFile(path, "w", compression) as archive:
-        archive.writestr("policy/data/0", b"\0" * 10_000_000)
-    if compression == zipfile.ZIP_STORED:
-        check_weights(path)
-        return
-    with pytest.raises(ValueError, match="compressed parts"):
-        check_weights(path)
 
 
 def test_a_file_is_closed_whatever_is_in_it(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,29 @@ def test_a_damaged_file_is_named(weights: Path, content: bytes) -> None:
     """Whatever is in the file, the error names it and says what to do."""
     weights.write_bytes(content)
     with pytest.raises(ValueError, match=r"weights\.pt: is damaged, or not of .*; run that cell again"):
+        evaluated(weights)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_weights_that_are_a_program_are_refused(weights: Path, packed: bool) -> None:
+    """Neither an archive that holds one nor a pickle by itself is run."""
+    program = b"cos\nsystem\n(S'exit 1'\ntR."
+    if packed:
+        with zipfile.ZipFile(weights, "w") as archive:
+            archive.writestr("weights/data.pkl", program)
+            archive.writestr("weights/version", "3")
+    else:
+        weights.write_bytes(program)
+    with pytest.raises(ValueError, match=r"weights\.pt: is damaged, or not of .*; run that cell again") as caught:
+        evaluated(weights)
+    assert "\n" not in str(caught.value)
+
+
+def test_weights_that_would_unpack_to_more_are_refused(weights: Path) -> None:
+    """A part of an archive that is compressed may be a thousand times as large: `torch.save` writes none."""
+    with zipfile.ZipFile(weights, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("weights/data/0", b"\0" * 10_000_000)
+    with pytest.raises(ValueError, match=r"weights\.pt: is damaged, .*compressed parts"):
         evaluated(weights)
 
 

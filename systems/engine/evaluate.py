@@ -13,6 +13,7 @@ import math
 import pickle
 import struct
 import tempfile
+import warnings
 import zipfile
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -103,8 +104,10 @@ def _load_policy(scenario: Scenario, weights: Path) -> Policy:
     policy = build_policy(scenario.policy, scenario.observation_space, scenario.num_actions, seed=0)
     try:
         _check_parts(weights)
-        policy.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
-    except (*DAMAGE, pickle.UnpicklingError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)  # torch warns of what it has not written itself
+            policy.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
+    except (*DAMAGE, UserWarning, pickle.UnpicklingError) as error:
         what = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise ValueError(
             f"{weights}: is damaged, or not of the policy {scenario.policy} of {scenario.name} ({what}); "

@@ -1,7 +1,8 @@
 """A process that reads spoilt files, one after the other, until there are no more; it may die of one.
 
-Its standard input has the files, each after its length in 4 bytes; its standard output answers with a line of JSON
-each: what became of it, and how long the processor worked on it. The memory of the process is limited.
+Its standard input has the files, each after a line that says of which kind and how large it is; its standard output
+answers with a line each: what became of it, and how long the processor worked on it. Both lines are JSON. The first
+file of each kind is a good one; from then on the memory of the process is limited.
 """
 
 from __future__ import annotations
@@ -41,19 +42,28 @@ def answer(target: Target, data: bytes) -> dict[str, Any]:
 
 def main() -> None:
     """Answers until there are no more files."""
-    name, folder = sys.argv[1], Path(sys.argv[2])
+    folder = Path(sys.argv[1])
     warnings.simplefilter("error")  # a figure that overflows is a fault as well
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    target = make_target(name, folder)
-    limited = False
-    while head := sys.stdin.buffer.read(4):
-        data = sys.stdin.buffer.read(int.from_bytes(head, "little"))
-        answers.write(f"{json.dumps(answer(target, data))}\n")
+    targets: dict[str, Target] = {}
+    while head := sys.stdin.buffer.readline():
+        asked = json.loads(head)
+        name, data = asked["kind"], sys.stdin.buffer.read(asked["size"])
+        is_first = name not in targets
+        if is_first:
+            limit_memory(resource.RLIM_INFINITY)
+            (folder / name).mkdir()
+            targets[name] = make_target(name, folder / name)
+        answers.write(f"{json.dumps(answer(targets[name], data))}\n")
         answers.flush()
-        if not limited:  # the first is a good one: all modules are loaded now
-            size = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
-            resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY_BYTES, size + MEMORY_BYTES))
-            limited = True
+        if is_first:  # it is a good one: all modules are loaded now
+            pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+            limit_memory(pages * resource.getpagesize() + MEMORY_BYTES)
+
+
+def limit_memory(num_bytes: int) -> None:
+    """Of this process from now on."""
+    resource.setrlimit(resource.RLIMIT_AS, (num_bytes, resource.RLIM_INFINITY))
 
 
 if __name__ == "__main__":

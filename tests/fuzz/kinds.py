@@ -52,16 +52,16 @@ def _row(good: bytes) -> st.SearchStrategy[bytes]:
 
 
 KINDS = {
-    "record": Kind(good=lambda: samples.record().model_dump_json(indent=1).encode(), number=3500, also=_json),
+    "record": Kind(good=lambda: samples.record().model_dump_json(indent=1).encode(), number=2200, also=_json),
     "series": Kind(
-        good=lambda: samples.packed(samples.series()), number=2000, also=lambda _: table_of(samples.series())
+        good=lambda: samples.packed(samples.series()), number=1400, also=lambda _: table_of(samples.series())
     ),
-    "spans": Kind(good=lambda: samples.packed(samples.spans()), number=1400, also=lambda _: table_of(samples.spans())),
-    "plan": Kind(good=samples.plan, number=800, also=_json),
+    "spans": Kind(good=lambda: samples.packed(samples.spans()), number=500, also=lambda _: table_of(samples.spans())),
+    "plan": Kind(good=samples.plan, number=1400, also=_json),
     "profile": Kind(
-        good=lambda: samples.profile().encode(), number=1000, also=lambda good: toml_of(good.decode("utf-8"))
+        good=lambda: samples.profile().encode(), number=2700, also=lambda good: toml_of(good.decode("utf-8"))
     ),
-    "history": Kind(good=samples.history, number=700, also=_row),
+    "history": Kind(good=samples.history, number=1200, also=_row),
     "index": Kind(good=samples.index, number=300),
     "weights": Kind(good=weights, number=300),
 }

@@ -1,4 +1,4 @@
-"""Has spoilt files read by other processes, which may die or hang without harm, and keeps the file that did it."""
+"""Has spoilt files read by another process, which may die or hang without harm, and keeps the file that did it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import os
 import select
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.fuzz.child import RAISED
+from tests.fuzz.child import RAISED, READ
+from tests.fuzz.kinds import KINDS
+from tests.fuzz.targets import FAULT
 
 ROOT = Path(__file__).resolve().parents[2]
 HANG_S = 60.0
@@ -22,18 +24,19 @@ MOST_S = 5.0
 """Of the processor, for one file."""
 
 
-class Readers:
-    """Processes that read files of one kind, one at a time; use it as a context."""
+class Reader:
+    """A process that reads files, one at a time, and a new one where it ended; use it as a context."""
 
-    def __init__(self, name: str, folder: Path, good: bytes) -> None:
-        """`folder` is made, and keeps what failed; `good` is a file that can be read."""
-        self._name, self._folder, self._good = name, folder, good
+    def __init__(self, folder: Path) -> None:
+        """`folder` keeps what failed."""
+        self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
+        self._known: set[str] = set()
         self._number = 0
-        self.outcomes: Counter[str] = Counter()
+        self.outcomes: dict[str, Counter[str]] = defaultdict(Counter)
+        """What became of the files, by their kind."""
         self.faults: dict[str, str] = {}
         """What is wrong, by the file that was kept."""
-        folder.mkdir(parents=True, exist_ok=True)
 
     def __enter__(self) -> Self:
         return self
@@ -44,39 +47,41 @@ class Readers:
         """Ends the process."""
         self._end()
 
-    def read(self, data: bytes) -> None:
+    def read(self, kind: str, data: bytes) -> None:
         """Has a file read; all but a result and an error in one line is a fault, of which the file is kept."""
         if self._process is None:
             self._begin()
-        answer = self._ask(data)
+        if kind not in self._known:
+            good = self._ask(kind, b"" if kind == FAULT else KINDS[kind].good())
+            assert good["outcome"] == READ, good["said"]
+            self._known.add(kind)
+        answer = self._ask(kind, data)
         if answer["outcome"] == RAISED or answer["seconds"] > MOST_S:
             self._end()
-            kept = self._folder / f"{self._name}-{hashlib.sha256(data).hexdigest()[:12]}"
+            kept = self._folder / f"{kind}-{hashlib.sha256(data).hexdigest()[:12]}"
             kept.write_bytes(data)
             self.faults[str(kept)] = f"{answer['seconds']:.1f} s of the processor; {answer['said']}"
-        self.outcomes[answer["outcome"]] += 1
+        self.outcomes[kind][answer["outcome"]] += 1
 
     def _begin(self) -> None:
         self._number += 1
-        here = self._folder / f"{self._name}-{self._number}"
+        here = self._folder / f"process-{self._number}"
         here.mkdir()
         self._process = subprocess.Popen(
-            [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz.child", self._name, here],
+            [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz.child", here],
             cwd=ROOT,
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        answer = self._ask(self._good)
-        assert answer["outcome"] == "read", answer["said"]
 
-    def _ask(self, data: bytes) -> dict[str, Any]:
+    def _ask(self, kind: str, data: bytes) -> dict[str, Any]:
         assert self._process is not None
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
         try:
-            stdin.write(len(data).to_bytes(4, "little") + data)
+            stdin.write(json.dumps({"kind": kind, "size": len(data)}).encode() + b"\n" + data)
             stdin.flush()
             ready, _, _ = select.select([stdout], [], [], HANG_S)
             line = stdout.readline() if ready else b""
@@ -92,6 +97,7 @@ class Readers:
         return {"outcome": RAISED, "said": said, "seconds": 0.0}
 
     def _end(self) -> None:
+        self._known.clear()
         if self._process is not None:
             self._process.kill()
             self._process.communicate()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -38,6 +38,7 @@ from results.tables import SPANS_FILE
 from results.untrusted import WEIGHTS_BYTES, opened
 from tests.fuzz.samples import VICTIM, make_sweep
 
+FAULT = "fault"
 EVERY = 8
 """Of the files that cannot be read, for one in so many the rest of the sweep is shown."""
 
@@ -73,8 +74,8 @@ class OfSweep:
         self._sweep, self._folder = make_sweep(folder), folder
         self._run = self._sweep / VICTIM
         self._file = self._run / name
-        cheap = (self._print, self._export, self._profile, self._compare)
-        self._commands = itertools.cycle([*cheap * 8, self._page, self._parquet])
+        often = (self._profile, self._print, self._export)
+        self._commands = itertools.cycle([*[*often * 4, self._compare] * 4, self._page, self._parquet])
         self._clock = itertools.count()
 
     def __call__(self, data: bytes) -> bool:
@@ -200,6 +201,18 @@ class OfWeights:
         return True
 
 
+class Faulty:
+    """Is a fault itself: it does what the file says, to see that a fault is seen."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` is as for the others."""
+
+    def __call__(self, data: bytes) -> bool:
+        """Runs the file, which is one of the test's."""
+        exec(data.decode())  # noqa: S102
+        return True
+
+
 def make_target(name: str, folder: Path) -> Target:
     """The target of a kind of file, in an empty folder; what it remembers of runs is kept there."""
     os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
@@ -209,4 +222,10 @@ def make_target(name: str, folder: Path) -> Target:
     of_file = {"profile": "profile.toml", "history": "history.jsonl"}
     if name in of_file:
         return OfFile(folder, of_file[name])
-    return {"plan": OfPlan, "index": OfIndex, "weights": OfWeights}[name](folder)
+    others: dict[str, Callable[[Path], Target]] = {
+        "plan": OfPlan,
+        "index": OfIndex,
+        "weights": OfWeights,
+        FAULT: Faulty,
+    }
+    return others[name](folder)

@@ -164,7 +164,7 @@ def test_a_machine_may_be_anything(here: Path, machine: dict[str, Any]) -> None:
     for run in sweep.glob("0*"):
         record = json.loads((run / RUN_FILE).read_text())
         device = {"cell": record["cell"] | {"device": "cuda"}}
-        odd = {"optimizer": {}, "epochs": [[]], "adam_eps": {}}
+        odd: dict[str, Any] = {"optimizer": {}, "epochs": [[]], "adam_eps": {}}
         scenario = {"learn": odd, "profile": 3, "num_envs": "few"}
         spoil(run, device | {"machine": machine, "configuration": {"scenario": scenario, "system": [], "limits": 3}})
     for command in READING:

@@ -12,8 +12,8 @@ import pytest
 from pyarrow import parquet
 
 from results import pages
-from results.pages import PAGE_BYTES, check_pages
-from results.tables import FOOTER_BYTES, LARGEST, LONGEST_NAME, check_numbers, read_columns, read_frame
+from results.pages import FOOTER_BYTES, PAGE_BYTES, check_pages
+from results.tables import LARGEST, LONGEST_NAME, check_numbers, read_columns, read_frame
 
 ONE = {"rank": "int64"}
 KIND = {"kind": "string"}

@@ -114,14 +114,15 @@ def test_a_damaged_file_is_named(weights: Path, content: bytes) -> None:
         evaluated(weights)
 
 
+@pytest.mark.parametrize("program", [b"cos\nsystem\n(S'exit 1'\ntR.", b"\x80\x80}."])
 @pytest.mark.parametrize("packed", [True, False])
-def test_weights_that_are_a_program_are_refused(weights: Path, packed: bool) -> None:
-    """Neither an archive that holds one nor a pickle by itself is run."""
-    program = b"cos\nsystem\n(S'exit 1'\ntR."
+def test_weights_that_are_a_program_are_refused(weights: Path, packed: bool, program: bytes) -> None:
+    """Neither an archive that holds one nor a pickle by itself is run; nor does torch print what it thinks of it."""
     if packed:
         with zipfile.ZipFile(weights, "w") as archive:
             archive.writestr("weights/data.pkl", program)
             archive.writestr("weights/version", "3")
+            archive.writestr("weights/byteorder", "little")
     else:
         weights.write_bytes(program)
     with pytest.raises(ValueError, match=r"weights\.pt: is damaged, or not of .*; run that cell again") as caught:

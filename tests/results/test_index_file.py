@@ -21,7 +21,7 @@ cache = pytest.fixture(autouse=True)(indexed.cache)
 runs, loads = pytest.fixture(indexed.runs), pytest.fixture(indexed.loads)
 
 
-@pytest.mark.parametrize("damage", ["text", "empty", "truncated", "zeroed", "folder", "other tables"])
+@pytest.mark.parametrize("damage", ["text", "empty", "truncated", "zeroed", "no text", "folder", "other tables"])
 def test_a_damaged_file_is_made_anew(runs: Path, damage: str, loads: Loads) -> None:
     """Whatever has become of the file, all runs are listed from their folders, and the next listing reads none."""
     loads.of(runs)
@@ -36,7 +36,10 @@ def test_a_damaged_file_is_made_anew(runs: Path, damage: str, loads: Loads) -> N
             database.execute("create table documents (path text)")
     else:
         half = len(data) // 2
-        left = {"text": b"not a database" * 100, "empty": b"", "truncated": data[:half]}
+        no_text = data.replace(b"tabledocuments", b"tabledocum\xecnts").replace(
+            b"CREATE TABLE documents", b"CREATE TABEL documents"
+        )
+        left = {"text": b"not a database" * 100, "empty": b"", "truncated": data[:half], "no text": no_text}
         file.write_bytes(left.get(damage, data[:4096] + bytes(half)))
     assert loads.of(runs) == all_names(runs)
     with opened(runs) as made:

@@ -140,9 +140,9 @@ def newest_cells(runs: Sequence[StoredRun], seed: int) -> dict[Match, Cell]:
     return newest
 
 
-def _age(cell: Cell) -> str:
+def _age(cell: Cell) -> tuple[str, str]:
     """When the latest finished run of a cell was begun; before all others where none finished."""
-    return max((run.record.started_at for run in cell.finished), default="")
+    return max((run.record.began for run in cell.finished), default=("", ""))
 
 
 def _side(runs: Runs, alone: Sequence[Cell], damaged: Sequence[Unreadable]) -> Side:

@@ -9,6 +9,7 @@ A figure that could not be read is None and prints as n/a; it is never 0 instead
 from __future__ import annotations
 
 import math
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -211,3 +212,9 @@ class RunRecord(_Part):
         if (self.status == "finished") != (self.reason is None):
             raise ValueError(f"reason={self.reason!r}: must be None for a finished run and a line for any other")
         return self
+
+    @property
+    def began(self) -> tuple[str, str]:
+        """Orders runs by when they were begun: by the names of their sweeps, which ascend wherever the clock is set."""
+        stamp = re.match(r"\d{8}-\d{6}(?=-)", self.sweep)
+        return stamp[0] if stamp else "", self.started_at

@@ -79,7 +79,7 @@ def _reference(records: Sequence[RunRecord], wanted: str | None) -> str | None:
         raise ValueError(f"--reference {wanted}: no run of it; there are: {', '.join(systems) or 'none'}")
     if wanted is not None or not records:
         return wanted
-    newest = max(records, key=lambda record: record.started_at).sweep
+    newest = max(records, key=lambda record: record.began).sweep
     first = min((record for record in records if record.sweep == newest), key=lambda record: record.started_at)
     return labels.system(first.cell)
 

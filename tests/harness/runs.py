@@ -67,7 +67,7 @@ class RunningSweep:
             install_faulty(site)
         variables = {
             MARK: self.mark,
-            "PYTHONPATH": str(site),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")])),
             "TMPDIR": str(self.scratch),
             "FAULTY_RELEASE": str(folder),
             "COLUMNS": "300",

@@ -93,6 +93,19 @@ def test_cells_of_both_and_of_one() -> None:
     assert [cell.gpus for cell in compared.b.alone] == [4]
 
 
+def test_the_newest_sweep_is_known_by_its_name_wherever_the_clock_was_set() -> None:
+    """A sweep whose clock was set back has earlier times, and a later name; without such a name times decide."""
+    times = ["2026-03-01T10:00:00+00:00", "2026-03-01T09:00:00+00:00"]
+    for names, newest in ((["20260301-100000-aaaa", "20260301-100001-bbbb"], 200.0), (["first", "second"], 100.0)):
+        sides = [
+            measured(make_run(sweep=name, started_at=time), rate)
+            for name, time, rate in zip(names, times, [100.0, 200.0], strict=True)
+        ]
+        (pair,) = both(sides, sides[:1]).pairs
+        assert pair.a.steps_per_s is not None
+        assert pair.a.steps_per_s.value == pytest.approx(newest)
+
+
 def test_the_newest_sweep_of_a_side_counts() -> None:
     """Where a side ran a cell in two sweeps, the later one counts, unless it did not finish."""
     runs = {

@@ -3,10 +3,12 @@
 A *regression* is a change for the worse beyond the tolerance that is more than noise: the whole interval of candidate /
 baseline lies on the wrong side of the limit. A check has *passed* when the whole interval lies on the right side (which
 is what a test of non-inferiority asks). Where the limit is within the interval nothing was shown, and the check is
-*inconclusive*: it says how many repetitions would settle it if the ratio stays what it is. Runs of one cell on one side
-are its repetitions; they differ in their seeds, or repeat one seed. Of a side with a single run nothing is known of
-other runs, whatever its iterations say: steps/s are then inconclusive, and other metrics *not judged*. These never
-decide: a gate passes by the steps/s of all its cells.
+*inconclusive*: it says how many repetitions would settle it if the ratio stays what it is. A gate passes by the steps/s
+of all its cells: another metric can be a regression, but what it does not show is *not judged*, and holds nobody up.
+
+Runs of one cell on one side are its repetitions; they differ in their seeds, or repeat one seed. Where both sides ran
+the same seeds, once each, they are held against each other in *pairs*: a seed that draws slow environments is slow on
+both sides. Of a side with a single run nothing is known of other runs, whatever its iterations say.
 
 What was measured in part never passes: a cell of the baseline that the candidate has not finished, or of which more of
 its runs failed, and one in which something but the commit differs, is *not comparable*, whatever the others say.
@@ -66,7 +68,7 @@ METRICS = (
     ),
     Metric(
         name="memory_bytes",
-        title="memory (bytes)",
+        title="memory",
         higher_is_better=False,
         of=lambda run: run.figures.memory_bytes.value,
     ),
@@ -96,6 +98,8 @@ class Check(_Document):
     """Finished runs of baseline and candidate."""
     ratio: Estimate | None = None
     """Candidate / baseline; the interval is of the gate's level."""
+    paired: bool = False
+    """Whether the interval is of pairs of runs with the same seed; else of two sides that have nothing in common."""
     limit: float
     """The ratio at which a regression begins."""
     outcome: Outcome
@@ -149,7 +153,8 @@ class Gate(_Document):
         said = ", ".join(f"{counts[outcome]} {outcome}" for outcome in (*RANKED, "not judged") if counts[outcome])
         line = f"{self.outcome}: {said or 'nothing was measured'}"
         if self.outcome == "inconclusive" and self.repetitions is not None:
-            line += f"; {self.repetitions} repetitions of each side would settle it"
+            least = min(min(check.num_runs) for check in self.checks) < bootstrap.LEAST_SEEDS
+            line += f"; {self.repetitions} repetitions of each side {'at least' if least else 'would settle it'}"
         return line
 
     def to_json(self) -> str:
@@ -222,12 +227,10 @@ def _checks(match: Match, before: Cell, after: Cell | None, tolerance: float, le
     if not before.finished:
         return []  # the baseline has nothing to lose
     why_not = _why_not(before, after)
+    runs = [_by_seed(cell) for cell in (before, after)]
     checks = []
     for metric in METRICS[:1] if why_not else METRICS:
-        known = [
-            [value for run in cell.finished if (value := metric.of(run.record)) is not None] if cell else []
-            for cell in (before, after)
-        ]
+        known = [[value for run in each if (value := metric.of(run)) is not None] for each in runs]
         if metric is not METRICS[0] and not all(known):
             continue
         limit = 1 - tolerance if metric.higher_is_better else 1 + tolerance
@@ -249,9 +252,21 @@ def _checks(match: Match, before: Cell, after: Cell | None, tolerance: float, le
             reason=why_not,
         )
         if not why_not:
-            check = _judged(check, known, level, seed)
+            whole = len(known[0]) == len(runs[0]) and len(known[1]) == len(runs[1])
+            check = _judged(check.model_copy(update={"paired": whole and _are_pairs(*runs)}), known, level, seed)
         checks.append(check)
     return checks
+
+
+def _by_seed(cell: Cell | None) -> list[RunRecord]:
+    """The finished runs of a side."""
+    return sorted((run.record for run in cell.finished), key=lambda run: run.cell.seed) if cell else []
+
+
+def _are_pairs(before: Sequence[RunRecord], after: Sequence[RunRecord]) -> bool:
+    """Whether both sides ran the same seeds, once each."""
+    seeds = [run.cell.seed for run in before]
+    return len(set(seeds)) == len(seeds) and seeds == [run.cell.seed for run in after]
 
 
 def _why_not(before: Cell, after: Cell | None) -> str:
@@ -283,26 +298,40 @@ def _judged(check: Check, known: Sequence[Sequence[float]], level: float, seed: 
     assert check.baseline is not None
     assert check.candidate is not None
     ratio = check.candidate / check.baseline
-    before, after = (bootstrap.of_seeds(values) for values in known)
-    if before is None or after is None:
-        return _not_repeated(check.model_copy(update={"ratio": Estimate(value=ratio)}))
-    ends = bootstrap.ratio_interval(after, before, np.random.default_rng(seed), level=level)
+    if min(check.num_runs) < bootstrap.LEAST_SEEDS:
+        return _not_repeated(check.model_copy(update={"ratio": Estimate(value=ratio), "paired": False}))
+    ends = _interval(known, level, seed, paired=check.paired)
     if ends is None:
         return check.model_copy(update={"outcome": "not judged", "reason": "it is 0 in some runs"})
     estimate = Estimate(value=ratio, low=ends[0], high=ends[1], units="seeds", num_units=min(check.num_runs))
     outcome, reason = _outcome(estimate, check.limit, higher_is_better=check.higher_is_better)
     needed = None
     if outcome == "inconclusive":
-        needed = repetitions(estimate, check.limit, min(check.num_runs), level)
+        needed = repetitions(estimate, check.limit, min(check.num_runs), level, paired=check.paired)
         reason += f": {needed} repetitions of each side would settle it" if needed else ": it is about the tolerance"
+        if check.metric != METRICS[0].name:
+            outcome, needed = "not judged", None
     return check.model_copy(update={"ratio": estimate, "outcome": outcome, "reason": reason, "repetitions": needed})
+
+
+def _interval(known: Sequence[Sequence[float]], level: float, seed: int, *, paired: bool) -> tuple[float, float] | None:
+    """Of candidate / baseline."""
+    generator = np.random.default_rng(seed)
+    if paired:
+        pairs = bootstrap.of_pairs(known[1], known[0])
+        assert pairs is not None
+        return bootstrap.interval(pairs, generator, level=level)
+    before, after = (bootstrap.of_seeds(values) for values in known)
+    assert before is not None
+    assert after is not None
+    return bootstrap.ratio_interval(after, before, generator, level=level)
 
 
 def _not_repeated(check: Check) -> Check:
     """Of a single run of a side."""
     if check.metric != METRICS[0].name:
         return check.model_copy(update={"outcome": "not judged", "reason": "a single run says nothing of others"})
-    reason = f"a single run says nothing of others: {LEAST_REPETITIONS} repetitions of each side at least"
+    reason = f"a single run says nothing of others: it takes {LEAST_REPETITIONS} repetitions of each side at least"
     return check.model_copy(update={"outcome": "inconclusive", "reason": reason, "repetitions": LEAST_REPETITIONS})
 
 
@@ -330,11 +359,11 @@ def _outcome(ratio: Estimate, limit: float, *, higher_is_better: bool) -> tuple[
     return "inconclusive", "the noise is wider than what is left to the tolerance"
 
 
-def repetitions(ratio: Estimate, limit: float, num_runs: int, level: float) -> int | None:
+def repetitions(ratio: Estimate, limit: float, num_runs: int, level: float, *, paired: bool) -> int | None:
     """How many runs of each side it takes until an interval around the same ratio leaves the limit out.
 
-    An interval of n runs of each side, at least 2, has the half width t(2 n - 2) s / sqrt(n), on a logarithmic scale.
-    None with more than `MOST_REPETITIONS`.
+    An interval of n runs of each side, at least 2, has the half width t(2 n - 2) s / sqrt(n), on a logarithmic scale,
+    and one of n pairs t(n - 1) s / sqrt(n). None with more than `MOST_REPETITIONS`.
     """
     from scipy import special
 
@@ -343,7 +372,7 @@ def repetitions(ratio: Estimate, limit: float, num_runs: int, level: float) -> i
     half, distance = math.log(ratio.high / ratio.low) / 2, abs(math.log(ratio.value / limit))
 
     def quantile(num: int) -> float:
-        return float(special.stdtrit(2 * num - 2, (1 + level) / 2))
+        return float(special.stdtrit(num - 1 if paired else 2 * num - 2, (1 + level) / 2))
 
     spread = half * math.sqrt(num_runs) / quantile(num_runs)
     if not distance:

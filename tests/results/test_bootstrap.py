@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from results import bootstrap
-from results.bootstrap import Floats, Units, block_length, interval, of_parts, of_seeds, ratio_interval
+from results.bootstrap import Floats, Units, block_length, interval, of_pairs, of_parts, of_seeds, ratio_interval
 from results.parts import Part
 from tests.results.records import make_parts
 
@@ -325,3 +325,26 @@ def test_coverage_of_ratios_of_runs(rho: float, cv_a: float, cv_b: float) -> Non
         return ratio_interval(a, b, rng, num_draws=NUM_DRAWS)
 
     assert 0.93 <= coverage(1, experiment) <= 0.97
+
+
+@pytest.mark.parametrize("num_pairs", [2, 3, 5, 10])
+@pytest.mark.parametrize("spread", [0.0, 0.3])
+def test_coverage_of_pairs(num_pairs: int, spread: float) -> None:
+    """The interval of pairs of runs holds the ratio, however much rates differ between the seeds."""
+
+    def experiment(rng: np.random.Generator) -> Ends:
+        of_seed = TRUE_RATE * np.exp(spread * rng.standard_normal(num_pairs))
+        rates, references = (of_seed * (1 + 0.03 * rng.standard_normal(num_pairs)) for _ in range(2))
+        pairs = of_pairs(rates.tolist(), references.tolist())
+        assert pairs is not None
+        return interval(pairs, rng, num_draws=NUM_DRAWS)
+
+    assert 0.92 <= coverage(1, experiment) <= 0.97
+
+
+def test_pairs_without_a_rate() -> None:
+    """Where all references of a draw may be 0 there is no interval; one pair is too few."""
+    pairs = of_pairs([1.0, 2.0], [0.0, 2.0])
+    assert pairs is not None
+    assert interval(pairs, np.random.default_rng(0)) is None
+    assert of_pairs([1.0], [2.0]) is None

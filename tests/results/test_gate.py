@@ -204,14 +204,44 @@ def test_pooled_runs_of_several_sweeps_are_repetitions() -> None:
     assert check_of(gate(*both), "steps_per_s").num_runs == (3, 3)
 
 
+def test_runs_with_the_same_seeds_are_pairs() -> None:
+    """Seeds that differ by half of their rate are no noise where both sides ran them; without, or twice, they are."""
+    before, after = [100.0, 150.0, 120.0], [99.0, 149.0, 119.5]
+    paired = check_of(gate(runs_of(before), runs_of(after)), "steps_per_s")
+    assert (paired.outcome, paired.paired) == ("passed", True)
+    slow = check_of(gate(runs_of(before), runs_of([0.9 * rate for rate in after])), "steps_per_s")
+    assert (slow.outcome, slow.paired) == ("regression", True)
+    turned = check_of(gate(runs_of(before)[::-1], runs_of(after)), "steps_per_s")
+    assert turned.ratio == paired.ratio, "whichever came first"
+    others = [stored(make_run("ddppo", seed=seed, steps_per_s=rate)) for seed, rate in enumerate(after, start=5)]
+    alone = check_of(gate(runs_of(before), others), "steps_per_s")
+    assert (alone.outcome, alone.paired) == ("inconclusive", False)
+
+
+def test_only_steps_per_s_hold_a_gate_up() -> None:
+    """Memory that is too noisy to say anything of is not judged, and the gate passes; if it shows a loss, it fails."""
+
+    def with_memory(*values: float) -> list[StoredRun]:
+        return [runs_of([100, 101, 99], memory=value)[seed] for seed, value in enumerate(values)]
+
+    noisy = gate(with_memory(1e9, 1e9, 1e9), with_memory(1e9, 2e9, 0.5e9))
+    assert (check_of(noisy, "memory_bytes").outcome, noisy.exit_code) == ("not judged", 0)
+    assert "repetitions of each side would settle it" in check_of(noisy, "memory_bytes").reason
+    assert gate(with_memory(1e9, 1e9, 1e9), with_memory(2e9, 2.1e9, 1.9e9)).exit_code == 1
+
+
 def test_repetitions_by_hand() -> None:
-    """t(2 n - 2) s / sqrt(n) falls below the distance to the limit at n; at the limit itself no number does."""
+    """The half width falls below the distance to the limit at n; at the limit itself no number does."""
     spread = 0.05
     half = 2.7764451051977987 * spread / math.sqrt(3)  # t of 4 degrees of freedom, 97.5 %
     ratio = Estimate(value=1.0, low=math.exp(-half), high=math.exp(half), units="seeds", num_units=3)
-    needed = repetitions(ratio, 0.95, 3, 0.95)
+    needed = repetitions(ratio, 0.95, 3, 0.95, paired=False)
     assert needed == 6  # t(10) = 2.2281: 0.0455 <= 0.0513 = -log 0.95; of 5 t(8) = 2.3060: 0.0516
-    assert repetitions(ratio.model_copy(update={"value": 0.95}), 0.95, 3, 0.95) is None
+    assert repetitions(ratio.model_copy(update={"value": 0.95}), 0.95, 3, 0.95, paired=False) is None
+    half = 4.302652729911275 * spread / math.sqrt(3)  # t of 2 degrees of freedom
+    ratio = Estimate(value=1.0, low=math.exp(-half), high=math.exp(half), units="seeds", num_units=3)
+    needed = repetitions(ratio, 0.95, 3, 0.95, paired=True)
+    assert needed == 7  # t(6) = 2.4469: 0.0462 <= 0.0513; of 6 t(5) = 2.5706: 0.0525
 
 
 def test_error_rates() -> None:

@@ -18,17 +18,20 @@ from results.gate import Check, Gate
 
 NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold."""
+MEMORY, MB = "memory_bytes", 1e6
 LEVELS = {"regression": "error", "not comparable": "error", "inconclusive": "warning"}
 """How GitHub marks a check that did not pass."""
 
 
 def print_gate(gate: Gate, console: Console | None = None) -> None:
-    """Prints the outcome, a row for each check, and what spoils the figures."""
+    """Prints the outcome, a row for each check, why those did not pass that count, and what spoils the figures."""
     console = console or make_console()
     print_lines(console, [gate.sentence, _sides(gate)])
     if gate.checks:
         console.print()
         print_blocks(console, _NAMES, [[*_FIGURES, _OUTCOME]], gate.checks)
+    counting = [check for check in gate.checks if check.outcome in LEVELS]
+    print_lines(console, [f"{check.outcome}: {check.where}: {check.title}: {check.reason}" for check in counting])
     print_lines(console, _below(gate))
 
 
@@ -37,7 +40,7 @@ def to_markdown(gate: Gate) -> str:
     lines = [f"**{escape(gate.sentence)}**", "", escape(_sides(gate)), ""]
     if gate.checks:
         ranked = sorted(gate.checks, key=lambda check: list(_RANK).index(check.outcome))
-        lines += [*table_lines([*_NAMES, *_FIGURES, _OUTCOME], ranked), ""]
+        lines += [*table_lines([*_NAMES, *_FIGURES, _WHY], ranked), ""]
     lines += [f"{escape(line)}  " for line in _below(gate)]
     return "\n".join(lines) + "\n"
 
@@ -81,14 +84,15 @@ _NAMES: tuple[Column[Check], ...] = (
     Column(title="metric", value=lambda check: check.title, is_number=False),
 )
 _FIGURES: tuple[Column[Check], ...] = (
-    Column(title="baseline", value=lambda check: fmt.number(check.baseline)),
-    Column(title="candidate", value=lambda check: fmt.number(check.candidate)),
+    Column(title="baseline", value=lambda check: _amount(check, check.baseline)),
+    Column(title="candidate", value=lambda check: _amount(check, check.candidate)),
     Column(title="runs", value=lambda check: f"{check.num_runs[0]}, {check.num_runs[1]}"),
     Column(title="ratio", value=lambda check: _factor(fmt.value(check.ratio))),
     Column(title="interval", value=lambda check: fmt.interval(fmt.ends(check.ratio), _factor)),
     Column(title="limit", value=lambda check: f"{'>=' if check.higher_is_better else '<='} {_factor(check.limit)}"),
 )
-_OUTCOME: Column[Check] = Column(
+_OUTCOME: Column[Check] = Column(title="outcome", value=lambda check: check.outcome, is_number=False)
+_WHY: Column[Check] = Column(
     title="outcome",
     value=lambda check: check.outcome if check.outcome == "passed" else f"{check.outcome}: {check.reason}",
     is_number=False,
@@ -98,6 +102,13 @@ _OUTCOME: Column[Check] = Column(
 def _factor(value: float | None) -> str:
     """A ratio that is held against a tolerance of a few percent."""
     return fmt.NONE if value is None else f"{value:.3f}"
+
+
+def _amount(check: Check, value: float | None) -> str:
+    """A figure of one side."""
+    if value is not None and check.metric == MEMORY:
+        return f"{value / MB:,.0f} MB"
+    return fmt.number(value)
 
 
 def _sides(gate: Gate) -> str:
@@ -110,7 +121,7 @@ def _told(check: Check) -> str:
     if check.ratio is not None:
         ends = fmt.ends(check.ratio)
         said.append(
-            f"{fmt.number(check.baseline)} -> {fmt.number(check.candidate)}, ratio {_factor(check.ratio.value)}"
+            f"{_amount(check, check.baseline)} -> {_amount(check, check.candidate)}, ratio {_factor(check.ratio.value)}"
             + (f" ({fmt.interval(ends, _factor)})" if ends else "")
         )
     return "; ".join(said)
@@ -119,8 +130,13 @@ def _told(check: Check) -> str:
 def _below(gate: Gate) -> list[str]:
     """What the columns mean, and what spoils the figures."""
     lines = []
-    if said := col.resampled(check.ratio for check in gate.checks):
-        lines.append(f"ratio: candidate / baseline; {100 * gate.level:g} % {said}")
+    repeated = [check for check in gate.checks if check.ratio is not None and fmt.ends(check.ratio)]
+    units = {"pairs of runs with the same seed" if check.paired else "the runs of each side" for check in repeated}
+    if units:
+        said = " or ".join(sorted(units))
+        lines.append(f"ratio: candidate / baseline; {100 * gate.level:g} % interval by resampling {said}")
+    if any(check.outcome == "not judged" for check in gate.checks):
+        lines.append("not judged: whether it is worse was not shown; beside steps/s only what was shown counts")
     if kinds := {check.kind for check in gate.checks} - {"measured"}:
         lines.append(f"{' and '.join(sorted(kinds))}: the figures speak of a profile, not of hardware")
     return lines + [said for _, said in col.findings(gate.findings, 0)]

@@ -87,7 +87,7 @@ def gate_revisions(
         revisions = {}
         for commit in dict.fromkeys(commits.values()):
             name = next(name for name, known in commits.items() if known == commit)
-            _say(console, f"building {name} ({commit[:12]})")
+            _say(console, f"building {name} ({commit[:12]}): minutes, unless it is kept from before")
             revisions[commit] = stack.enter_context(checked_out(name, commit, repository, folder))
         measuring = Measuring(
             options=options,

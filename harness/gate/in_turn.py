@@ -1,9 +1,10 @@
 """Measures two revisions in turn, A B B A ..., until the answer is clear or the budget is spent.
 
 Repetition k of both sides has the same seed, and the order changes with each, so that a machine that slows down, or a
-neighbour who comes and goes, hits both alike. One run of `rlbench` at a time; this process waits for it and starts
-nothing else. Ctrl-C reaches the run by itself, which ends its processes; where this process alone was asked to end, it
-asks the run, and kills one that does not end. Then this process ends too.
+neighbour who comes and goes, hits both alike; the judgement holds them against each other in pairs. One run of
+`rlbench` at a time; this process waits for it and starts nothing else. Ctrl-C reaches the run by itself, which ends its
+processes; where this process alone was asked to end, it asks the run, and kills one that does not end. Then this
+process ends too.
 
 Looks before the end: after every repetition the gate is judged at `LOOK_LEVEL`, and ends when nothing is inconclusive.
 The intervals of looks are so wide that they hardly add to the error of the last one, which has the usual level
@@ -54,17 +55,18 @@ def measure(baseline: Revision, candidate: Revision, measuring: Measuring, say: 
         order = list(sides) if repetition % 2 == 0 else list(sides)[::-1]
         for side in order:
             seed = measuring.first_seed + repetition
-            say(f"repetition {repetition + 1}: {names[side]}, seed {seed}")
+            left_s = max(0.0, measuring.budget_s - (time.monotonic() - began))
+            say(f"repetition {repetition + 1}: {names[side]}, seed {seed}; {left_s:,.0f} s left at most")
             _run(sides[side], names[side], measuring, measuring.out / side, seed)
         repetition += 1
         each_s = (time.monotonic() - began) / repetition
         spent = time.monotonic() - began + each_s > measuring.budget_s
         level = LEVEL if spent else LOOK_LEVEL
         gate = _judged(baseline, candidate, measuring, level)
-        say(f"after {repetition} of each, {100 * level:g} % intervals: {gate.sentence}")
         clear = gate.outcome in {"passed", "regression"} and repetition >= LEAST_REPETITIONS
         if spent or clear or gate.outcome == "not comparable":
             return gate
+        say(f"after {repetition} of each, {100 * level:g} % intervals: {gate.sentence}")
 
 
 def _judged(baseline: Revision, candidate: Revision, measuring: Measuring, level: float) -> Gate:

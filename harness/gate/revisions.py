@@ -1,8 +1,10 @@
 """A git revision of rlbench, or of a package with its `rlbench` command, in a work tree and virtual environment.
 
 A work tree lasts as long as the gate; the environment is kept in the cache folder, by the commit that it was made of,
-and used again. Nothing of the user's own work tree is touched. Blocks for git and pip, whose output is shown when they
-fail.
+and used again. Each is some 2 GB: whoever has made one removes all but the `KEPT` that were used last. Nothing of the
+user's own work tree is touched. Blocks for git and pip, whose output is shown when they fail, and for another gate that
+is making the same environment. A gate holds a shared lock on each that it uses, until it ends or is killed: whoever
+makes or removes one has its lock alone.
 """
 
 from __future__ import annotations
@@ -14,14 +16,16 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from results.index import cache_folder
 
 READY = "ready"
-"""A file in an environment that was made to its end."""
+"""A file in an environment that was made to its end; its time is that of the last use."""
+KEPT = 5
+"""Environments: of a base branch, and of a few of what is held against it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,28 +78,58 @@ def checked_out(name: str, commit: str, repository: Path, folder: Path) -> Itera
     tree = folder / f"tree-{commit[:12]}"
     _must(["git", "-C", str(repository), "worktree", "add", "--detach", "--quiet", str(tree), commit], f"{name}: git")
     try:
-        yield Revision(name=name, commit=commit, tree=tree, environment=_virtual_environment(name, commit, tree))
+        with _virtual_environment(name, commit, tree) as made:
+            yield Revision(name=name, commit=commit, tree=tree, environment=made)
     finally:
         _run(["git", "-C", str(repository), "worktree", "remove", "--force", str(tree)])
 
 
-def _virtual_environment(name: str, commit: str, tree: Path) -> Path:
-    """The environment of a commit, made where there is none yet."""
+@contextmanager
+def _virtual_environment(name: str, commit: str, tree: Path) -> Iterator[Path]:
+    """The environment of a commit, made where there is none yet; nobody removes it meanwhile."""
     root = cache_folder() / "gate"
     made = root / f"{commit}-{sysconfig.get_platform()}-python{sysconfig.get_python_version()}"
     try:
         root.mkdir(parents=True, exist_ok=True)
-        lock = os.open(made.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = _open_lock(made)
     except OSError as problem:
         raise ValueError(f"{root}: cannot be made ({problem.strerror}); set XDG_CACHE_HOME to another folder") from None
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another gate may be making the same; the kernel frees what a killed one held
-        if not (made / READY).exists() or not (made / "bin" / "python").exists():
-            shutil.rmtree(made, ignore_errors=True)  # its making was interrupted, or its Python is gone
-            _make(made, name, tree)
+        while True:
+            fcntl.flock(lock, fcntl.LOCK_SH)  # the kernel frees what a killed one held
+            if _is_ready(made):
+                break
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another gate may have made the same meanwhile
+            if not _is_ready(made):
+                shutil.rmtree(made, ignore_errors=True)  # its making was interrupted, or its Python is gone
+                _make(made, name, tree)
+        (made / READY).touch()
+        remove_all_but(KEPT, root)
+        yield made
     finally:
         os.close(lock)
-    return made
+
+
+def _open_lock(made: Path) -> int:
+    """The lock of an environment, a file beside it that is never removed: it could be another's by then."""
+    return os.open(made.with_name(f"{made.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+
+def _is_ready(made: Path) -> bool:
+    return (made / READY).exists() and (made / "bin" / "python").exists()
+
+
+def remove_all_but(num_kept: int, root: Path) -> None:
+    """Removes environments that were not made to their end, and of the others all but those used last; none in use."""
+    there = [made for made in root.iterdir() if made.is_dir()]
+    ready = sorted(filter(_is_ready, there), key=lambda made: (made / READY).stat().st_mtime, reverse=True)
+    for made in {*there} - {*ready[:num_kept]}:
+        lock = _open_lock(made)
+        with suppress(OSError):  # somebody uses it, or makes it
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            (made / READY).unlink(missing_ok=True)  # first: what is left if this is interrupted is of no use
+            shutil.rmtree(made)
+        os.close(lock)
 
 
 def _make(made: Path, name: str, tree: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from harness.gate.revisions import remove_all_but
 from tests.harness import sweeps, toy_repository
 from tests.harness.command import RLBENCH, Ended, assert_refused, call, launch
 from tests.harness.sweeps import spoil, write_sweep
@@ -26,12 +28,12 @@ def gate(*options: str) -> Ended:
     return call("gate", *options)
 
 
-def write_seeds(folder: Path, faster: float = 1.0) -> Path:
-    """A sweep of four cells with three seeds each."""
+def write_seeds(folder: Path, faster: float = 1.0, noise: float = 0.01) -> Path:
+    """A sweep of four cells with three seeds each, of which the second makes a share more, and the third less."""
     sweep = write_sweep(folder, faster=faster)
     for path in sorted(sweep.glob("0*")):
         record = json.loads((path / "run.json").read_text())
-        for seed, share in ((1, 1.01), (2, 0.99)):
+        for seed, share in ((1, 1 + noise), (2, 1 - noise)):
             again = json.loads(json.dumps(record))
             again["cell"] |= {"seed": seed, "hash": f"{record['cell']['hash']}-{seed}"}
             again["id"] = f"{record['id']}-seed-{seed}"
@@ -49,8 +51,11 @@ def test_folders_that_are_alike_pass(here: Path) -> None:
     assert ended.code == 0, ended.out
     assert ended.out.startswith("passed: 8 passed\n")
     assert "baseline main, candidate mine, tolerance 5 %" in ended.out
-    inconclusive = gate("--baseline", "main", "--candidate", "mine", "--tolerance", "0.01")
+    assert "interval by resampling pairs of runs with the same seed" in ended.out
+    write_seeds(here / "noisy", noise=-0.05)
+    inconclusive = gate("--baseline", "main", "--candidate", "noisy")
     assert inconclusive.code == 3
+    assert "inconclusive: ver, emulated/open-fridge, " in inconclusive.out
     assert "repetitions of each side would settle it" in inconclusive.out
 
 
@@ -60,7 +65,7 @@ def test_single_runs_decide_nothing(here: Path) -> None:
     write_sweep(here / "mine", faster=0.5)
     ended = gate("--baseline", "main", "--candidate", "mine")
     assert ended.code == 3
-    assert "3 repetitions of each side would settle it" in ended.out
+    assert "3 repetitions of each side at least" in ended.out
 
 
 def test_a_slower_folder_is_a_regression_in_every_form(here: Path) -> None:
@@ -201,6 +206,22 @@ def test_the_same_revision_tells_how_large_a_change_can_be_seen() -> None:
     began = time.monotonic()
     assert gate("--aa", "--systems", "ddppo", "--out", "again").code == 0
     assert time.monotonic() - began < 60
+
+
+def test_environments_of_old_are_removed(tmp_path: Path) -> None:
+    """The two used last are kept, and one that somebody uses; what was never made to its end goes first."""
+    for number, name in enumerate(("oldest", "locked", "newer", "newest", "half-made")):
+        (tmp_path / name / "bin").mkdir(parents=True)
+        (tmp_path / name / "bin" / "python").touch()
+        if name != "half-made":
+            (tmp_path / name / "ready").touch()
+            os.utime(tmp_path / name / "ready", (number, number))
+    with (tmp_path / "locked.lock").open("w") as used:
+        fcntl.flock(used, fcntl.LOCK_SH)
+        remove_all_but(2, tmp_path)
+        assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"locked", "newer", "newest"}
+    remove_all_but(2, tmp_path)
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"newer", "newest"}
 
 
 def test_a_side_that_fails_is_not_comparable(repository: Path) -> None:

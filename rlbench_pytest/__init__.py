@@ -3,9 +3,14 @@
     def test_ver_is_as_fast_as_it_was(throughput):
         throughput("ver", gpus=2, scenario="emulated/open-fridge", seconds=20)
 
-The `throughput` fixture stands on pytest-benchmark's: what it measures is seconds per 1,000 env steps, so that lower is
-better and `--benchmark-compare-fail=median:5%` does what it says. The records of the runs are in `extra_info`. Without
-`--rlbench` tests that use the fixture are deselected. Each repetition is a process of its own; this one waits for it.
+
+    def test_ver_is_faster_than_ddppo(throughput):
+        assert throughput.ratio("ver", "ddppo", gpus=2, scenario="emulated/open-fridge", seconds=20).low > 1.5
+
+The `throughput` fixture stands on pytest-benchmark's: what it measures is seconds per 1,000 env steps, or the time of
+one system / that of another, so that lower is better and `--benchmark-compare-fail=median:5%` does what it says. The
+records of the runs are in `extra_info`. Without `--rlbench` tests that use the fixture are deselected. Each run is a
+process of its own; this one waits for it.
 
 pytest imports this module wherever rlbench is installed, also for tests that have nothing to do with it: it imports
 nothing else of ours before a throughput test runs, and has a name that nobody else's folder has.
@@ -15,7 +20,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +29,16 @@ import pytest
 
 if TYPE_CHECKING:
     from results.schema import RunRecord
+    from results.summary import Estimate
 
 REPETITIONS = 3
+LEAST_PAIRS = 2
 SECONDS = 10.0
 COMMAND = (sys.executable, "-P", "-c", "import sys; from harness.cli import main; sys.exit(main())")
 
 
 class RunClock:
-    """A timer for pytest-benchmark: it moves only when a run has ended, by what 1,000 of its env steps took."""
+    """A timer for pytest-benchmark: it moves only when runs have ended, by what they have measured."""
 
     def __init__(self) -> None:
         self._now_s = 0.0
@@ -48,11 +56,12 @@ _CLOCK = pytest.StashKey[RunClock]()
 
 
 class Throughput:
-    """Measures a system; made by the fixture."""
+    """Measures systems, once in a test; made by the fixture."""
 
     def __init__(self, benchmark: Any, clock: RunClock, folder: Path) -> None:
         self._benchmark, self._clock, self._folder = benchmark, clock, folder
-        self._records: list[RunRecord] = []
+        self.records: list[RunRecord] = []
+        """Of all runs so far, in their order."""
 
     def __call__(
         self, system: str, *, repetitions: int = REPETITIONS, seconds: float = SECONDS, **options: object
@@ -68,19 +77,69 @@ class Throughput:
         Returns:
             The records of the runs.
         """
-        given = {"systems": system, "seconds": seconds, **options}
-        arguments = [text for name, value in given.items() for text in (f"--{name.replace('_', '-')}", str(value))]
-        self._benchmark.pedantic(self._run, args=(arguments,), rounds=repetitions)
-        self._benchmark.extra_info["unit"] = "seconds per 1,000 env steps"
-        self._benchmark.extra_info["runs"] = [record.model_dump(mode="json") for record in self._records]
-        return self._records
+        seeds = count()
 
-    def _run(self, arguments: Sequence[str]) -> None:
+        def run() -> None:
+            self._clock.advance(1000 / self._rate(system, next(seeds), seconds, options))
+
+        self._measure(run, repetitions, "seconds per 1,000 env steps")
+        return self.records
+
+    def ratio(
+        self,
+        system: str,
+        reference: str,
+        *,
+        repetitions: int = REPETITIONS,
+        seconds: float = SECONDS,
+        **options: object,
+    ) -> Estimate:
+        """Runs two systems in turn, A B B A ..., repetition k of both with seed k; fails when a run does not finish.
+
+        Args:
+            system: as `--systems` takes it, one.
+            reference: another, or the same with other settings: `ddppo:preempt.p=1.0`.
+            repetitions: how many runs of each, at least 2.
+            seconds: of each run.
+            options: of `rlbench run`, for both.
+
+        Returns:
+            How many times as many steps/s the system makes as the reference, mean over the repetitions, with the 95 %
+            interval (`low`, `high`) that their ratios give.
+        """
+        from results.paired import ratio_of_pairs
+
+        if repetitions < LEAST_PAIRS:
+            pytest.fail(f"throughput.ratio(): repetitions={repetitions}: an interval needs at least {LEAST_PAIRS}")
+        rates: dict[str, list[float]] = {system: [], reference: []}
+        if len(rates) < len((system, reference)):
+            pytest.fail(f"throughput.ratio(): {system} against itself; name two systems, or other settings of one")
+        seeds = count()
+
+        def run_pair() -> None:
+            seed = next(seeds)
+            for each in (system, reference) if seed % 2 == 0 else (reference, system):
+                rates[each].append(self._rate(each, seed, seconds, options))
+            self._clock.advance(rates[reference][-1] / rates[system][-1])
+
+        self._measure(run_pair, repetitions, f"time of {system} / time of {reference}, for as many env steps")
+        ratio = ratio_of_pairs(rates[system], rates[reference])
+        self._benchmark.extra_info["ratio"] = ratio.model_dump(mode="json")
+        return ratio
+
+    def _measure(self, run: Callable[[], None], repetitions: int, unit: str) -> None:
+        self._benchmark.pedantic(run, rounds=repetitions)
+        self._benchmark.extra_info["unit"] = unit
+        self._benchmark.extra_info["runs"] = [record.model_dump(mode="json") for record in self.records]
+
+    def _rate(self, system: str, seed: int, seconds: float, options: Mapping[str, object]) -> float:
+        """Steps/s of a run."""
         from results import store
 
-        seed = len(self._records)
-        out = self._folder / f"seed-{seed}"
-        command = [*COMMAND, "run", *arguments, "--seeds", str(seed), "--out", str(out)]
+        given = {"systems": system, "seconds": seconds, **options, "seeds": seed}
+        out = self._folder / f"run-{len(self.records)}"
+        arguments = [text for name, value in given.items() for text in (f"--{name.replace('_', '-')}", str(value))]
+        command = [*COMMAND, "run", *arguments, "--out", str(out)]
         done = subprocess.run(command, check=False, capture_output=True, text=True, errors="replace")  # noqa: S603  ours
         runs = store.read_runs(out) if out.is_dir() else []
         if len(runs) != 1:
@@ -90,8 +149,8 @@ class Throughput:
         rate = record.figures.steps_per_s
         if record.status != "finished" or not rate:
             pytest.fail(f"{record.status}: {record.reason or 'no env step was learned'}")
-        self._records.append(record)
-        self._clock.advance(1000 / rate)
+        self.records.append(record)
+        return rate
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -123,5 +182,5 @@ def _uses_ours(item: pytest.Item) -> bool:
 
 @pytest.fixture
 def throughput(request: pytest.FixtureRequest, benchmark: Any, tmp_path: Path) -> Throughput:
-    """Measures a system's seconds per 1,000 env steps: `throughput("ver", gpus=2)`."""
+    """Measures a system, `throughput("ver", gpus=2)`, or one against another: `throughput.ratio("ver", "ddppo")`."""
     return Throughput(benchmark, request.node.stash[_CLOCK], tmp_path)

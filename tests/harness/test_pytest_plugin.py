@@ -36,6 +36,27 @@ def test_two(throughput):
 """
 
 
+RATIO = """
+CELL = {"scenario": "emulated/open-fridge:num_envs=2:rollout_steps=8", "device": "emulated", "time_scale": 0.02}
+
+
+def test_ratio(throughput):
+    ratio = throughput.ratio("sync", "ddppo", repetitions=3, seconds=0.5, **CELL)
+    assert [(each.cell.system, each.cell.seed) for each in throughput.records] == [
+        ("sync", 0), ("ddppo", 0), ("ddppo", 1), ("sync", 1), ("sync", 2), ("ddppo", 2),
+    ]
+    assert ratio.low < ratio.value < ratio.high
+
+
+def test_too_few(throughput):
+    throughput.ratio("sync", "ddppo", repetitions=1, **CELL)
+
+
+def test_the_same(throughput):
+    throughput.ratio("sync", "sync", **CELL)
+"""
+
+
 def run_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Runs pytest in a folder; it finds our plugin by its entry point."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
@@ -81,6 +102,20 @@ def test_what_cannot_be_measured_fails_in_a_line(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "unknown system 'no-such-system'" in done.stdout
     assert "2 runs; throughput() measures one system on one number of GPUs" in done.stdout
+
+
+def test_two_systems_run_in_turn(tmp_path: Path) -> None:
+    """A B B A A B with seeds in pairs; what is measured is time / time, lower is better; the ratio is beside it."""
+    (tmp_path / "test_it.py").write_text(RATIO)
+    done = run_pytest(tmp_path, "--rlbench", f"--benchmark-json={tmp_path / 'benchmark.json'}")
+    assert "2 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "repetitions=1: an interval needs at least 2" in done.stdout
+    assert "sync against itself; name two systems" in done.stdout
+    (measured,) = json.loads((tmp_path / "benchmark.json").read_text())["benchmarks"]
+    rates = [run["figures"]["steps_per_s"] for run in measured["extra_info"]["runs"]]
+    ours, theirs = [rates[at] for at in (0, 3, 4)], [rates[at] for at in (1, 2, 5)]
+    assert measured["stats"]["data"] == pytest.approx([b / a for a, b in zip(ours, theirs, strict=True)])
+    assert measured["extra_info"]["ratio"]["value"] == pytest.approx(sum(ours) / sum(theirs))
 
 
 def test_other_peoples_tests_are_left_alone(tmp_path: Path) -> None:

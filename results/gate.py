@@ -206,9 +206,11 @@ def judge(
         for match, cell in before.items()
         for check in _checks(match, cell, after.get(match), tolerance, level, seed)
     ]
+    alike = baseline.name == candidate.name
+    sides = (("baseline ", baseline), ("candidate ", candidate))
     findings = [
-        finding.model_copy(update={"text": f"{side.name}: {finding.text}"})
-        for side in (baseline, candidate)
+        finding.model_copy(update={"text": f"{role if alike else ''}{side.name}: {finding.text}"})
+        for role, side in sides
         for finding in find_all([run.record for run in side.runs], side.unreadable)
     ]
     return Gate(

@@ -120,8 +120,8 @@ def noise_floor(gate: Gate) -> list[str]:
             continue
         half = math.sqrt(ratio.high / ratio.low) - 1
         lines.append(
-            f"{check.where}, {check.title}: noise +-{100 * half:.1f} % with {min(check.num_runs)} runs of each side; a "
-            f"change is seen from {100 * half:.1f} % on, a regression from {100 * (gate.tolerance + half):.1f} % on"
+            f"{check.where}, {check.title}: noise +-{100 * half:.1f} %: so large a change is seen, and a regression "
+            f"from {100 * (gate.tolerance + half):.1f} % on"
         )
     return lines
 

@@ -201,7 +201,7 @@ def test_the_same_revision_tells_how_large_a_change_can_be_seen() -> None:
     ended = gate("--aa", "--systems", "ddppo")
     assert ended.code == 0, ended.out + ended.err
     assert "noise +-" in ended.out
-    assert "a change is seen from" in ended.out
+    assert "so large a change is seen" in ended.out
     assert len(list(Path(os.environ["XDG_CACHE_HOME"], "rlbench", "gate").glob("*/ready"))) == 1
     began = time.monotonic()
     assert gate("--aa", "--systems", "ddppo", "--out", "again").code == 0

@@ -1,5 +1,7 @@
 """The project's commands, each in a virtual environment of its own: `nox -s rlbench -- run ...`, `nox -s tests`."""
 
+from pathlib import Path
+
 import nox
 
 nox.needs_version = ">=2025.2.9"
@@ -27,6 +29,19 @@ def tests(session: nox.Session) -> None:
     """Runs all tests, or those named after `--`."""
     install(session, "tests")
     session.run("pytest", *session.posargs)
+
+
+@nox.session
+def gate(session: nox.Session) -> None:
+    """Holds systems against each other on emulated GPUs, and hot paths against reference operations; takes 4 min.
+
+    What was measured is left in `.benchmarks/gate.json`.
+    """
+    install(session, "bench")
+    names = ("-o", "python_files=check_*.py", "-o", "python_functions=check_*")
+    Path(".benchmarks").mkdir(exist_ok=True)
+    out = ("--benchmark-json=.benchmarks/gate.json", "--benchmark-columns=median,iqr,rounds")
+    session.run("pytest", "tests/gate", "--rlbench", *names, *out, *session.posargs)
 
 
 @nox.session

@@ -1,0 +1,61 @@
+"""How long one call takes beside another that stands for the machine: both in turn, in the same process.
+
+A machine's absolute times say nothing of the code, and a slow neighbour comes and goes; the time of a reference
+operation that never changes, measured a few milliseconds before and after, takes both out. Times are of the thread on a
+core, so what keeps it from one does not count: none of these calls waits for anything.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from time import thread_time
+
+from results.paired import ratio_of_pairs
+from results.summary import Estimate
+
+NUM_PAIRS = 12
+NUM_LOOKS = 10
+"""Of each side in a pair, of which the shortest counts: what others do to the caches only ever adds."""
+LOOK_S = 0.0015
+
+Call = Callable[[], object]
+
+
+def time_beside(call: Call, reference: Call) -> Estimate:
+    """Seconds of a call / seconds of the reference, of the means over `NUM_PAIRS` pairs, with the 95 % interval.
+
+    Collecting garbage is off meanwhile, and both are called for a moment before.
+    """
+    numbers = {each: _number(each) for each in (call, reference)}
+    found: dict[Call, list[float]] = {call: [], reference: []}
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        for _ in range(NUM_PAIRS):
+            shortest = dict.fromkeys(found, float("inf"))
+            for look in range(NUM_LOOKS):
+                for each in (call, reference) if look % 2 == 0 else (reference, call):
+                    shortest[each] = min(shortest[each], _seconds(each, numbers[each]))
+            for each, seconds in shortest.items():
+                found[each].append(seconds)
+    finally:
+        if was_on:
+            gc.enable()
+    return ratio_of_pairs(found[call], found[reference])
+
+
+def _number(call: Call) -> int:
+    """How many calls take `LOOK_S`, or up to twice as long."""
+    number = 1
+    while _seconds(call, number) * number < LOOK_S:
+        number *= 2
+    return number
+
+
+def _seconds(call: Call, number: int) -> float:
+    """Of one of `number` calls."""
+    began = thread_time()
+    for _ in range(number):
+        call()
+    return (thread_time() - began) / number

@@ -1,0 +1,45 @@
+"""A ratio that must hold, and whether it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from results.gate import Outcome
+from results.summary import Estimate, Finding
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """A ratio must be above a limit, or below one."""
+
+    what: str
+    """A over B, in words."""
+    ratio: Estimate
+    limit: float
+    above: bool
+    """Whether it must be above the limit."""
+    spoilt_by: Sequence[Finding] = ()
+    """What the runs say against their figures; it does not decide."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """`passed` where the whole interval is on the right side of the limit, `regression` where it is on the wrong.
+
+        Else, or without an interval, nothing was shown, and that is not enough: `inconclusive`.
+        """
+        low, high = self.ratio.low, self.ratio.high
+        if low is None or high is None:
+            return "inconclusive"
+        if low > self.limit if self.above else high < self.limit:
+            return "passed"
+        return "regression" if (high < self.limit if self.above else low > self.limit) else "inconclusive"
+
+    def lines(self) -> Iterator[str]:
+        """What to print."""
+        ratio = self.ratio
+        ends = "no interval" if ratio.low is None or ratio.high is None else f"{ratio.low:.2f} to {ratio.high:.2f}"
+        rule = f"{'above' if self.above else 'below'} {self.limit:g}"
+        yield f"{self.outcome:12}  {ratio.value:5.2f} ({ends}), must be {rule}: {self.what}"
+        for finding in self.spoilt_by:
+            yield f"  {finding.severity}: {finding.text}"

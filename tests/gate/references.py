@@ -1,0 +1,92 @@
+"""Work of the kinds that hot paths are made of, none of it ours: what their times are divided by."""
+
+from __future__ import annotations
+
+import fcntl
+
+import numpy as np
+
+
+class Interpreted:
+    """Interpreted code: calls, attributes, floats, a dictionary."""
+
+    def __init__(self) -> None:
+        self._total, self._of = 0.0, dict.fromkeys(range(8), 0.0)
+
+    def __call__(self) -> None:
+        """Adds 8 numbers up, and their squares by key."""
+        for key in self._of:
+            self._add(key, 0.5)
+
+    def _add(self, key: int, amount: float) -> None:
+        self._total += amount
+        self._of[key] += amount * amount
+
+
+class Grouping:
+    """Interpreted code over many objects, with arrays made of them."""
+
+    def __init__(self, num: int, num_keys: int) -> None:
+        generator = np.random.default_rng(0)
+        self._pairs = [(int(key), value) for value, key in enumerate(generator.integers(num_keys, size=num))]
+
+    def __call__(self) -> None:
+        """Pairs by their key, as arrays, and the order of all."""
+        groups: dict[int, list[int]] = {}
+        for key, value in self._pairs:
+            groups.setdefault(key, []).append(value)
+        np.argsort(np.concatenate([np.array(group) for group in groups.values()]), kind="stable")
+
+
+class SmallArrays:
+    """Numpy on a few hundred numbers, where getting from one operation to the next is what takes the time."""
+
+    def __init__(self) -> None:
+        generator = np.random.default_rng(0)
+        self._rows, self._weights = generator.random((4, 32), np.float32), generator.random((32, 64), np.float32)
+        self._column, self._chosen = np.zeros(256, np.int64), np.arange(4)
+
+    def __call__(self) -> None:
+        """A product, a function, entries that are chosen and written."""
+        out = self._rows @ self._weights
+        np.tanh(out, out=out)
+        self._column[self._chosen] = self._column[self._chosen + 4]
+
+
+class Layers:
+    """Products of a few rows with two layers of weights, each followed by a function, in numpy."""
+
+    def __init__(self) -> None:
+        generator = np.random.default_rng(0)
+        self._rows = generator.random((4, 128), np.float32)
+        self._layers = generator.random((128, 512), np.float32), generator.random((512, 128), np.float32)
+
+    def __call__(self) -> None:
+        """Passes the rows through."""
+        rows = self._rows
+        for weights in self._layers:
+            rows = rows @ weights
+            np.tanh(rows, out=rows)
+
+
+class Sorting:
+    """Sorting of doubles."""
+
+    def __init__(self, num: int) -> None:
+        self._numbers = np.random.default_rng(0).random(num)
+
+    def __call__(self) -> None:
+        """Sorts a copy."""
+        np.sort(self._numbers)
+
+
+class Locking:
+    """Calls of the kernel: a record lock on a file."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def __call__(self) -> None:
+        """Takes the lock and frees it."""
+        fcntl.lockf(self._fd, fcntl.LOCK_EX)
+        fcntl.lockf(self._fd, fcntl.LOCK_UN)

@@ -8,6 +8,7 @@ those of https://github.com/apache/parquet-format/blob/master/src/main/thrift/pa
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, BinaryIO
@@ -40,23 +41,35 @@ REPEATED = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Column:
-    """A column of a file that is flat, and where it lies."""
+    """A column of a file that is flat."""
 
     stored: int
     """Parquet's physical type."""
-    chunks: list[tuple[int, int, int]]
-    """Of each group of rows: how many values, and from which byte to which."""
+    places: list[int]
+    """Where the footer speaks of it, for each group of rows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Footer:
     """What a file says of itself."""
 
+    data: bytes
+    size: int
+    """Of the file."""
     num_rows: int
     groups: list[int]
     """Rows of each group."""
     columns: dict[str, Column | None]
     """By name; None where there are several of that name, or one that is not flat."""
+
+    def chunks(self, column: Column) -> Iterator[tuple[int, int, int]]:
+        """Of each group of rows: how many values a column has, and from which byte to which. Raises ValueError."""
+        for place in column.places:
+            fields, _ = read_struct(self.data, place)
+            try:
+                yield _chunk(fields, self.size)
+            except KeyError as problem:
+                raise ValueError(f"has no field {problem}") from None
 
 
 def read_footer(file: BinaryIO, size: int) -> Footer:
@@ -77,25 +90,22 @@ def read_footer(file: BinaryIO, size: int) -> Footer:
 
 @lru_cache(maxsize=512)  # a report reads a series two or three times
 def _footer(data: bytes, size: int) -> Footer:
-    fields, _ = read_struct(data)
-    names = _leaves(_structs(fields, 2))
-    groups = _structs(fields, 4)
+    fields, _ = read_struct(data, lists=1)  # of the groups of rows, only where they speak of columns
+    names = _leaves(_list_of(fields, 2))
+    groups: list[Fields] = _list_of(fields, 4)
     rows = [_number(group, 3, I64) for group in groups]
     num_rows = _number(fields, 3, I64)
     if min(rows, default=0) < 0 or sum(rows) != num_rows:
         raise ValueError("rows do not add up")
-    chunks = [_structs(group, 1) for group in groups]
-    if any(len(of_group) != len(names) for of_group in chunks):
+    places: list[list[int]] = [_list_of(group, 1) for group in groups]
+    if any(len(of_group) != len(names) for of_group in places):
         raise ValueError("columns do not add up")
     columns: dict[str, Column | None] = {}
-    for place, (name, stored) in enumerate(names):
+    for number, (name, stored) in enumerate(names):
         flat = name not in columns and stored is not None
-        columns[name] = (
-            Column(stored=stored, chunks=[_chunk(of_group[place], size) for of_group in chunks])
-            if flat and stored is not None
-            else None
-        )
-    return Footer(num_rows=num_rows, groups=rows, columns=columns)
+        of_groups = [of_group[number] for of_group in places]
+        columns[name] = Column(stored=stored, places=of_groups) if flat and stored is not None else None
+    return Footer(data=data, size=size, num_rows=num_rows, groups=rows, columns=columns)
 
 
 def _leaves(schema: list[Fields]) -> list[tuple[str, int | None]]:
@@ -138,11 +148,12 @@ def _chunk(column: Fields, size: int) -> tuple[int, int, int]:
     return num_values, begin, end
 
 
-def _structs(fields: Fields, number: int) -> list[Fields]:
+def _list_of(fields: Fields, number: int) -> list[Any]:
+    """The structs of a list, or their places."""
     kind, values = fields[key(number, LIST)]
     if values and kind != STRUCT:
         raise ValueError(f"field {number} is no list of structs")
-    found: list[Fields] = values
+    found: list[Any] = values
     return found
 
 

@@ -138,15 +138,15 @@ def _check_columns(file: BinaryIO, footer: Footer, kinds: Mapping[str, str]) -> 
         column = footer.columns[name]
         if column is None or column.stored not in (frozenset({BYTE_ARRAY}) if kind == TEXT else NUMBERS):
             raise ValueError(f"column {name!r} is no column of {'texts' if kind == TEXT else 'numbers'}")
-        for (num_values, begin, end), num_rows in zip(column.chunks, footer.groups, strict=True):
-            if num_values != num_rows:
-                raise ValueError(f"column {name!r} has {num_values:,} values in {num_rows:,} rows")
-            try:
+        try:
+            for (num_values, begin, end), num_rows in zip(footer.chunks(column), footer.groups, strict=True):
+                if num_values != num_rows:
+                    raise ValueError(f"has {num_values:,} values in {num_rows:,} rows")  # noqa: TRY301
                 left -= check_pages(file, begin, end)
-            except ValueError as problem:
-                raise ValueError(f"column {name!r} {problem}") from None
-            if left < 0:
-                raise ValueError(f"has more than {MOST_PAGES:,} pages")
+        except ValueError as problem:
+            raise ValueError(f"column {name!r} {problem}") from None
+        if left < 0:
+            raise ValueError(f"has more than {MOST_PAGES:,} pages")
 
 
 def _cast(column: pa.ChunkedArray, name: str, kind: str) -> pa.ChunkedArray:

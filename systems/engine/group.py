@@ -135,9 +135,11 @@ def _store(place: Place) -> Store:
     given = os.environ.get(process.STORE_VARIABLE)
     listening = socket.socket(fileno=int(given)) if given else socket.create_server((address, port))
     listening.set_inheritable(False)
-    return distributed.TCPStore(
-        address, port, place.num_ranks, is_master=True, timeout=START_LIMIT, master_listen_fd=listening.detach()
+    fd = listening.detach()
+    store: Store = distributed.TCPStore(  # type: ignore[attr-defined]  # its documentation exports it
+        address, port, place.num_ranks, is_master=True, timeout=START_LIMIT, master_listen_fd=fd
     )
+    return store
 
 
 def _backend(num_ranks: int) -> str:

@@ -77,7 +77,8 @@ class ReadOnlyMount(Mounted):
 class ReadOnlyFolder:
     """A folder that those may not write to who may not mount one."""
 
-    seen_at, enter = Path("/"), ()
+    seen_at = Path("/")
+    enter: tuple[str, ...] = ()
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -91,8 +92,8 @@ class ReadOnlyFolder:
             Path(folder).chmod(0o555)
 
     def __exit__(self, *_: object) -> None:
-        for folder, _, _ in os.walk(self._folder):
-            Path(folder).chmod(0o755)
+        for entry in os.walk(self._folder):
+            Path(entry[0]).chmod(0o755)
 
 
 @pytest.mark.parametrize("kind", [ReadOnlyMount] if MAY_MOUNT else [ReadOnlyFolder])

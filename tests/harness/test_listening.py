@@ -20,7 +20,7 @@ def listening(sweep: RunningSweep) -> set[str]:
     for one in sweep.processes():
         with suppress(psutil.NoSuchProcess):
             for connection in one.net_connections("inet"):
-                if not connection.raddr:
+                if connection.status in {psutil.CONN_LISTEN, psutil.CONN_NONE}:  # the latter are for packets
                     found.add(connection.laddr.ip)
     return found
 

@@ -39,13 +39,14 @@ def check_a_sweep_of_tiny_cells_does_not_grow(share: float, tmp_path: Path, caps
         assert sweep.end() == 0, sweep.stderr
         assert [run["status"] for number in range(1, count + 1) for run in sweep.runs(number)] == ["finished"] * count
         assert (sweep.processes(), sweep.files_left()) == ([], [])
-    fds, threads, memory = (list(each) for each in zip(*seen.values(), strict=True))
+    open_files, num_threads, memory = (list(each) for each in zip(*seen.values(), strict=True))
     with capsys.disabled():
         print(  # noqa: T201
-            f"\n{count} cells: {min(fds)} to {max(fds)} open files, {min(threads)} to {max(threads)} threads, "
+            f"\n{count} cells: {min(open_files)} to {max(open_files)} open files, "
+            f"{min(num_threads)} to {max(num_threads)} threads, "
             f"{memory[0] / 1e6:.1f} MB at first, {max(memory) / 1e6:.1f} MB at most"
         )
-    assert len(set(fds)) == 1
-    assert len(set(threads)) == 1
+    assert len(set(open_files)) == 1
+    assert len(set(num_threads)) == 1
     assert max(memory) - memory[0] < MOST_GROWTH_BYTES
     assert set(SHARED_MEMORY.iterdir()) <= shared_before

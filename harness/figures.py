@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from harness.meter_file import SPANS
+from harness.meter_file import MAY_BE_UNREPORTED, SPANS
 from harness.window import Window, steps_per_s
 from results import bootstrap
 from results.schema import Counters, Figures, Lag, Reading, Spread
@@ -53,6 +53,9 @@ class Meters(Protocol):
     def count(self, index: int, name: str) -> int:
         """An integer counter of a block."""
 
+    def is_reported(self, name: str) -> bool:
+        """Whether the system reports a counter of `MAY_BE_UNREPORTED`."""
+
     def seconds(self, index: int, name: str) -> float:
         """A float counter of a block, or the seconds spent in a kind of span."""
 
@@ -90,12 +93,19 @@ def lost_env_steps(left: Left) -> dict[int, int]:
 
 
 def count(left: Left) -> Counters:
-    """Sums of all ranks and environments; what is lost with a rank is discarded."""
+    """Sums of all ranks and environments; what is lost with a rank is discarded, what no rank reports is None."""
     totals = {name: sum(meter.count(0, name) for meter in left.meters.values()) for name in _RANK_COUNTERS}
     totals |= {name: sum(meter.total(name) for meter in left.meters.values()) for name in _ENV_COUNTERS}
     totals["discarded"] += sum(lost_env_steps(left).values())
     totals["in_flight"] -= sum(left.meters[rank].count(0, "in_flight") for rank in left.lost if rank in left.meters)
-    return Counters(**totals)
+    return Counters(**totals).model_copy(update=dict.fromkeys(unreported(left.meters) & totals.keys()))
+
+
+def unreported(meters: Mapping[int, Meters]) -> set[str]:
+    """Counters that no rank reports."""
+    return {
+        name for name in MAY_BE_UNREPORTED if meters and not any(each.is_reported(name) for each in meters.values())
+    }
 
 
 def work_out(left: Left, counters: Counters, window: Window | None) -> Figures:
@@ -105,9 +115,11 @@ def work_out(left: Left, counters: Counters, window: Window | None) -> Figures:
     meters, clock, telemetry = left.meters.values(), left.clock, left.telemetry
     lag_sum = sum(meter.count(0, "lag_sum") for meter in meters)
     lag_max = max((meter.count(0, "lag_max") for meter in meters), default=0)
+    knows_lag = "lag_sum" not in unreported(left.meters)
     last = left.episodes[-NUM_LAST_EPISODES:]
     figures = Figures(
-        lag=Lag(mean=lag_sum / counters.learned, max=lag_max) if counters.learned else None,
+        lag=Lag(mean=lag_sum / counters.learned, max=lag_max) if counters.learned and knows_lag else None,
+        steps_counted="collected" if counters.learned is None else "learned",
         memory_bytes=telemetry.memory_bytes(),
         gpu_memory_bytes=telemetry.gpu_memory_bytes(),
         env_step_s=_step_spread(left),

@@ -22,6 +22,7 @@ from harness import process
 from harness.meter_file import (
     COUNTERS,
     KIND_OF,
+    MAY_BE_UNREPORTED,
     SPANS,
     Block,
     MeterFile,
@@ -29,7 +30,7 @@ from harness.meter_file import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 __all__ = ["COUNTERS", "KIND_OF", "SPANS", "Block", "LagSummary", "Lane", "MeterFile", "RankMeter", "meter_path"]
 
@@ -178,6 +179,11 @@ class RankMeter:
         """Env steps that were neither learned nor discarded when the run ended."""
         self._block.set("in_flight", num_env_steps)
 
+    def reports(self, names: Collection[str]) -> None:
+        """Says which of `MAY_BE_UNREPORTED` the system reports, where it does not report all of them."""
+        bits = sum(1 << bit for bit, name in enumerate(MAY_BE_UNREPORTED) if name not in names)
+        self._block.set("unreported", bits)
+
     @property
     def num_learned(self) -> int:
         """Fresh env steps learned so far by this rank."""
@@ -187,8 +193,12 @@ class RankMeter:
         """Times what happens inside; a span around it is paused meanwhile. Raises KeyError for an unknown kind."""
         return self._own.span(kind)
 
-    def end_iteration(self, statistics: Mapping[str, float]) -> None:
-        """Closes one part of the time series: what was learned in it, when, and the system's own statistics."""
+    def end_iteration(self, statistics: Mapping[str, float], elsewhere_s: Mapping[str, float] | None = None) -> None:
+        """Closes one part of the time series: what was learned in it, when, and the system's own statistics.
+
+        `elsewhere_s`: seconds by kind of span of a process that learns in this one's place; this one's time says
+        nothing then, nor how long it waited for a core.
+        """
         end = time.perf_counter()
         block = self._block
         row: dict[str, float | int] = {
@@ -201,13 +211,17 @@ class RankMeter:
             now = block.get(name)
             row[name] = now - before
             self._last[name] = now
-        row.update(self._seconds())
+        if elsewhere_s is None:
+            row.update(self._seconds())
+        else:
+            other_s = max(0.0, end - self._iteration_began - sum(elsewhere_s.values()))
+            row |= {f"span/{kind}": seconds for kind, seconds in elsewhere_s.items()} | {"span/other": other_s}
         if self._gpu_busy_s is not None:
             busy_s = self._gpu_busy_s()
             row["gpu_busy_s"] = busy_s - self._last_busy_s
             self._last_busy_s = busy_s
         waited_s = process.core_wait_s()
-        if waited_s is not None and self._last_core_wait_s is not None:
+        if waited_s is not None and self._last_core_wait_s is not None and elsewhere_s is None:
             # A thread that has ended since takes its own along.
             row["core_wait_s"] = max(0.0, waited_s - self._last_core_wait_s)
         self._last_core_wait_s = waited_s

@@ -19,7 +19,7 @@ import mmap
 import os
 from pathlib import Path
 
-MAGIC = 0x3330_4D4C_5252
+MAGIC = 0x3430_4D4C_5252
 HEADER_WORDS = 4
 INT_COUNTERS = (
     "pid",
@@ -31,10 +31,13 @@ INT_COUNTERS = (
     "in_flight",
     "lag_sum",
     "lag_max",
+    "unreported",
     "env_steps",
     "frames",
     "episodes",
 )
+MAY_BE_UNREPORTED = ("learned", "reused", "discarded", "in_flight", "lag_sum")
+"""Counters of a rank that somebody else's system need not report: bits of `unreported`, which is 0 for ours."""
 FLOAT_COUNTERS = ("step_s", "reset_s", "step_s_squared")
 SPANS = (
     "other",
@@ -116,6 +119,10 @@ class MeterFile:
         """A float counter of a block, or the seconds spent in a kind of span."""
         at = WORD_OF[name] if name in WORD_OF else TOTALS_AT + KIND_OF[name]
         return self.floats[self.block_at(index) + at]
+
+    def is_reported(self, name: str) -> bool:
+        """Whether the system reports a counter of `MAY_BE_UNREPORTED`."""
+        return not self.count(0, "unreported") >> MAY_BE_UNREPORTED.index(name) & 1
 
     def phase(self) -> str:
         """What the rank is doing: its innermost span."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.counted import EPISODE, EPISODE_FIELDS, episodes_path
-from harness.figures import LANES, Clock, Left, Row, count, lost_env_steps, work_out
+from harness.figures import LANES, Clock, Left, Row, count, lost_env_steps, unreported, work_out
 from harness.meter_file import MeterFile, meter_path
 from harness.outcome import LOST_FILE, OUTCOME_FILE
 from harness.traits import TRAITS_FILE, Traits
@@ -39,6 +39,9 @@ LEFT_OVER = (
     "rank*.err",
 )
 LEFT_OVER_TOO = (".meter-*.bin", "cell.json", TRAITS_FILE, LOST_FILE, OUTCOME_FILE, f".{OUTCOME_FILE}")
+
+COLLECTED = "learned_is_collected"
+"""A column of the series of a system that does not report what it learned: `learned` is then what it collected."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,10 +93,9 @@ def reduce(left: Left) -> Measured:
     counters = count(left)
     window, problem = _window(left)
     if not counters.conserved:
-        problem = (
-            f"conservation broken: {counters.env_steps} env steps collected, but {counters.learned} learned + "
-            f"{counters.discarded} discarded + {counters.in_flight} in flight"
-        )
+        told = {"learned": counters.learned, "discarded": counters.discarded, "in flight": counters.in_flight}
+        sums = " + ".join(f"{number} {name}" for name, number in told.items() if number is not None)
+        problem = f"conservation broken: {counters.env_steps} env steps collected, but {sums}"
     figures = work_out(left, counters, window)
     return Measured(counters=counters, figures=figures, problem=problem, lost_env_steps=lost_env_steps(left))
 
@@ -132,6 +134,7 @@ def _read(
             if name.startswith(LANES) or name in {"gpu_busy_s", "core_wait_s"}:
                 row[name] = clock.lasting(row[name])
         row |= {IN_STEP: traits.in_step, LOST: row["rank"] in lost}
+    rows = [_told(row, unreported(meters)) for row in rows]
     return Left(
         cell=cell,
         clock=clock,
@@ -142,6 +145,12 @@ def _read(
         in_step=traits.in_step,
         lost=lost,
     )
+
+
+def _told(row: Row, unreported_names: Collection[str]) -> Row:
+    """A row of the series without what its system does not report; then what it collected counts as `learned`."""
+    told = {name: value for name, value in row.items() if name not in unreported_names}
+    return told | {"learned": row["env_steps"], COLLECTED: True} if "learned" in unreported_names else told
 
 
 def _read_series(folder: Path, num_ranks: int) -> list[Row]:

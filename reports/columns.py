@@ -151,7 +151,9 @@ def _on(gpus: Sequence[int]) -> str:
 
 
 def kind_notes(cells: Sequence[CellSummary]) -> Iterator[str]:
-    """What figures speak of that no hardware made."""
+    """What figures speak of that no hardware made, and rates that are not of env steps learned."""
+    if collected := sorted({cell.system for cell in cells if cell.steps_counted == "collected"}):
+        yield f"{', '.join(collected)}: steps/s are of env steps collected; what was learned is not reported"
     if any(cell.kind == "emulated" for cell in cells):
         yield "emulated: GPUs are emulated from a profile; the figures speak of that profile, not of this machine"
     if predicted := {cell.system.partition(":")[0] for cell in cells if cell.kind == "predicted"}:

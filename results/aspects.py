@@ -136,8 +136,9 @@ def _batch(run: RunRecord) -> str:
 
 
 def _precision(run: RunRecord) -> str:
+    learn = part(run, "scenario", "learn")
     stated = part(run, "scenario", "learn", "precision") or part(run, "system", "precision")
-    return _text(stated or PRECISION)
+    return _recorded(stated or (None if learn is None else PRECISION))
 
 
 def _further_learning(run: RunRecord) -> dict[str, str | None]:
@@ -202,6 +203,7 @@ WORK: dict[str, Reader] = {
     "mini-batches": _field("scenario", "learn", "num_minibatches"),
     "optimiser": _field("scenario", "learn", "optimizer"),
     "learning rate": _field("scenario", "learn", "learning_rate"),
+    "steps/s counts env steps": lambda run: run.figures.steps_counted,
 }
 """What is done."""
 EXECUTION: dict[str, Reader] = {

@@ -159,10 +159,13 @@ def ratio(a: Cell, b: Cell, value: float, generator: np.random.Generator) -> Est
     return estimate(value, ends, fewer, a.repeated if a.repeated == b.repeated else "iterations")
 
 
+_OF_SAMPLES = ("learned", "reused", "discarded")
+
+
 def _means(records: Sequence[RunRecord]) -> dict[str, Any]:
     """Means over the finished runs of a cell of everything else."""
     figures, counters = [record.figures for record in records], [record.counters for record in records]
-    learned, discarded = sum(each.learned for each in counters), sum(each.discarded for each in counters)
+    learned, reused, discarded = (_sum(getattr(each, name) for each in counters) for name in _OF_SAMPLES)
     shares, env_shares = (
         _mean_shares(getattr(each, name) for each in figures) for name in ("time_shares", "env_time_shares")
     )
@@ -178,8 +181,8 @@ def _means(records: Sequence[RunRecord]) -> dict[str, Any]:
         "env_time_shares": env_shares,
         "lag_mean": _mean(each.mean for each in lags),
         "lag_max": max((each.max for each in lags), default=None),
-        "uses_per_sample": 1 + sum(each.reused for each in counters) / learned if learned else None,
-        "useful_fraction": learned / (learned + discarded) if learned + discarded else None,
+        "uses_per_sample": 1 + reused / learned if learned and reused is not None else None,
+        "useful_fraction": _share(learned, discarded),
         "cpu_percent": _mean(each.cpu_percent.value for each in figures),
         "core_wait": _mean(each.core_wait.value for each in figures),
         "memory_bytes": max((peak for each in figures if (peak := each.memory_bytes.value) is not None), default=None),
@@ -187,8 +190,23 @@ def _means(records: Sequence[RunRecord]) -> dict[str, Any]:
         "bottleneck": find_bottleneck(
             shares, env_shares, system=system if isinstance(system, dict) else None, gpus=records[0].cell.gpus
         ),
+        "steps_counted": "collected" if any(each.steps_counted == "collected" for each in figures) else "learned",
         "steady": all(each.window is not None and each.window.steady for each in figures),
     }
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    """None where a run does not report it."""
+    each = list(values)
+    return None if None in each else sum(value or 0 for value in each)
+
+
+def _share(learned: int | None, discarded: int | None) -> float | None:
+    return (
+        learned / (learned + discarded)
+        if learned is not None and discarded is not None and learned + discarded
+        else None
+    )
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

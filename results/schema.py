@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from results.untrusted import visible
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 MOST = 2**63 - 1
 """What an integer of a database, or of Parquet, can be."""
@@ -34,6 +34,8 @@ def _one_line(value: object) -> object:
 
 
 Measured = Annotated[float | None, BeforeValidator(_none_if_not_finite)]
+Counted = Literal["learned", "collected"]
+"""Which env steps a rate is of: those learned from, or all, where a system does not report what it learned."""
 Interval = tuple[float, float]
 """A 95 % interval: lower and upper end."""
 
@@ -63,27 +65,32 @@ class Cell(_Part):
 
 
 class Counters(_Part):
-    """Whole-run counts, over all ranks."""
+    """Whole-run counts, over all ranks; None: the system is somebody else's and does not report it."""
 
     env_steps: int = Field(default=0, ge=0, le=MOST)
     """Env steps collected, counted in the environment wrapper."""
     frames: int = Field(default=0, ge=0, le=MOST)
     """Simulator frames of those env steps."""
-    learned: int = Field(default=0, ge=0, le=MOST)
+    learned: int | None = Field(default=0, ge=0, le=MOST)
     """Fresh samples learned, each counted once, on its first use."""
-    reused: int = Field(default=0, ge=0, le=MOST)
+    reused: int | None = Field(default=0, ge=0, le=MOST)
     """Further uses of samples: more epochs, stale fill."""
-    discarded: int = Field(default=0, ge=0, le=MOST)
+    discarded: int | None = Field(default=0, ge=0, le=MOST)
     """Samples thrown away unlearned."""
-    in_flight: int = Field(default=0, ge=0, le=MOST)
+    in_flight: int | None = Field(default=0, ge=0, le=MOST)
     """Samples collected that were neither learned nor discarded when the run ended."""
     episodes: int = Field(default=0, ge=0, le=MOST)
     """Episodes that ended."""
 
     @property
     def conserved(self) -> bool:
-        """Whether every env step is accounted for: collected = learned + discarded + in flight."""
-        return self.env_steps == self.learned + self.discarded + self.in_flight
+        """Whether every env step is accounted for: collected = learned + discarded + in flight.
+
+        Where some of these are not reported, whether the others are no more than was collected.
+        """
+        parts = (self.learned, self.discarded, self.in_flight)
+        accounted = sum(part or 0 for part in parts)
+        return self.env_steps >= accounted if None in parts else self.env_steps == accounted
 
 
 class Reading(_Part):
@@ -131,7 +138,9 @@ class Figures(_Part):
     """What was measured, in the window unless said otherwise."""
 
     steps_per_s: Measured = None
-    """Fresh env steps learned in the window / its seconds, over all ranks."""
+    """Fresh env steps learned in the window / its seconds, over all ranks; see `steps_counted`."""
+    steps_counted: Counted = "learned"
+    """`collected` where the system does not report what it learned; so are the parts of the series then."""
     steps_per_s_interval: Interval | None = None
     frames_per_s: Measured = None
     """Simulator frames of the same."""

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from results.bottleneck import Bottleneck
 from results.fairness import Difference
-from results.schema import RunRecord
+from results.schema import Counted, RunRecord
 
 SUMMARY_VERSION = 1
 HISTORY_VERSION = 1
@@ -149,6 +149,8 @@ class CellSummary(_Document):
     bottleneck: Bottleneck | None = None
     learning: Learning | None = None
     steady: bool | None = None
+    steps_counted: Counted = "learned"
+    """Which env steps the rate is of."""
 
 
 class Comparison(_Document):

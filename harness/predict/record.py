@@ -51,6 +51,10 @@ class PredictedMeter:
         name = "env_steps" if name == "frames" else name  # a frame each
         return int(self.prediction.of_envs[name][self.rank, index - 1])
 
+    def is_reported(self, name: str) -> bool:  # noqa: ARG002  a model knows all of it
+        """A model reports everything."""
+        return True
+
     def seconds(self, index: int, name: str) -> float:
         """A float counter of an environment's block, or the seconds spent in a kind of span."""
         return float(self.prediction.of_envs[name][self.rank, index - 1])

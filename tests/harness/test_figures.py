@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from harness.budget import Limits
-from harness.meter_file import KIND_OF, SPANS, Block, MeterFile, meter_path
+from harness.meter_file import KIND_OF, MAY_BE_UNREPORTED, SPANS, Block, MeterFile, meter_path
 from harness.plan import Cell
 from harness.record import Measured, measure
 from harness.telemetry import Telemetry
@@ -143,3 +143,20 @@ def test_environments_say_where_their_time_went(tmp_path: Path) -> None:
     for kind, seconds in spent.items():
         block.put_span(KIND_OF[kind], 0.0, seconds)
     assert measured(tmp_path).figures.env_time_shares == {kind: seconds / 8 for kind, seconds in spent.items()}
+
+
+def test_what_no_rank_reports_is_none(tmp_path: Path) -> None:
+    """A counter is summed where a rank reports it; where none does it is None, and rates are of env steps collected."""
+    for rank in range(NUM_RANKS):
+        make_series(tmp_path, rank, (1.0, 2.0, 3.0, 4.0), {"span/other": 1.0}, learned=0, env_steps=25, discarded=0)
+        meter = make_meter(tmp_path, rank, env_steps=100, learned=0)
+        unreported = [name for name in MAY_BE_UNREPORTED if rank or name != "reused"]
+        Block(meter, 0).set("unreported", sum(1 << MAY_BE_UNREPORTED.index(name) for name in unreported))
+    found = measured(tmp_path)
+    assert found.problem is None
+    assert (found.counters.env_steps, found.counters.learned, found.counters.reused) == (200, None, 0)
+    assert (found.figures.steps_counted, found.figures.lag) == ("collected", None)
+    assert found.figures.steps_per_s == pytest.approx(50)
+    series = pd.read_parquet(tmp_path / "series.parquet")
+    assert (set(series["learned"]), set(series["learned_is_collected"])) == ({25}, {True})
+    assert "discarded" not in series

@@ -193,3 +193,17 @@ def test_two_threads_lose_and_repeat_no_moment(meter: RankMeter, tmp_path: Path)
             assert sum(seconds) == pytest.approx(file.seconds(index, kind), abs=1e-6)
     lane_spans = file.spans(file.lane_index)
     assert all(end == begin for (_, end, _), (begin, _, _) in itertools.pairwise(lane_spans))
+
+
+def test_seconds_of_another_process_take_the_place_of_ones_own(meter: RankMeter, tmp_path: Path) -> None:
+    """A row of a trainer that runs elsewhere has its spans, the rest is `other`, and no core that we waited for."""
+    meter.reports({"learned"})
+    with meter.span("simulate"):
+        time.sleep(0.05)
+    meter.end_iteration({"env_steps": 3}, elsewhere_s={"learn": 0.02})
+    meter.close()
+    (row,) = [json.loads(line) for line in (tmp_path / "series-rank0.jsonl").read_text().splitlines()]
+    assert (row["span/learn"], "span/simulate" in row, "core_wait_s" in row) == (0.02, False, False)
+    assert row["span/learn"] + row["span/other"] == pytest.approx(row["end_s"] - row["begin_s"])
+    file = MeterFile(meter.path, writable=False)
+    assert [name for name in ("learned", "reused", "lag_sum") if file.is_reported(name)] == ["learned"]

@@ -83,6 +83,7 @@ def test_records_have_the_figures_of_a_run(swept: Predicted) -> None:
         figures, counters, window = record.figures, record.counters, record.figures.window
         assert counters is not None
         assert counters.conserved
+        assert counters.learned is not None
         assert counters.frames == counters.env_steps >= counters.learned > 0
         assert window is not None
         assert window.protocol == "ddppo"

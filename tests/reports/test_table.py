@@ -251,6 +251,13 @@ def test_predictions_say_how_far_off_they_were() -> None:
     assert "never held against runs" in " ".join(unknown.split())
 
 
+def test_rates_of_env_steps_collected_are_named() -> None:
+    """A system that does not report what it learned is named, with what its rate is of."""
+    text = " ".join(printed(cell("mine", steps_counted="collected"), cell("ver")).split())
+    assert "mine: steps/s are of env steps collected; what was learned is not reported" in text
+    assert "collected" not in printed(cell("ver"))
+
+
 def test_lag_is_a_column_where_there_is_any() -> None:
     """A system that learns on old experience shows how old."""
     assert "2.5 (7)" in line_with(printed(cell(lag_mean=2.5, lag_max=7.0)), "|", "ddppo")

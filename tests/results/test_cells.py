@@ -219,6 +219,16 @@ def test_other_figures_are_means_over_the_finished_runs() -> None:
     assert cell.bottleneck.stage == "simulator"  # the first of two that take as much
 
 
+def test_what_is_not_reported_makes_no_share() -> None:
+    """Uses per sample and the useful fraction are unknown where a run does not report what they are made of."""
+    counters = Counters(env_steps=100, learned=90, reused=None, discarded=None, in_flight=None)
+    own = make_cells([stored(make_run("mine", counters=counters, figures={"steps_counted": "learned"}))], 0)[0].summary
+    assert (own.uses_per_sample, own.useful_fraction, own.steps_counted) == (None, None, "learned")
+    silent = Counters(env_steps=100, learned=None, reused=None, discarded=None, in_flight=None)
+    run = make_run("mine", counters=silent, figures={"steps_counted": "collected"})
+    assert make_cells([stored(run)], 0)[0].summary.steps_counted == "collected"
+
+
 def test_the_bottleneck_knows_the_system() -> None:
     """The cell's own choices and GPUs say which timelines its shares are of."""
     central = {"average": {"kind": "Central"}, "overlap": {"kind": "Continuous"}}

@@ -175,3 +175,14 @@ def test_a_sweep_that_was_taken_up_elsewhere_is_found_on_any_number_of_gpus() ->
     }
     assert set(found) == {"usable cores", "versions"}
     assert find_changes([make_run(gpus=1), make_run(gpus=8, machine=dict(MACHINE))]) == []
+
+
+def test_a_trainer_of_ones_own_is_unlike_systems_of_ours() -> None:
+    """Rates of env steps collected are none of env steps learned, and what nobody recorded is unlike everything."""
+    own = make_run("mine", figures={"steps_counted": "collected"})
+    unknown = {name: value for name, value in own.configuration["scenario"].items() if name in {"kind", "games"}}
+    own = own.model_copy(update={"configuration": {**own.configuration, "scenario": unknown}})
+    found = told(*find_differences([make_run(), own]))
+    assert found["steps/s counts env steps"] == {"learned": ["ddppo"], "collected": ["mine"]}
+    for aspect in ("network", "precision", "batch", "epochs", "learning rate", "environments per GPU"):
+        assert found[aspect]["not recorded"] == ["mine"]

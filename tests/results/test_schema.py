@@ -24,6 +24,20 @@ def test_conservation() -> None:
     assert not Counters(env_steps=9, learned=6, discarded=3, in_flight=1).conserved
 
 
+def test_what_is_not_reported_is_not_counted_as_none() -> None:
+    """A system that does not report a counter has None there; the others must sum to no more than was collected."""
+    assert Counters(env_steps=10, learned=None, reused=None, discarded=None, in_flight=None).conserved
+    assert Counters(env_steps=10, learned=9, discarded=None, in_flight=None).conserved
+    assert not Counters(env_steps=10, learned=9, discarded=2, in_flight=None).conserved
+
+
+def test_records_of_the_schema_before_are_read() -> None:
+    """A record without what schema 5 added is of env steps learned, as all were."""
+    document = make_record().model_dump(mode="json") | {"schema_version": 4}
+    del document["figures"]["steps_counted"]
+    assert RunRecord.model_validate(document).figures.steps_counted == "learned"
+
+
 def test_reused_samples_are_not_collected_samples() -> None:
     """Further uses of a sample do not enter the conservation sum."""
     assert Counters(env_steps=10, learned=10, reused=30).conserved

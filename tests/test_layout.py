@@ -38,7 +38,11 @@ def files_of(package: str) -> list[Path]:
 
 def all_texts() -> list[Path]:
     """The files of the repository that people read, without what tools and runs leave beside them."""
-    inside = (path for folder in (*OURS, "benchmarks", "tests", "docs") for path in (ROOT / folder).rglob("*"))
+    inside = (
+        path
+        for folder in (*OURS, "rlbench_client", "benchmarks", "tests", "docs")
+        for path in (ROOT / folder).rglob("*")
+    )
     return sorted(path for path in [*ROOT.iterdir(), *inside] if path.is_file() and path.suffix in TEXTS)
 
 

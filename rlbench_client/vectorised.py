@@ -1,0 +1,120 @@
+"""Counts for a vector of environments that one call steps: N environments, N env steps, less those that were reset.
+
+gymnasium from 1.0 resets an environment that has ended with the call after (`NEXT_STEP`): its action is then ignored,
+and nothing is counted for it. Before 1.0, and with `SAME_STEP`, it is reset within the call that ends it, and what
+belongs to the last step is in `final_info`. The time of a call is that of N env steps.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from os import getpid
+from typing import Any
+
+from rlbench_client.counters import AT, CounterFile
+
+
+class VectorCounting:
+    """What a wrapper of a vector of environments does; `env` is the vector."""
+
+    env: Any
+
+    def __init__(self, env: Any, frames_per_step: int) -> None:
+        super().__init__(env)  # type: ignore[call-arg]  # the base's, which `rlbench_client.counted` chooses
+        self._frames_per_step = frames_per_step
+        self._resets_with_next_step = _resets_with_next_step(env)
+        self._pid: int | None = None
+
+    def __reduce__(self) -> Any:
+        """A copy, or what is sent to another process, counts for itself."""
+        from rlbench_client.counted import count
+
+        return count, (self.env, self._frames_per_step)
+
+    def _open(self) -> None:
+        import numpy as np
+
+        num_envs = int(self.env.num_envs)
+        self._file = CounterFile(num_envs=num_envs)
+        self._pid = getpid()
+        self._answered_at = time.perf_counter()
+        self._returns, self._lengths = np.zeros(num_envs), np.zeros(num_envs, np.int64)
+        self._frames, self._ended = np.zeros(num_envs, np.int64), np.zeros(num_envs, bool)
+
+    def reset(self, **options: Any) -> Any:
+        """Begins an episode in all environments, or in those of `options["reset_mask"]`."""
+        if self._pid != getpid():
+            self._open()
+        begin = time.perf_counter()
+        mask = (options.get("options") or {}).get("reset_mask", slice(None))
+        answer = self.env.reset(**options)
+        self._answered_at = time.perf_counter()
+        self._file.floats[AT["reset_s"]] += self._answered_at - begin
+        self._ended[mask] = False
+        for sums in (self._returns, self._lengths, self._frames):
+            sums[mask] = 0
+        return answer
+
+    def step(self, actions: Any) -> Any:
+        """Applies an action in each environment."""
+        import numpy as np
+
+        if self._pid != getpid():
+            self._open()
+        begin = time.perf_counter()
+        answer = self.env.step(actions)
+        end = time.perf_counter()
+        _, rewards, terminated, truncated, infos = answer
+        over = np.asarray(terminated, bool) | np.asarray(truncated, bool)
+        stepped = ~self._ended if self._resets_with_next_step else np.ones(len(over), bool)
+        frames = np.where(stepped, self._of_each(infos, "num_frames", over, self._frames_per_step), 0).astype(np.int64)
+        num, took, ints, floats = int(stepped.sum()), end - begin, self._file.ints, self._file.floats
+        ints[AT["env_steps"]] += num
+        ints[AT["frames"]] += int(frames.sum())
+        floats[AT["step_s"]] += took
+        floats[AT["step_s_squared"]] += took * took / max(num, 1)
+        floats[AT["wait_s"]] += begin - self._answered_at
+        self._answered_at = end
+        self._returns += np.where(stepped, self._of_each(infos, "raw_reward", over, rewards), 0)
+        self._lengths += stepped
+        self._frames += frames
+        self._ended = over
+        ending = np.flatnonzero(over & stepped)
+        if len(ending):
+            success, spl = (self._of_each(infos, name, over, math.nan) for name in ("success", "spl"))
+            for env in map(int, ending):
+                sums = float(self._returns[env]), int(self._lengths[env]), int(self._frames[env])
+                self._file.put_episode((end, *sums, float(success[env]), float(spl[env])))
+            for total in (self._returns, self._lengths, self._frames):
+                total[ending] = 0
+        return answer
+
+    def _of_each(self, infos: Any, name: str, over: Any, default: Any) -> Any:
+        """What `info` says in each environment [N], where it does not the default; float64."""
+        import numpy as np
+
+        values = np.broadcast_to(np.asarray(default, np.float64), over.shape).copy()
+        if name in infos:
+            mask = np.asarray(infos.get(f"_{name}", np.ones(over.shape, bool)), bool)
+            mask &= ~over if "final_info" in infos else True  # else it is of the reset
+            values[mask] = np.asarray(infos[name])[mask]
+        final = infos.get("final_info")
+        if isinstance(final, dict):  # from gymnasium 1.0: a dict of arrays
+            if name in final:
+                mask = np.asarray(final.get(f"_{name}", over), bool)
+                values[mask] = np.asarray(final[name])[mask]
+        elif final is not None:  # before: an array of dicts
+            for env, info in enumerate(final):
+                if info is not None and name in info:
+                    values[env] = info[name]
+        return values
+
+
+def _resets_with_next_step(env: Any) -> bool:
+    mode = (getattr(env, "metadata", None) or {}).get("autoreset_mode")
+    if mode is not None:
+        return str(getattr(mode, "value", mode)) == "NextStep"
+    gymnasium = sys.modules.get("gymnasium")
+    return gymnasium is not None and not gymnasium.__version__.startswith("0.")

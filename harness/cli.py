@@ -59,7 +59,8 @@ def run(
     systems: Annotated[
         str | None,
         typer.Option(
-            help="Systems, with settings: sync,ddppo:preempt.p=0.8; all is every one that can run on the scenario. "
+            help="Systems, with settings: sync,ddppo:preempt.p=0.8; all is every one that can run on the scenario; "
+            "mine=./trainer.toml is a command of your own (docs/external.md). "
             "`rlbench list` names them. [needed unless --resume]"
         ),
     ] = None,

@@ -47,6 +47,13 @@ class Cell:
     """The run is ended after so long, from its start."""
     memory_limit_bytes: int | None = None
     """The run is ended when its processes have more private memory; None: see `harness.watch.Memory`."""
+    system_file: dict[str, Any] | None = None
+    """What a file says of the system, which is not installed then; None: `system` names an installed one."""
+
+    def _load_system(self) -> System:
+        if self.system_file is not None:
+            return registry.system_of_file(self.system, self.system_file)
+        return registry.load_system(self.system, self.system_settings)
 
     def load(self) -> tuple[System, Scenario]:
         """The system and the scenario, with their settings.
@@ -61,7 +68,12 @@ class Cell:
                 f"must be at most {MOST_PROCESSES:,}; use fewer GPUs or environments"
             )
         try:
-            system = registry.load_system(self.system, self.system_settings)
+            system = self._load_system()
+            if self.system_file is not None and self.device not in {"cuda", "cpu"}:
+                raise ValueError(  # noqa: TRY301  said of the system, like all that it cannot do
+                    f"{self.system}: --device {self.device}: a trainer of one's own runs on what is there; "
+                    "use --device cpu or cuda"
+                )
             check = getattr(system, "check", None)  # a system of somebody else's need not have one
             return system, scenario if check is None else check(scenario)
         except ValueError as error:
@@ -76,9 +88,10 @@ class Cell:
             own = registry.load_scenario(self.scenario, self.workload, self.scenario_settings).learn
             learn = fields["learn"].items()
             fields["learn"] = {name: value for name, value in learn if getattr(own, name, None) != value}
+        known = getattr(system, "known_work", None)  # of somebody else's trainer not all of it is
         return {
             "system": fields,
-            "scenario": _plain(scenario),
+            "scenario": _plain(scenario) if known is None else known(_plain(scenario)),
             "gpus": self.gpus,
             "seed": self.seed,
             "device": self.device,
@@ -92,7 +105,7 @@ class Cell:
 
     def settings(self) -> dict[str, Any]:
         """What was set on the command line, typed; a scenario's fields are prefixed with `scenario.`."""
-        system = registry.load_system(self.system, self.system_settings)
+        system = self._load_system()
         scenario = registry.load_scenario(self.scenario, self.workload, self.scenario_settings)
         of_scenario = typed_settings(scenario, self.scenario_settings)
         return typed_settings(system, self.system_settings) | {
@@ -147,7 +160,7 @@ class Hasher:
         """Names the content of a cell. Raises ValueError for one that cannot be, as `Cell.load` does."""
         settings = tuple(cell.system_settings.items()), tuple(cell.scenario_settings.items())
         place = cell.workload, cell.gpus, cell.device, cell.protocol, cell.limits
-        alike = cell.system, cell.scenario, *settings, *place
+        alike = cell.system, json.dumps(cell.system_file), cell.scenario, *settings, *place
         if alike not in self._configurations:
             self._configurations[alike] = cell.configuration()  # which also checks it
         text = json.dumps([cell.system, self._configurations[alike] | {"seed": cell.seed}], sort_keys=True)
@@ -240,6 +253,7 @@ def plan_with_skipped(request: Request, check: Callable[[Cell], None] = lambda _
             stall_s=request.stall_s,
             time_limit_s=request.time_limit_s,
             memory_limit_bytes=request.memory_limit_bytes,
+            system_file=system.file,
         )
         try:
             name = hasher.of(cell)

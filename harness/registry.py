@@ -1,7 +1,8 @@
 """Systems and scenarios by name: entry points, loaded when they are asked for.
 
 Any installed package can add one: an entry point of the group `rlbench.systems` names a `contract.System`, one of
-`rlbench.scenarios` a `contract.ScenarioFamily`.
+`rlbench.scenarios` a `contract.ScenarioFamily`. A system that a file describes has no entry point of its own: what
+reads such files is one of the group `rlbench.system_files`, by the suffix of the file.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import difflib
 import functools
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.contract import WORKLOADS
 from harness.overrides import apply_settings
@@ -21,6 +23,17 @@ if TYPE_CHECKING:
 
 SYSTEMS = "rlbench.systems"
 SCENARIOS = "rlbench.scenarios"
+SYSTEM_FILES = "rlbench.system_files"
+
+
+class SystemFiles(Protocol):
+    """What an entry point of `rlbench.system_files` names: makes systems of files with one suffix."""
+
+    def read(self, path: Path) -> dict[str, Any]:
+        """What a file says, checked and resolved, as plain JSON. Raises ValueError, one line that names the field."""
+
+    def make(self, name: str, document: Mapping[str, Any]) -> System:
+        """The system of that name, of what `read` returned."""
 
 
 def names(group: str) -> list[str]:
@@ -67,3 +80,15 @@ def load_scenario(name: str, workload: str, settings: Mapping[str, str]) -> Scen
     if reason := family.unavailable():
         raise ValueError(f"scenario {name} is not available here: {reason}")
     return apply_settings(family.make(variant, workload), settings, name)
+
+
+def read_system_file(path: Path) -> dict[str, Any]:
+    """What a file says of a system, as plain JSON, with the suffix that says who reads it. Raises ValueError."""
+    files: SystemFiles = _load(SYSTEM_FILES, path.suffix.removeprefix("."), "kind of system file")
+    return {"suffix": path.suffix.removeprefix("."), "document": files.read(path)}
+
+
+def system_of_file(name: str, described: Mapping[str, Any]) -> System:
+    """The system of that name, of what `read_system_file` returned."""
+    files: SystemFiles = _load(SYSTEM_FILES, described["suffix"], "kind of system file")
+    return files.make(name, described["document"])

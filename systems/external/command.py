@@ -1,0 +1,277 @@
+"""A trainer of one's own as a system: a command that a file describes, started, watched, counted and ended.
+
+The loop of one rank: it starts the command (with `ranks = "its own"` rank 0 alone does), looks several times a second
+what the trainer's processes have counted, and moves that into its meter, so that all that watches or records a run sees
+what it would see of a system of ours. What ends the loop: the command ends; the budget is spent; a rank has seen either
+and said so (`ENDED`, in the folder that all ranks share), so that what breaks off in the others is no failure. Then all
+processes of the trainer are killed and their files read once more.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rlbench_client
+from harness.budget import LARGEST, Progress
+from harness.contract import RANK_VARIABLES
+from harness.process import STORE_VARIABLE, how_it_ended
+from rlbench_client.counters import FOLDER_VARIABLE
+from rlbench_client.given import RUN_VARIABLE
+from systems.external import document
+from systems.external.child import MIB, Child, TrainerFailed
+from systems.external.counts import CounterFiles, Relay
+from systems.external.document import Trainer, fill
+
+if TYPE_CHECKING:
+    from harness.contract import Context
+
+LOOK_S = 0.2
+COUNT_EVERY_S = 1.0
+"""Processes are counted so often; to ask the kernel for all of them costs milliseconds."""
+SLICE_S = 1.0
+"""A part of the series lasts so long at least where the trainer reports no iterations."""
+ITS_OWN = frozenset({"learn", "policy", "num_envs", "rollout_steps", "gpu_costs"})
+ENDED, PORT = "rlbench-ended", "rlbench-port"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Command:
+    """A trainer under test."""
+
+    name: str
+    about: str
+    trainer: Trainer
+    in_step = False
+
+    def known_work(self, scenario: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Of what a record says of a scenario, what is known to hold for this trainer.
+
+        How it learns, its network and how many environments it has are its own; they count as not recorded where runs
+        are compared. So does the work itself where its environments are its own.
+        """
+        if self.trainer.environment == "instrumented":
+            return {"environments": "the trainer's own"}
+        return {name: value for name, value in scenario.items() if name not in ITS_OWN}
+
+    def run(self, context: Context) -> None:
+        """Runs it on this rank until the budget is spent, or it ends."""
+        Run(self, context).to_end()
+
+
+class Run:
+    """One rank's run of a trainer."""
+
+    def __init__(self, system: Command, context: Context) -> None:
+        self._trainer, self._context, self._meter = system.trainer, context, context.meter
+        self._rank, self._num_ranks = context.place.rank, context.place.num_ranks
+        self._shared = Path(tempfile.gettempdir())  # a folder of the run's own, alike for all ranks
+        self._counters = self._shared / "counters"
+        self._counters.mkdir(exist_ok=True)
+        self._files = CounterFiles(self._counters)
+        self._relay = Relay(context.meter, Path(context.folder), self._num_ranks)
+        self._has_begun = False
+        self._row_began = self._moved_at = time.perf_counter()
+        self._next_count = 0.0
+
+    def to_end(self) -> None:
+        """Starts, watches and ends it. Raises TrainerFailed, BadCounters."""
+        self._say_what_is_reported()
+        child = self._start()
+        problem: str | None = None
+        try:
+            problem = self._watch(child)
+            self._say_ended()
+        finally:
+            if child is not None:
+                child.end(Path(self._context.folder) / f"shm-trainer-{self._rank}.txt")
+        if child is not None and problem is not None:
+            raise child.failure(problem)
+        self._look()
+        self._end_row()
+        has_finished = child is not None and child.returncode == 0
+        if has_finished and self._files.is_reported("in_flight"):
+            self._meter.in_flight(self._files.total("in_flight") if self._rank == 0 else 0)
+        self._say_what_is_reported(has_finished=has_finished)
+        self._relay.close()
+        if child is not None and not self._files.total("env_steps"):
+            how = how_it_ended(child.returncode or 0)
+            raise child.failure(
+                f"its command {how} and counted no env step: wrap its environments, see docs/external.md"
+            )
+
+    def _watch(self, child: Child | None) -> str | None:
+        """Returns when the run is over; what went wrong, if anything did."""
+        while True:
+            if child is None:
+                time.sleep(LOOK_S)
+            elif child.wait(LOOK_S):
+                self._look()
+                code = child.returncode or 0
+                return f"its command {how_it_ended(code)}" if code and not self._others_ended() else None
+            self._look()
+            if self._others_ended():
+                return None
+            if self._is_spent():
+                return None
+            if child is not None and (problem := self._trouble(child)):
+                return problem
+
+    def _look(self) -> None:
+        changes = self._files.look()
+        self._relay.move(changes)
+        now = time.perf_counter()
+        if any(change.counts["env_steps"] or change.counts["learned"] for change in changes):
+            self._moved_at = now
+        if not self._has_begun and self._files.total("env_steps"):
+            self._has_begun = True
+            self._meter.begin()
+            self._row_began = now
+            self._relay.env_steps = self._relay.iterations = 0
+            self._relay.span_s.clear()
+        self._say_what_is_reported()
+        relay = self._relay
+        has_iterations = self._files.is_reported("iterations")
+        is_over = relay.iterations if has_iterations else relay.env_steps and now - self._row_began >= SLICE_S
+        if self._has_begun and is_over:
+            self._end_row()
+
+    def _end_row(self) -> None:
+        """Closes a part of the series, if anything was counted in it: a rank that stands still has no iterations."""
+        relay, now = self._relay, time.perf_counter()
+        if not self._has_begun or not (relay.env_steps or relay.iterations):
+            return
+        statistics = {"env_steps": relay.env_steps, **self._files.metrics()}
+        self._meter.end_iteration(statistics, elsewhere_s=relay.take_spans(now - self._row_began))
+        relay.env_steps = relay.iterations = 0
+        self._row_began = now
+
+    def _is_spent(self) -> bool:
+        if not self._has_begun:
+            return False
+        files = self._files
+        return self._context.budget.is_spent(
+            Progress(
+                iterations=files.iterations,
+                env_steps=files.total("learned" if files.is_reported("learned") else "env_steps"),
+                seconds=self._meter.elapsed_s,
+                metrics=files.metrics(),
+            )
+        )
+
+    def _trouble(self, child: Child) -> str | None:
+        """Why the trainer must be ended although its command lives."""
+        now, stall_s = time.perf_counter(), self._context.stall_s
+        if child.has_raised and now - self._moved_at > stall_s:
+            return f"nothing was stepped or learned for {stall_s:g} s (--stall) after it had raised"
+        budget = self._context.budget
+        only_iterations = (budget.seconds, budget.env_steps, budget.until) == (None, None, None)
+        if self._has_begun and only_iterations and not self._files.iterations and self._meter.elapsed_s > stall_s:
+            return (
+                f"--iterations {budget.iterations}: it reported no iteration in {stall_s:g} s (--stall): it must call "
+                "rlbench_client.iteration(), or give --seconds or --env-steps"
+            )
+        if now >= self._next_count:
+            self._next_count = now + COUNT_EVERY_S
+            most, num = self._trainer.limits.processes, child.num_processes()
+            if num > most:
+                return f"it had {num:,} processes, more than {most:,} (limits.processes)"
+        return None
+
+    def _say_what_is_reported(self, *, has_finished: bool = False) -> None:
+        """What was in flight is known only where the trainer ended by itself."""
+        names = {"learned", "reused", "discarded", "lag_sum"} | ({"in_flight"} if has_finished else set())
+        self._meter.reports({name for name in names if self._files.is_reported(name)})
+
+    def _others_ended(self) -> bool:
+        return (self._shared / ENDED).exists()
+
+    def _say_ended(self) -> None:
+        (self._shared / ENDED).touch()
+
+    def _start(self) -> Child | None:
+        trainer = self._trainer
+        if trainer.ranks == "its own" and self._rank:
+            return None
+        values, variables = self._values(), dict(os.environ)
+        for name in (STORE_VARIABLE, "RLBENCH_PARENT"):
+            variables.pop(name, None)
+        if trainer.ranks == "its own":
+            for name in (*RANK_VARIABLES, "LOCAL_WORLD_SIZE"):
+                variables.pop(name, None)
+        else:
+            variables["MASTER_PORT"] = str(self._port())
+        variables |= {name: fill(value, values) for name, value in trainer.variables.items()}
+        variables |= {
+            "PATH": trainer.search_path,
+            "PYTHONPATH": os.pathsep.join(filter(None, [self._client(), variables.get("PYTHONPATH", "")])),
+            FOLDER_VARIABLE: str(self._counters),
+            RUN_VARIABLE: self._context.folder,
+        }
+        command = [fill(word, values) for word in trainer.command]
+        return Child(command, trainer.folder, variables, int(trainer.limits.output_mib * MIB))
+
+    def _values(self) -> Mapping[str, str]:
+        context, limits = self._context, self._context.budget
+        values: dict[str, Any] = {
+            "gpus": self._num_ranks,
+            "rank": self._rank,
+            "device": context.device.torch_name,
+            "seed": context.seed,
+            "scenario": context.scenario.name,
+            "workload": context.scenario.workload,
+            "num_envs": context.scenario.num_envs,
+            "rollout_steps": context.scenario.rollout_steps,
+            "seconds": LARGEST if limits.seconds is None else limits.seconds,
+            "env_steps": int(limits.env_steps or LARGEST),
+            "iterations": int(limits.iterations or LARGEST),
+            "python": self._trainer.python,
+            "env": "rlbench_client.ids:rlbench-v0",
+            "env_box": "rlbench_client.ids:rlbench-box-v0",
+            "folder": self._shared,
+        }
+        return {name: f"{value:.12g}" if isinstance(value, float) else str(value) for name, value in values.items()}
+
+    def _client(self) -> str:
+        """A folder that holds the client and nothing else, for any interpreter."""
+        folder = self._shared / f"client-{self._rank}"
+        folder.mkdir()
+        (folder / "rlbench_client").symlink_to(Path(rlbench_client.__file__).parent)
+        return str(folder)
+
+    def _port(self) -> int:
+        """A free port for the trainer's own store: rank 0 finds it, the others wait for it, for `stall_s` at most."""
+        path, deadline = self._shared / PORT, time.monotonic() + self._context.stall_s
+        if self._rank == 0:
+            with socket.create_server((os.environ["MASTER_ADDR"], 0)) as free:
+                port = int(free.getsockname()[1])
+            unfinished = path.with_suffix(".new")
+            unfinished.write_text(str(port))
+            unfinished.rename(path)
+        while not path.exists():
+            if time.monotonic() > deadline:
+                raise TrainerFailed(f"rank 0 has found no port within {self._context.stall_s:g} s (--stall)")
+            time.sleep(0.02)
+        return int(path.read_text())
+
+
+class TomlFiles:
+    """Makes systems of TOML files; see `harness.registry.SystemFiles`."""
+
+    def read(self, path: Path) -> dict[str, Any]:
+        """What a file says, checked and resolved."""
+        return document.read(path).model_dump(mode="json")
+
+    def make(self, name: str, said: Mapping[str, Any]) -> Command:
+        """The system of that name."""
+        trainer = Trainer.model_validate(said)
+        return Command(name=name, about=trainer.about, trainer=trainer)
+
+
+FILES = TomlFiles()

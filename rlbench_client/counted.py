@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import sys
 import time
-from os import getpid
+import weakref
 from typing import Any
 
 from rlbench_client.counters import AT, CounterFile, folder
 from rlbench_client.vectorised import VectorCounting
 
-ENV_STEPS, FRAMES = AT["env_steps"], AT["frames"]
-STEP_S, STEP_S_SQUARED, RESET_S, WAIT_S = AT["step_s"], AT["step_s_squared"], AT["reset_s"], AT["wait_s"]
+ENV_STEPS, FRAMES, STEP_S, ANSWERED_AT = AT["env_steps"], AT["frames"], AT["step_s"], AT["answered_at"]
 
 
 def count(env: Any, frames_per_step: int = 1) -> Any:
@@ -54,56 +54,90 @@ class Counting:
     def __init__(self, env: Any, frames_per_step: int) -> None:
         super().__init__(env)  # type: ignore[call-arg]  # the base's, which `_counted_kind` chooses
         self._frames_per_step = frames_per_step
-        self._pid: int | None = None
+        _wrappers.add(self)
 
     def __reduce__(self) -> Any:
         """A copy, or what is sent to another process, counts for itself."""
         return count, (self.env, self._frames_per_step)
 
-    def _open(self) -> None:
-        file = CounterFile(num_envs=1)
-        self._ints, self._floats, self._put_episode = file.ints, file.floats, file.put_episode
-        self._pid = getpid()
-        self._answered_at = time.perf_counter()
-        self._return, self._length, self._frames = 0.0, 0, 0
-
     def reset(self, **options: Any) -> Any:
         """Begins an episode."""
-        if self._pid != getpid():
-            self._open()
-        begin = time.perf_counter()
-        answer = self.env.reset(**options)
-        self._answered_at = time.perf_counter()
-        self._floats[RESET_S] += self._answered_at - begin
-        self._return, self._length, self._frames = 0.0, 0, 0
-        return answer
+        self._open()
+        return self.reset(**options)
 
     def step(self, action: Any) -> Any:
         """Applies one action: one env step."""
-        if self._pid != getpid():
-            self._open()
-        begin = time.perf_counter()
-        answer = self.env.step(action)
-        end = time.perf_counter()
-        ints, floats, took, info = self._ints, self._floats, end - begin, answer[-1]
-        frames = info.get("num_frames", self._frames_per_step)
-        ints[ENV_STEPS] += 1
-        ints[FRAMES] += frames
-        floats[STEP_S] += took
-        floats[STEP_S_SQUARED] += took * took
-        floats[WAIT_S] += begin - self._answered_at
-        self._answered_at = end
-        try:
-            self._return += float(info.get("raw_reward", answer[1]))
-        except (TypeError, ValueError):  # a reward for each agent, say: its sum is not known here
-            self._return = math.nan
-        self._length += 1
-        self._frames += frames
-        if any(answer[2:-1]):  # terminated or truncated
-            success, spl = (float(info.get(name, math.nan)) for name in ("success", "spl"))
-            self._put_episode((end, self._return, self._length, self._frames, success, spl))
-            self._return, self._length, self._frames = 0.0, 0, 0
-        return answer
+        self._open()
+        return self.step(action)
+
+    def forget(self) -> None:
+        """After a fork: the file is the parent's, so the next step or reset makes another one."""
+        for name in ("reset", "step"):
+            vars(self).pop(name, None)
+
+    def _open(self) -> None:
+        """Makes the file; `reset` and `step` of this object are functions from now on that write to it.
+
+        Their variables are local, since what they do with them is added to every env step.
+        """
+        file, frames_per_step, now = CounterFile(num_envs=1), self._frames_per_step, time.perf_counter
+        ints, floats = file.ints, file.floats
+        num_steps = num_frames = length = frames = 0
+        step_s = gain = 0.0
+        floats[AT["began_at"]] = floats[ANSWERED_AT] = now()
+
+        def reset(**options: Any) -> Any:
+            nonlocal length, frames, gain
+            begin = now()
+            answer = self.env.reset(**options)
+            end = now()
+            floats[AT["reset_s"]] += end - begin
+            floats[ANSWERED_AT] = end
+            length, frames, gain = 0, num_frames, 0.0
+            return answer
+
+        def step(action: Any) -> Any:
+            nonlocal num_steps, num_frames, length, frames, step_s, gain
+            begin = now()
+            answer = self.env.step(action)
+            end = now()
+            _, reward, terminated, truncated, info = answer
+            num_steps += 1
+            ints[ENV_STEPS] = num_steps
+            num_frames += info.get("num_frames", frames_per_step)
+            ints[FRAMES] = num_frames
+            step_s += end - begin
+            floats[STEP_S] = step_s
+            floats[ANSWERED_AT] = end
+            length += 1
+            try:
+                gain += info.get("raw_reward", reward)
+            except TypeError:  # a reward for each agent, say: its sum is not known here
+                gain = math.nan
+            if terminated or truncated:
+                success, spl = (float(info.get(name, math.nan)) for name in ("success", "spl"))
+                file.put_episode((end, _number(gain), length, num_frames - frames, success, spl))
+                length, frames, gain = 0, num_frames, 0.0
+            return answer
+
+        vars(self).update(reset=reset, step=step)
+
+
+def _number(gain: Any) -> float:
+    """A return as a number, whatever numbers rewards are."""
+    try:
+        return float(gain)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def _forget() -> None:
+    for wrapper in list(_wrappers):
+        wrapper.forget()
+
+
+_wrappers: weakref.WeakSet[Counting] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_forget)
 
 
 class _Proxy:

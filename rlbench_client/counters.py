@@ -36,7 +36,8 @@ INTS = (
     "lag_max",
     "reported",
 )
-FLOATS = ("step_s", "step_s_squared", "reset_s", "wait_s")
+FLOATS = ("step_s", "reset_s", "began_at", "answered_at")
+"""Seconds in steps and in resets; when the first reset or step began, and when the latest ended."""
 SPANS = (
     "other",
     "simulate",

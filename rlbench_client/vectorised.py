@@ -39,7 +39,7 @@ class VectorCounting:
         num_envs = int(self.env.num_envs)
         self._file = CounterFile(num_envs=num_envs)
         self._pid = getpid()
-        self._answered_at = time.perf_counter()
+        self._file.floats[AT["began_at"]] = self._file.floats[AT["answered_at"]] = time.perf_counter()
         self._returns, self._lengths = np.zeros(num_envs), np.zeros(num_envs, np.int64)
         self._frames, self._ended = np.zeros(num_envs, np.int64), np.zeros(num_envs, bool)
 
@@ -50,8 +50,9 @@ class VectorCounting:
         begin = time.perf_counter()
         mask = (options.get("options") or {}).get("reset_mask", slice(None))
         answer = self.env.reset(**options)
-        self._answered_at = time.perf_counter()
-        self._file.floats[AT["reset_s"]] += self._answered_at - begin
+        end = time.perf_counter()
+        self._file.floats[AT["reset_s"]] += end - begin
+        self._file.floats[AT["answered_at"]] = end
         self._ended[mask] = False
         for sums in (self._returns, self._lengths, self._frames):
             sums[mask] = 0
@@ -70,13 +71,11 @@ class VectorCounting:
         over = np.asarray(terminated, bool) | np.asarray(truncated, bool)
         stepped = ~self._ended if self._resets_with_next_step else np.ones(len(over), bool)
         frames = np.where(stepped, self._of_each(infos, "num_frames", over, self._frames_per_step), 0).astype(np.int64)
-        num, took, ints, floats = int(stepped.sum()), end - begin, self._file.ints, self._file.floats
-        ints[AT["env_steps"]] += num
+        ints, floats = self._file.ints, self._file.floats
+        ints[AT["env_steps"]] += int(stepped.sum())
         ints[AT["frames"]] += int(frames.sum())
-        floats[AT["step_s"]] += took
-        floats[AT["step_s_squared"]] += took * took / max(num, 1)
-        floats[AT["wait_s"]] += begin - self._answered_at
-        self._answered_at = end
+        floats[AT["step_s"]] += end - begin
+        floats[AT["answered_at"]] = end
         self._returns += np.where(stepped, self._of_each(infos, "raw_reward", over, rewards), 0)
         self._lengths += stepped
         self._frames += frames

@@ -42,7 +42,9 @@ MOST_FILES = 65_536
 NUM_LAST_EPISODES = 100
 """A metric is the mean over so many episodes."""
 MAY_FALL = {"in_flight", "reported"}
-ENV_SECONDS = {"simulate": "step_s", "reset": "reset_s", "wait:inference": "wait_s"}
+WAIT_S = "wait_s"
+"""What is left of an environment's time, from its first reset to its latest answer, without steps and resets."""
+ENV_SECONDS = {"simulate": "step_s", "reset": "reset_s", "wait:inference": WAIT_S}
 """The seconds of an environment's timeline by their counter."""
 
 
@@ -58,7 +60,7 @@ class Seen:
     rank: int
     num_envs: int
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(INTS, 0))
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys((*FLOATS, *SPANS), 0.0))
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys((*FLOATS, *SPANS, WAIT_S), 0.0))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,6 +132,8 @@ class CounterFiles:
                 raise BadCounters(f"{name}: {each}={value}: must be from 0 to {MOST:,}; something else wrote there")
             if value < last and each not in MAY_FALL:
                 raise BadCounters(f"{name}: {each} went back from {last} to {value}: a counter never falls")
+        waited_s = seconds["answered_at"] - seconds["began_at"] - seconds["step_s"] - seconds["reset_s"]
+        seconds[WAIT_S] = max(seen.seconds[WAIT_S], waited_s)  # its writer may have been between two of these
         change = Change(
             file=seen,
             counts={each: value - seen.counts[each] for each, value in counts.items()},
@@ -218,7 +222,7 @@ class Relay:
         )
         for name in ("env_steps", "frames", "episodes"):
             block.add(name, change.counts[name])
-        for name in ("step_s", "step_s_squared", "reset_s"):
+        for name in ("step_s", "reset_s"):
             block.floats[block.word(name)] += change.seconds[name]
         totals = block.word("pid") + TOTALS_AT
         for kind, name in ENV_SECONDS.items():

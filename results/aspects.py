@@ -102,7 +102,7 @@ def _field(*path: str) -> Reader:
 
 def _work(run: RunRecord) -> str:
     scenario = part(run, "scenario")
-    if not isinstance(scenario, dict):
+    if not isinstance(scenario, dict) or not scenario:
         return NOT_RECORDED
     return _fields({field: value for field, value in scenario.items() if field not in NOT_WORK})
 

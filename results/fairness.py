@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pydantic import BaseModel, ConfigDict
 
 from results import labels
-from results.aspects import EXECUTION, aspects, surroundings
+from results.aspects import EXECUTION, NOT_RECORDED, WORK, aspects, surroundings
 from results.schema import RunRecord
 
 MOST_NAMES = 3
@@ -78,15 +78,22 @@ def _system(run: RunRecord) -> str:
 def _differing(
     runs: Iterable[RunRecord], read: Callable[[RunRecord], Mapping[str, str | None]], name: Callable[[RunRecord], str]
 ) -> dict[str, dict[str, list[str]]]:
-    """Of the aspects that have several values, who has each, by aspect; runs to which one does not apply have none."""
+    """Of the aspects that have several values, who has each, by aspect; runs to which one does not apply have none.
+
+    What nobody recorded of the work of several systems is not alike either.
+    """
     found: dict[str, dict[str, list[str]]] = {}
+    unknown: dict[str, set[str]] = {}
+    """Systems by the aspects of their work that are not recorded."""
     for run in runs:
         for aspect, value in read(run).items():
             if value is not None:
                 names = found.setdefault(aspect, {}).setdefault(value, [])
                 if name(run) not in names:
                     names.append(name(run))
-    return {aspect: values for aspect, values in found.items() if len(values) > 1}
+                if value == NOT_RECORDED and aspect in WORK:
+                    unknown.setdefault(aspect, set()).add(run.cell.system)
+    return {aspect: values for aspect, values in found.items() if len(values) > 1 or len(unknown.get(aspect, ())) > 1}
 
 
 def _told_apart(values: Mapping[str, list[str]]) -> dict[str, list[str]]:

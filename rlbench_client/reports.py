@@ -10,7 +10,7 @@ import operator
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from rlbench_client.counters import AT, REPORTED, SPANS, SPANS_AT, CounterFile, folder
 
@@ -50,7 +50,7 @@ _process = _Process()
 os.register_at_fork(after_in_child=_process.forget)
 
 
-def learned(num_env_steps: int, lag: float | Iterable[float] | None = None) -> None:
+def learned(num_env_steps: SupportsIndex, lag: float | Iterable[float] | None = None) -> None:
     """Env steps were learned from for the first time.
 
     Args:
@@ -71,17 +71,17 @@ def learned(num_env_steps: int, lag: float | Iterable[float] | None = None) -> N
             ints[AT["lag_max"]] = max(ints[AT["lag_max"]], largest)
 
 
-def reused(num_env_steps: int) -> None:
+def reused(num_env_steps: SupportsIndex) -> None:
     """Env steps were learned from again: further epochs, stale samples."""
     _report("reused", num_env_steps)
 
 
-def discarded(num_env_steps: int) -> None:
+def discarded(num_env_steps: SupportsIndex) -> None:
     """Env steps were thrown away, and will never be learned from."""
     _report("discarded", num_env_steps)
 
 
-def in_flight(num_env_steps: int) -> None:
+def in_flight(num_env_steps: SupportsIndex) -> None:
     """So many env steps are neither learned nor discarded at the end; call it before the trainer ends by itself."""
     if folder() is None:
         return
@@ -95,7 +95,7 @@ def iteration() -> None:
     _report("iterations", 1)
 
 
-def _report(name: str, amount: int) -> None:
+def _report(name: str, amount: SupportsIndex) -> None:
     if folder() is None:
         return
     number = _count(amount, name)

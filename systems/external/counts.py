@@ -161,19 +161,19 @@ def _words(path: Path, num_episodes: int) -> tuple[list[int], list[float], list[
                 view.cast("q") as ints,
                 view.cast("d") as floats,
             ):
-                numbers = ints[:EPISODES_AT].tolist()
-                return numbers, floats[:EPISODES_AT].tolist(), _episodes(floats, num_episodes, numbers[AT["episodes"]])
+                numbers, seconds = ints[:EPISODES_AT].tolist(), list(floats[:EPISODES_AT])
+                return numbers, seconds, _episodes(floats, num_episodes, numbers[AT["episodes"]])
         finally:
             os.close(descriptor)
     except OSError as error:
         raise BadCounters(f"{path.name}: cannot be read: {error.strerror}") from None
 
 
-def _episodes(floats: memoryview, before: int, now: int) -> list[tuple[float, ...]]:
+def _episodes(floats: memoryview[float], before: int, now: int) -> list[tuple[float, ...]]:
     width, places = len(EPISODE), NUM_EPISODES + 1
     first = max(before, now - NUM_EPISODES)
     starts = (EPISODES_AT + width * (number % places) for number in range(first, now))
-    return [tuple(floats[at : at + width].tolist()) for at in starts]
+    return [tuple(floats[at : at + width]) for at in starts]
 
 
 class Relay:

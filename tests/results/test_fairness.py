@@ -186,3 +186,14 @@ def test_a_trainer_of_ones_own_is_unlike_systems_of_ours() -> None:
     assert found["steps/s counts env steps"] == {"learned": ["ddppo"], "collected": ["mine"]}
     for aspect in ("network", "precision", "batch", "epochs", "learning rate", "environments per GPU"):
         assert found[aspect]["not recorded"] == ["mine"]
+
+
+def test_two_trainers_of_which_nothing_is_known_are_not_alike() -> None:
+    """What is not recorded of two systems is a difference between them, and none between two runs of one."""
+    one, other = (
+        make_run(system).model_copy(update={"configuration": {"system": {}, "scenario": {}}}) for system in ("a", "b")
+    )
+    found = told(*find_differences([one, other]))
+    assert found["work"] == found["network"] == {"not recorded": ["a", "b"]}
+    assert Difference(aspect="work", values=found["work"]).sentence() == "work: not recorded (a, b)"
+    assert find_differences([one, one]) == []

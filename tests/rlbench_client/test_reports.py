@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import rlbench_client
+from rlbench_client import counters as counters_of
 from rlbench_client import reports
 from tests.rlbench_client.reading import counters, read
 
@@ -33,7 +34,7 @@ def test_reports_are_summed_and_known_to_be_made(counters: Path) -> None:
     counts = change.counts
     assert (counts["learned"], counts["reused"], counts["in_flight"], counts["iterations"]) == (13, 5, 4, 1)
     assert (counts["lag_sum"], counts["lag_max"]) == (29, 6)
-    seen = {name for bit, name in enumerate(reports.REPORTED) if counts["reported"] >> bit & 1}
+    seen = {name for bit, name in enumerate(counters_of.REPORTED) if counts["reported"] >> bit & 1}
     assert seen == {"learned", "reused", "in_flight", "iterations", "lag_sum"}
 
 

@@ -7,6 +7,6 @@ import gymnasium
 env = gymnasium.make(sys.argv[1])
 env.reset(seed=1)
 while True:
-    *_, terminated, truncated, _ = env.step(env.action_space.sample())
+    _, _, terminated, truncated, _ = env.step(env.action_space.sample())
     if terminated or truncated:
         env.reset()

@@ -102,9 +102,11 @@ def count(left: Left) -> Counters:
 
 
 def unreported(meters: Mapping[int, Meters]) -> set[str]:
-    """Counters that no rank reports."""
+    """Counters that no rank reports; `in_flight` if some rank does not, for a rank that was ended has some."""
     return {
-        name for name in MAY_BE_UNREPORTED if meters and not any(each.is_reported(name) for each in meters.values())
+        name
+        for name in MAY_BE_UNREPORTED
+        if not (all if name == "in_flight" else any)(each.is_reported(name) for each in meters.values()) and meters
     }
 
 

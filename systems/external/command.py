@@ -2,9 +2,9 @@
 
 The loop of one rank: it starts the command (with `ranks = "its own"` rank 0 alone does), looks several times a second
 what the trainer's processes have counted, and moves that into its meter, so that all that watches or records a run sees
-what it would see of a system of ours. What ends the loop: the command ends; the budget is spent; a rank has seen either
-and said so (`ENDED`, in the folder that all ranks share), so that what breaks off in the others is no failure. Then all
-processes of the trainer are killed and their files read once more.
+what it would see of a system of ours. What ends the loop: the command ends; the budget is spent; another rank has said
+that the trainer is over (`ENDED`, in the folder that all ranks share), so that what breaks off then is no failure.
+After that all processes of the trainer are killed, and their files are read once more.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ SLICE_S = 1.0
 """A part of the series lasts so long at least where the trainer reports no iterations."""
 ITS_OWN = frozenset({"learn", "policy", "num_envs", "rollout_steps", "gpu_costs"})
 ENDED, PORT = "rlbench-ended", "rlbench-port"
+"""Files in the folder that all ranks share: how the trainer ended, and where its ranks meet."""
+BY_BUDGET, BY_ITSELF = "by its budget", "by itself"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,24 +89,30 @@ class Run:
         problem: str | None = None
         try:
             problem = self._watch(child)
-            self._say_ended()
+            if self._trainer.ranks == "ours" and child is not None and child.returncode is None:
+                self._say_ended(BY_BUDGET)  # before its end breaks something off in the others
         finally:
             if child is not None:
                 child.end(Path(self._context.folder) / f"shm-trainer-{self._rank}.txt")
         if child is not None and problem is not None:
             raise child.failure(problem)
+        if self._trainer.ranks == "its own" and child is not None:
+            self._say_ended(BY_ITSELF if child.returncode == 0 else BY_BUDGET)  # now no rank counts any more
         self._look()
         self._end_row()
-        has_finished = child is not None and child.returncode == 0
-        if has_finished and self._files.is_reported("in_flight"):
-            self._meter.in_flight(self._files.total("in_flight") if self._rank == 0 else 0)
-        self._say_what_is_reported(has_finished=has_finished)
+        self._say_what_is_reported(has_finished=self._has_finished(child))
         self._relay.close()
         if child is not None and not self._files.total("env_steps"):
             how = how_it_ended(child.returncode or 0)
             raise child.failure(
                 f"its command {how} and counted no env step: wrap its environments, see docs/external.md"
             )
+
+    def _has_finished(self, child: Child | None) -> bool:
+        """Whether the trainer, or this rank's part of it, ended by itself."""
+        if child is None:
+            return self._ended() == BY_ITSELF
+        return child.returncode == 0
 
     def _watch(self, child: Child | None) -> str | None:
         """Returns when the run is over; what went wrong, if anything did."""
@@ -114,11 +122,9 @@ class Run:
             elif child.wait(LOOK_S):
                 self._look()
                 code = child.returncode or 0
-                return f"its command {how_it_ended(code)}" if code and not self._others_ended() else None
+                return f"its command {how_it_ended(code)}" if code and not self._ended() else None
             self._look()
-            if self._others_ended():
-                return None
-            if self._is_spent():
+            if self._ended() or (child is not None and self._is_spent()):
                 return None
             if child is not None and (problem := self._trouble(child)):
                 return problem
@@ -188,12 +194,17 @@ class Run:
         """What was in flight is known only where the trainer ended by itself."""
         names = {"learned", "reused", "discarded", "lag_sum"} | ({"in_flight"} if has_finished else set())
         self._meter.reports({name for name in names if self._files.is_reported(name)})
+        self._meter.in_flight(self._relay.in_flight if has_finished else 0)
 
-    def _others_ended(self) -> bool:
-        return (self._shared / ENDED).exists()
+    def _ended(self) -> str:
+        """How the trainer ended, as a rank has said it; empty while nobody has."""
+        path = self._shared / ENDED
+        return path.read_text() if path.exists() else ""
 
-    def _say_ended(self) -> None:
-        (self._shared / ENDED).touch()
+    def _say_ended(self, how: str) -> None:
+        unfinished = self._shared / f"{ENDED}-{self._rank}"
+        unfinished.write_text(how)
+        unfinished.rename(self._shared / ENDED)
 
     def _start(self) -> Child | None:
         trainer = self._trainer

@@ -192,6 +192,8 @@ class Relay:
         """Seconds by kind of span that no row of the series has yet."""
         self.env_steps = self.iterations = 0
         """What no row of the series has yet."""
+        self.in_flight = 0
+        """The latest that all processes of the rank said."""
 
     def move(self, changes: list[Change]) -> None:
         """Adds what has changed."""
@@ -207,6 +209,7 @@ class Relay:
         meter.learned(counts["learned"], LagSummary(counts["lag_sum"], change.file.counts["lag_max"]))
         meter.reused(counts["reused"])
         meter.discarded(counts["discarded"])
+        self.in_flight += counts["in_flight"]
         self.env_steps += counts["env_steps"]
         self.iterations += counts["iterations"]
         spans = {kind: change.seconds[kind] for kind in SPANS if change.seconds[kind]}

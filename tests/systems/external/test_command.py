@@ -75,3 +75,14 @@ def test_ranks_are_ended_together(tmp_path: Path) -> None:
     assert (ran.code, ran.record["status"], ran.num_left) == (0, "finished", 0), ran.reason
     assert ran.record["counters"]["in_flight"] is None, "nobody knows what was in flight when it was ended"
     assert ran.record["figures"]["time_shares"]["communicate"] > 0
+
+
+def test_ranks_of_its_own_are_ended_together(tmp_path: Path) -> None:
+    """The budget ends torchrun and its ranks, and each of our ranks has what its counterpart had counted in the end."""
+    command = "{python} -m torch.distributed.run --nproc-per-node={gpus} {trainers}/two_ranks.py forever"
+    ran = run_trainer(tmp_path, command, "--gpus", "2", "--env-steps", "1500", ranks="its own")
+    assert (ran.code, ran.record["status"], ran.num_left) == (0, "finished", 0), ran.reason
+    counters = ran.record["counters"]
+    assert counters["learned"] >= 1500
+    assert counters["in_flight"] is None
+    assert 0 <= counters["env_steps"] - counters["learned"] <= 41

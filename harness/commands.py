@@ -64,6 +64,11 @@ def _resumed(asked: Asked, out: Path, console: Console) -> tuple[Sweep, list[Cel
                 "give the same options, or --resume and --out alone"
             )
         sweep = replace(sweep, cells=tuple(planned))  # the same work; --time-limit and --stall may differ
+    elif own := next((cell.system for cell in sweep.cells if cell.system_file is not None), None):
+        raise ValueError(
+            f"--resume: {sweep.folder} runs a command, {own}, that came from a file; give the same options again, so "
+            "that it is yours"
+        )
     elif asked != Asked():
         raise ValueError("--resume: needs all options of the sweep, or --resume and --out alone")
     finished = sweep.finished()

@@ -4,6 +4,8 @@ from pathlib import Path
 
 from harness.plan import Cell, plan
 from harness.request import Asked, complete
+from harness.sweep import Sweep
+from tests.harness.command import assert_refused, call
 from tests.systems.external.trainer_runs import write_trainer
 
 
@@ -34,3 +36,16 @@ def test_a_record_says_what_is_known_of_the_work(tmp_path: Path) -> None:
     assert not {"learn", "policy", "num_envs", "rollout_steps"} & known.keys()
     write_trainer(tmp_path, "{python} train.py")
     assert planned(tmp_path).configuration()["scenario"] == {}
+
+
+def test_a_folder_of_runs_starts_no_command(tmp_path: Path) -> None:
+    """What a plan says is not run because it lies there: `--resume` alone is refused, and the same options go on."""
+    write_trainer(tmp_path, "{python} -c pass")
+    options = ("--systems", f"mine={tmp_path}/mine.toml", "--device", "cpu", "--scenario", "pointnav")
+    out = ("--out", str(tmp_path / "runs"))
+    asked = Asked(systems=options[1], device="cpu", scenario="pointnav")
+    Sweep.create(tmp_path / "runs", plan(complete(asked)[0]), ["rlbench", "run", *options])
+    assert_refused(call("run", "--resume", *out), "runs a command, mine, that came from a file", "the same options")
+    ended = call("run", "--resume", *options, *out, "--dry-run")
+    assert (ended.code, ended.err) == (0, "")
+    assert "0 of 1 cells finished" in ended.out

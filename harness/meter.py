@@ -139,6 +139,7 @@ class RankMeter:
     def begin(self) -> None:
         """Starts the clock of the run: processes are up, and the first iteration begins."""
         self._began = self._iteration_began = time.perf_counter()
+        self._last = {name: self._block.get(name) for name in self._last}
         self._seconds()
         if self._gpu_busy_s is not None:
             self._last_busy_s = self._gpu_busy_s()

@@ -26,7 +26,7 @@ from rlbench_client.counters import FOLDER_VARIABLE
 from rlbench_client.given import RUN_VARIABLE
 from systems.external import document
 from systems.external.child import MIB, Child, TrainerFailed
-from systems.external.counts import CounterFiles, Relay
+from systems.external.counts import Change, CounterFiles, Relay
 from systems.external.document import Trainer, fill
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ LOOK_S = 0.2
 COUNT_EVERY_S = 1.0
 """Processes are counted so often; to ask the kernel for all of them costs milliseconds."""
 SLICE_S = 1.0
-"""A part of the series lasts so long at least where the trainer reports no iterations."""
+"""A part of the series lasts so long at least where the trainer reports no iterations; it ends as it learns."""
 ITS_OWN = frozenset({"learn", "policy", "num_envs", "rollout_steps", "gpu_costs"})
 ENDED, PORT = "rlbench-ended", "rlbench-port"
 """Files in the folder that all ranks share: how the trainer ended, and where its ranks meet."""
@@ -78,7 +78,7 @@ class Run:
         self._counters.mkdir(exist_ok=True)
         self._files = CounterFiles(self._counters)
         self._relay = Relay(context.meter, Path(context.folder), self._num_ranks)
-        self._has_begun = False
+        self._has_begun = self._has_rows = False
         self._row_began = self._moved_at = time.perf_counter()
         self._next_count = 0.0
 
@@ -99,7 +99,8 @@ class Run:
         if self._trainer.ranks == "its own" and child is not None:
             self._say_ended(BY_ITSELF if child.returncode == 0 else BY_BUDGET)  # now no rank counts any more
         self._look()
-        self._end_row()
+        if not self._has_rows and self._relay.env_steps:
+            self._end_row()  # of a run that is shorter; else what is no whole part is in the counters alone
         self._say_what_is_reported(has_finished=self._has_finished(child))
         self._relay.close()
         if child is not None and not self._files.total("env_steps"):
@@ -139,24 +140,29 @@ class Run:
             self._has_begun = True
             self._meter.begin()
             self._row_began = now
-            self._relay.env_steps = self._relay.iterations = 0
+            self._relay.env_steps = 0
             self._relay.span_s.clear()
         self._say_what_is_reported()
-        relay = self._relay
-        has_iterations = self._files.is_reported("iterations")
-        is_over = relay.iterations if has_iterations else relay.env_steps and now - self._row_began >= SLICE_S
-        if self._has_begun and is_over:
+        if self._has_begun and self._ends_row(changes, now - self._row_began):
             self._end_row()
 
+    def _ends_row(self, changes: list[Change], lasted_s: float) -> bool:
+        """Whether a part of the series ends now: with an iteration, else with a learning phase or an env step.
+
+        A rank that stands still has no parts, so that whoever watches the run sees it.
+        """
+        own = [change.counts for change in changes if self._relay.is_own(change)]
+        if self._files.is_reported("iterations"):
+            return any(counts["iterations"] for counts in own)
+        name = "learned" if self._files.is_reported("learned") else "env_steps"
+        return lasted_s >= SLICE_S and any(counts[name] for counts in own)
+
     def _end_row(self) -> None:
-        """Closes a part of the series, if anything was counted in it: a rank that stands still has no iterations."""
         relay, now = self._relay, time.perf_counter()
-        if not self._has_begun or not (relay.env_steps or relay.iterations):
-            return
         statistics = {"env_steps": relay.env_steps, **self._files.metrics()}
         self._meter.end_iteration(statistics, elsewhere_s=relay.take_spans(now - self._row_began))
-        relay.env_steps = relay.iterations = 0
-        self._row_began = now
+        relay.env_steps = 0
+        self._row_began, self._has_rows = now, True
 
     def _is_spent(self) -> bool:
         if not self._has_begun:

@@ -190,7 +190,7 @@ class Relay:
         self._timed: Path | None = None
         self.span_s: dict[str, float] = {}
         """Seconds by kind of span that no row of the series has yet."""
-        self.env_steps = self.iterations = 0
+        self.env_steps = 0
         """What no row of the series has yet."""
         self.in_flight = 0
         """The latest that all processes of the rank said."""
@@ -198,9 +198,12 @@ class Relay:
     def move(self, changes: list[Change]) -> None:
         """Adds what has changed."""
         for change in changes:
-            rank = change.file.rank if 0 <= change.file.rank < self._num_ranks else 0
-            if rank == self._meter.rank:
+            if self.is_own(change):
                 self._move(change)
+
+    def is_own(self, change: Change) -> bool:
+        """Whether a file counts for this rank; rank 0 has those of no rank."""
+        return self._meter.rank == (change.file.rank if 0 <= change.file.rank < self._num_ranks else 0)
 
     def _move(self, change: Change) -> None:
         counts, meter = change.counts, self._meter
@@ -211,7 +214,6 @@ class Relay:
         meter.discarded(counts["discarded"])
         self.in_flight += counts["in_flight"]
         self.env_steps += counts["env_steps"]
-        self.iterations += counts["iterations"]
         spans = {kind: change.seconds[kind] for kind in SPANS if change.seconds[kind]}
         if spans and self._timed in {None, change.file.path}:  # of one process, so that they add up to its time
             self._timed = change.file.path

@@ -15,11 +15,13 @@ NUM_CELLS = 500
 WARM_CELLS = 5
 """Imports and caches are done by then."""
 MOST_GROWTH_BYTES = 20e6
+LEAST_GROWTH = 3
+"""Open files and threads come and go by one or two as the runner reads the machine; a leak has one more each cell."""
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  where names of shared memory are
 
 
 def check_a_sweep_of_tiny_cells_does_not_grow(share: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Open files, threads, children, temporary files and shared memory stay what they were; memory within 20 MB."""
+    """Open files, threads, temporary files and shared memory do not grow; memory by less than 20 MB."""
     count = max(2 * WARM_CELLS, round(share * NUM_CELLS))
     options = ("--device", "cpu", "--systems", "sync", "--scenario", "faulty/patient", "--iterations", "1")
     shared_before = set(SHARED_MEMORY.iterdir())
@@ -46,7 +48,8 @@ def check_a_sweep_of_tiny_cells_does_not_grow(share: float, tmp_path: Path, caps
             f"{min(num_threads)} to {max(num_threads)} threads, "
             f"{memory[0] / 1e6:.1f} MB at first, {max(memory) / 1e6:.1f} MB at most"
         )
-    assert len(set(open_files)) == 1
-    assert len(set(num_threads)) == 1
+    for each in (open_files, num_threads):
+        half = len(each) // 2
+        assert max(each[half:]) < max(each[:half]) + LEAST_GROWTH
     assert max(memory) - memory[0] < MOST_GROWTH_BYTES
     assert set(SHARED_MEMORY.iterdir()) <= shared_before

@@ -25,6 +25,8 @@ from harness.meter_file import MeterFile, meter_path
 from tests.harness import faulty_scenario
 
 RLBENCH = Path(sys.executable).with_name("rlbench")
+HEEDS_INTERRUPTS = ("env", "--default-signal=INT")
+"""Whoever runs the tests in the background of a script ignores Ctrl-C, and so would the sweep."""
 MARK = "RLBENCH_TEST_SWEEP"
 PATIENCE_S = 120.0
 """What has not happened by then, on however slow a machine, does not happen."""
@@ -75,7 +77,7 @@ class RunningSweep:
         self._stdout, self._stderr = folder / f"{self.mark}.out", folder / f"{self.mark}.err"
         with self._stdout.open("wb") as stdout, self._stderr.open("wb") as stderr:
             self.process = subprocess.Popen(
-                [*wrapper, str(RLBENCH), "run", "--out", str(folder / "runs"), *options],
+                [*wrapper, *HEEDS_INTERRUPTS, str(RLBENCH), "run", "--out", str(folder / "runs"), *options],
                 cwd=folder,
                 env=os.environ | variables,
                 stdin=subprocess.DEVNULL,

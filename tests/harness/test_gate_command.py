@@ -17,6 +17,7 @@ import pytest
 from harness.gate.revisions import remove_all_but
 from tests.harness import sweeps, toy_repository
 from tests.harness.command import RLBENCH, Ended, assert_refused, call, launch
+from tests.harness.runs import HEEDS_INTERRUPTS
 from tests.harness.sweeps import spoil, write_sweep
 from tests.harness.toy_repository import commit, git
 
@@ -259,7 +260,7 @@ def test_a_revision_that_cannot_be_installed(repository: Path) -> None:
 def test_ctrl_c_leaves_nothing_behind(repository: Path) -> None:
     """Interrupted while a side runs, it ends with 130; its run and its work trees are gone."""
     commit(repository, "slow", 100.0, what="sleeps")
-    command = [str(RLBENCH), "gate", "--aa", "--systems", "ddppo"]
+    command = [*HEEDS_INTERRUPTS, str(RLBENCH), "gate", "--aa", "--systems", "ddppo"]
     running = subprocess.Popen(command, cwd=repository, start_new_session=True, stdout=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while not list((repository / "rlbench-runs").glob("gate-*/baseline/sleeping")):

@@ -74,7 +74,7 @@ def test_a_stopped_worker_ends_the_run_within_its_limit(swept: Swept) -> None:
     assert swept.worker["status"] == "failed"
     said = f"rank 1: WorkerStalled: environment worker rank1-env0 has not answered for {STALL_S} s (its process did"
     assert swept.worker["reason"].startswith(said)
-    assert "rank_loop.py" in _stacks(swept.worker, "rank0")
+    assert "harness/rank.py" in _stacks(swept.worker, "rank0")  # it may have seen by then that the other is gone
 
 
 def test_a_leaking_worker_ends_the_run_at_its_limit(swept: Swept) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.harness.runs import END_LIMIT_S, FAULTY_SWEEP, RunningSweep, wait_until
+from tests.harness.runs import END_LIMIT_S, FAULTY_SWEEP, RunningSweep, command_of, wait_until
 
 NUM_RANKS = 2
 
@@ -124,7 +124,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faults]:
 
 def _forking(sweep: RunningSweep) -> list[psutil.Process]:
     """Processes that start up as fork servers."""
-    return [one for one in sweep.processes() if any("forkserver" in word for word in one.cmdline())]
+    return [one for one in sweep.processes() if any("forkserver" in word for word in command_of(one))]
 
 
 @pytest.mark.parametrize("name", VICTIMS)

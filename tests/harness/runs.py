@@ -128,17 +128,17 @@ class RunningSweep:
 
     def of_module(self, module: str) -> list[psutil.Process]:
         """Its processes that run a module of ours, such as `harness.keeper`; ranks in order."""
-        found = [one for one in self.processes() if module in command_of(one)]
+        found = [one for one in self.processes() if module in _command(one)]
         return sorted(found, key=lambda one: int(_environment(one).get("RANK", "0")))
 
     def of_program(self, name: str) -> list[psutil.Process]:
         """Its processes that run a program of that name."""
-        return [one for one in self.processes() if Path(next(iter(command_of(one)), "")).name == name]
+        return [one for one in self.processes() if Path(next(iter(_command(one)), "")).name == name]
 
     def fork_server(self, rank: int) -> psutil.Process:
         """The fork server of a rank."""
         children = self.of_module("harness.rank")[rank].children()
-        return next(child for child in children if any("forkserver" in word for word in command_of(child)))
+        return next(child for child in children if any("forkserver" in word for word in _command(child)))
 
     def partial(self, number: int) -> Path | None:
         """The working folder of the run of cell `number`, from 1, while there is one."""
@@ -209,8 +209,7 @@ def _environment(one: psutil.Process) -> dict[str, str]:
     return {}
 
 
-def command_of(one: psutil.Process) -> list[str]:
-    """Its command line; [] when it has ended."""
+def _command(one: psutil.Process) -> list[str]:
     with suppress(psutil.Error):
         return one.cmdline()
     return []

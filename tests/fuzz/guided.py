@@ -22,7 +22,7 @@ with atheris.instrument_imports(include=["harness", "results", "reports", "scena
     from tests.fuzz.targets import make_target
 
 RUNS = 10_000
-HANG_S, MEMORY_MB, MOST_BYTES = 60, 4096, 65_536
+HANG_S, MEMORY_MB = 60, 4096
 SEED = 1
 
 
@@ -34,7 +34,8 @@ def fuzz(name: str, runs: int, out: Path) -> None:
         corpus, here = Path(folder, "corpus"), Path(folder, "here")
         corpus.mkdir()
         here.mkdir()
-        (corpus / "good").write_bytes(KINDS[name].good())
+        good = KINDS[name].good()
+        (corpus / "good").write_bytes(good)
         target = make_target(name, here)
         warnings.simplefilter("error")
 
@@ -43,7 +44,7 @@ def fuzz(name: str, runs: int, out: Path) -> None:
                 target(data)
             assert "\x1b" not in printed.getvalue()
 
-        limits = f"-runs={runs}", f"-timeout={HANG_S}", f"-rss_limit_mb={MEMORY_MB}", f"-max_len={MOST_BYTES}"
+        limits = f"-runs={runs}", f"-timeout={HANG_S}", f"-rss_limit_mb={MEMORY_MB}", f"-max_len={2 * len(good)}"
         options = f"-seed={SEED}", f"-artifact_prefix={kept}/", "-print_final_stats=1", "-verbosity=0"
         atheris.Setup([sys.argv[0], *limits, *options, str(corpus)], read)
         atheris.Fuzz()

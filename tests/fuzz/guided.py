@@ -22,7 +22,7 @@ with atheris.instrument_imports(include=["harness", "results", "reports", "scena
     from tests.fuzz.targets import make_target
 
 RUNS = 10_000
-HANG_S, MEMORY_MB = 60, 4096
+HANG_S, MEMORY_MB = 300, 4096
 SEED = 1
 
 

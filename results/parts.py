@@ -25,6 +25,9 @@ IN_STEP, LOST = "in_step", "lost"
 """Columns of every row: whether the run's ranks go in step, whether the row's rank was lost. A series need not have
 them: the ranks then went in step, and none was lost."""
 
+LEAST_S = 1e-9
+"""No clock tells moments apart that are closer, and rates over less could not be reckoned with."""
+
 Row = tuple[int, int, float, float, int]
 """rank, iteration, begin_s, end_s, learned."""
 
@@ -44,7 +47,7 @@ class Part:
 
     def __post_init__(self) -> None:
         """Checks every field once."""
-        if not self.end_s > self.begin_s:
+        if not self.end_s - self.begin_s >= LEAST_S:
             raise ValueError(
                 f"iteration {self.iteration}: must end ({self.end_s} s) after it begins ({self.begin_s} s)"
             )

@@ -108,7 +108,8 @@ def _load_policy(scenario: Scenario, weights: Path) -> Policy:
             warnings.simplefilter("error", UserWarning)  # torch warns of what it has not written itself
             policy.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
     except (*DAMAGE, UserWarning, pickle.UnpicklingError) as error:
-        what = f"{type(error).__name__}: {error}".partition("\n")[0]
+        line = f"{type(error).__name__}: {error}".partition("\n")[0]
+        what = "".join(letter for letter in line if letter.isprintable())  # torch sets some of it in bold
         raise ValueError(
             f"{weights}: is damaged, or not of the policy {scenario.policy} of {scenario.name} ({what}); "
             "run that cell again"

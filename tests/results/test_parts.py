@@ -114,5 +114,6 @@ def test_the_series_says_how_its_ranks_are_joined(tmp_path: Path) -> None:
 
 def test_part_without_duration() -> None:
     """A part must take time: a rate over none is refused where it is made."""
-    with pytest.raises(ValueError, match="iteration 3: must end"):
-        Part(iteration=3, begin_s=1.0, end_s=1.0, learned=1)
+    for seconds in (0.0, 5e-324, 1e-12):
+        with pytest.raises(ValueError, match="iteration 3: must end"):
+            Part(iteration=3, begin_s=0.0, end_s=seconds, learned=1)

@@ -166,9 +166,9 @@ class Ranks:
     def destroy_process_group(self) -> None:
         """Nothing is left to destroy."""
 
-    def rendezvous(self, *_: object, **__: object) -> Iterator[tuple[Ranks, int, int]]:
-        """This rank's place; these ranks are their own store."""
-        yield self, self._clock.task.rank, self._num_ranks
+    def store(self, _: Place) -> Ranks:
+        """The store of the run."""
+        return self
 
     def add(self, key: str, amount: int) -> int:
         """A counter of the store."""
@@ -288,7 +288,7 @@ def replaced(clock: VirtualTime, num_ranks: int) -> Iterator[None]:
         (assembly, "WorkerPool", on_clock(Pool)),
         (rank_loop, "Background", background),
         (group, "distributed", ranks),
-        (group, "rendezvous", ranks.rendezvous),
+        (group, "_store", ranks.store),
         (group, "PrefixStore", lambda _, store: store),
         (gossiping, "ThreadPoolExecutor", background),
         (gossiping, "Mailbox", mailbox),

@@ -66,7 +66,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     yield make
     for pool in pools:
-        with suppress(OSError):  # closed already
+        if pool._commands:  # not closed yet: its descriptors may be somebody else's by now
             pool.close(grace_s=0)
     meter.close()
 

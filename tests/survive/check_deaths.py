@@ -22,10 +22,10 @@ import pytest
 
 from harness.meter_file import MeterFile
 from harness.registry import load_system
+from harness.shared_memory import FOLDER as SHARED_MEMORY
 from harness.traits import Traits
 from tests.harness.runs import END_LIMIT_S, RunningSweep, wait_until
 
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  where names of shared memory are
 STREAM = "rollout.num_steps=8:rollout.batch=16"
 SYSTEMS = {
     name: f"{name}:{STREAM}" if name in {"appo", "impala"} else name

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.shared_memory import FOLDER as SHARED_MEMORY
 from tests.harness.runs import RunningSweep
 
 NUM_CELLS = 500
@@ -17,7 +18,6 @@ WARM_CELLS = 5
 MOST_GROWTH_BYTES = 20e6
 LEAST_GROWTH = 3
 """Open files and threads come and go by one or two as the runner reads the machine; a leak has one more each cell."""
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  where names of shared memory are
 
 
 def check_a_sweep_of_tiny_cells_does_not_grow(share: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

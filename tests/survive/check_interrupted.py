@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.shared_memory import FOLDER as SHARED_MEMORY
 from results import store
 from tests.harness.disks import MAY_MOUNT, LimitedFiles, SmallDisk
 from tests.harness.runs import END_LIMIT_S, RunningSweep, wait_until
 
 NUM_SWEEPS = 200
 NUM_CELLS = 2
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  where names of shared memory are
 CELLS = ("--device", "cpu", "--systems", "sync", "--iterations", "2", "--scenario", "faulty/patient", "--seeds", "0..1")
 WAYS = ("SIGINT", "SIGTERM", "SIGKILL", "out of disk")
 FULL = SmallDisk if MAY_MOUNT else LimitedFiles

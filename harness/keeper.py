@@ -102,6 +102,8 @@ class Keeper:
             self._leave_stacks()
             return Outcome("failed", too_much)
         progress.look()
+        if seconds := progress.learned_nothing_s(alive):
+            return self._learns_nothing(seconds)
         stalled = alive & set(progress.stalled())
         if not stalled:
             return None
@@ -115,6 +117,10 @@ class Keeper:
                 )
                 self._ranks[rank].kill()  # its end is seen like any other's
         return None
+
+    def _learns_nothing(self, seconds: float) -> Outcome:
+        self._leave_stacks()
+        return Outcome("failed", f"nothing was learned for {seconds:.0f} s (--stall); stacks are in the folder")
 
     def _stalled(self, seconds: float) -> Outcome:
         phases = {rank: meter.phase() for rank, meter in self._meters.there().items()}

@@ -36,6 +36,9 @@ MEMORY_SHARE = 0.9
 """Of the machine's memory, or what the control group allows: beyond that the kernel ends processes of its choice."""
 GIB = 2**30
 RANK_COUNTERS = ("iteration", "learned", "reused", "discarded", "updates")
+OF_LEARNING = ("learned", "reused", "updates")
+LONGEST_GAPS = 10
+"""A run whose environments are stepped has so many times as long to learn again as it ever took."""
 OOM_SCORE = 500
 """Added to the chance that the kernel ends a process when memory is short: one of a run rather than anybody else's."""
 
@@ -43,6 +46,21 @@ OOM_SCORE = 500
 def counted(meter: MeterFile) -> int:
     """A number that changes whenever a counter of a rank moves."""
     return sum(meter.count(0, name) for name in RANK_COUNTERS) + meter.total("env_steps")
+
+
+@dataclass(slots=True)
+class Learning:
+    """When a rank learned last, and how long it may take to do so again."""
+
+    since: float
+    longest_s: float = 0.0
+    count: int = 0
+
+    def look(self, count: int, now: float) -> None:
+        """What it has counted by now."""
+        if count != self.count:
+            self.longest_s = max(self.longest_s, LONGEST_GAPS * (now - self.since))
+            self.count, self.since = count, now
 
 
 class Progress:
@@ -54,6 +72,7 @@ class Progress:
         self._meters, self._now = meters, now
         self._counted = dict.fromkeys(range(meters.num_ranks), 0)
         self._moved_at = dict.fromkeys(range(meters.num_ranks), now())
+        self._learning: dict[int, Learning] = {}
 
     def look(self) -> None:
         """Reads the meters."""
@@ -61,6 +80,8 @@ class Progress:
         for rank, meter in self._meters.there().items():
             if (number := counted(meter)) != self._counted[rank]:
                 self._counted[rank], self._moved_at[rank] = number, now
+            if learned := sum(meter.count(0, name) for name in OF_LEARNING):
+                self._learning.setdefault(rank, Learning(since=now)).look(learned, now)
 
     def has_begun(self) -> bool:
         """Whether every rank has stepped: before that they wait for each other, also where they need not later."""
@@ -72,6 +93,14 @@ class Progress:
         now = self._now()
         limits = {rank: self.limit_s if number else self._start_limit_s for rank, number in self._counted.items()}
         return [rank for rank, at in self._moved_at.items() if now - at > limits[rank]]
+
+    def learned_nothing_s(self, ranks: Collection[int]) -> float:
+        """For how long those of the ranks that learn have not, although they step; 0 while that is not too long."""
+        now = self._now()
+        gaps = {rank: now - self._learning[rank].since for rank in ranks if rank in self._learning}
+        if not gaps or any(gap <= max(self.limit_s, self._learning[rank].longest_s) for rank, gap in gaps.items()):
+            return 0.0
+        return min(gaps.values())
 
     def stood_still_s(self, ranks: Collection[int]) -> float:
         """For how long all of these ranks have."""

@@ -61,6 +61,35 @@ def test_a_rank_gets_on_while_any_of_its_counters_moves(tmp_path: Path, name: st
     assert watched.after(LIMIT_S) == [0, 1]
 
 
+def test_a_run_that_steps_must_learn(tmp_path: Path) -> None:
+    """Ranks that have learned, and only step since then, are told apart; one learner is enough, and may be slow."""
+    watched = Watched(tmp_path)
+    learns = watched.progress.learned_nothing_s
+
+    def step(seconds: float) -> None:
+        for rank in range(2):
+            watched.count(rank, "env_steps", 1)
+        assert watched.after(seconds) == []
+
+    step(3 * LIMIT_S / 4)
+    step(3 * LIMIT_S / 4)
+    assert not learns({0, 1})  # whether it learns at all is not known
+    watched.count(0, "learned")
+    assert watched.after(0.0) == []
+    step(3 * LIMIT_S / 4)
+    assert not learns({0, 1})
+    step(LIMIT_S / 2)
+    assert learns({0, 1}) > LIMIT_S
+    assert not learns({1})  # which never learns
+    watched.count(0, "updates")
+    assert watched.after(0.0) == []
+    for _ in range(12):
+        step(LIMIT_S)
+        assert not learns({0, 1})  # ten times as long as it took before
+    step(LIMIT_S)
+    assert learns({0, 1}) > LIMIT_S
+
+
 def test_a_rank_that_has_not_stepped_has_time_to_start(tmp_path: Path) -> None:
     """A short --stall is no limit on how long processes may take to start; a rank without a meter is one of those."""
     watched = Watched(tmp_path, stall_s=1.0)

@@ -1,4 +1,4 @@
-"""`--systems` as a list of choices: names with settings, `all` for every system that is installed, and `name=file`."""
+"""`--systems` as a list of choices: names with settings, `all` for every system that needs no library, `name=file`."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def _of_file(name: str, path: str) -> Choice:
     """`mine=./trainer.toml`: the system that a file describes."""
     if not re.fullmatch(r"[A-Za-z0-9][\w.+-]{0,59}", name):
         raise ValueError(f"--systems {name}={path}: {name!r} must be a name of letters, digits, and any of . _ + -")
-    if name == ALL or name in registry.names(registry.SYSTEMS):
-        raise ValueError(f"--systems {name}={path}: {name} is an installed system; give yours another name")
+    if name == ALL or name in [*registry.names(registry.SYSTEMS), *registry.names(registry.EXTERNAL)]:
+        raise ValueError(f"--systems {name}={path}: {name} is the name of a system; give yours another name")
     try:
         return Choice(name=name, settings={}, file=registry.read_system_file(Path(path)))
     except ValueError as error:

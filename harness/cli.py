@@ -229,6 +229,27 @@ def list_(
     print_lists(what, as_json=json)
 
 
+libraries = typer.Typer(no_args_is_help=True, help="Install what systems of other people's libraries need.")
+app.add_typer(libraries, name="systems")
+LibrariesArgument = Annotated[list[str], typer.Argument(help="Libraries or systems: sample-factory rllib sb3; or all.")]
+
+
+@libraries.command("install")
+def install(names: LibrariesArgument) -> None:
+    """Install libraries, each in a virtual environment of its own in the cache folder."""
+    from harness.commands import install_libraries
+
+    install_libraries(names)
+
+
+@libraries.command("remove")
+def remove(names: LibrariesArgument) -> None:
+    """Remove what `install` has made."""
+    from harness.commands import remove_libraries
+
+    remove_libraries(names)
+
+
 @app.command()
 def doctor(
     workers: Annotated[

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from harness import registry
+from harness import libraries, registry
+from harness.choices import CannotRun
 from harness.plan import Cell, Hasher, plan, plan_with_skipped
 from harness.progress import Display
 from harness.request import Asked, complete
@@ -26,6 +27,22 @@ if TYPE_CHECKING:
 
     from results.schema import RunRecord
 
+
+class LibraryCheck:
+    """Raises CannotRun for a cell whose system's library is not installed; looks once for each system."""
+
+    def __init__(self) -> None:
+        self._why_not: dict[str, str | None] = dict.fromkeys(registry.names(registry.SYSTEMS))
+
+    def __call__(self, cell: Cell) -> None:
+        """Looks at the library of a cell's system."""
+        if cell.system not in self._why_not:
+            library = libraries.library_of(cell.load()[0])
+            self._why_not[cell.system] = None if library is None else libraries.why_not(library)
+        if reason := self._why_not[cell.system]:
+            raise CannotRun(f"{cell.system}: {reason}")
+
+
 START_S = 8.0
 """A cell's processes need about so long to start and to end; for the expected time."""
 
@@ -37,7 +54,7 @@ def run_sweep(asked: Asked, out: Path, *, resume: bool, dry_run: bool, command: 
         sweep, cells = _resumed(asked, out, console)
     else:
         request, line = complete(asked)
-        cells, skipped = plan_with_skipped(request)
+        cells, skipped = plan_with_skipped(request, LibraryCheck())
         for said in [line, *skipped]:
             if said:
                 console.print(Text(said))
@@ -150,6 +167,22 @@ def _duration(seconds: float) -> str:
     minutes, left = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {left:02d} s"
+
+
+def install_libraries(names: Sequence[str]) -> None:
+    """Installs libraries, one after the other."""
+    for library in libraries.find(names):
+        libraries.install(library, _say)
+
+
+def remove_libraries(names: Sequence[str]) -> None:
+    """Removes the environments of libraries."""
+    for library in libraries.find(names):
+        libraries.remove(library, _say)
+
+
+def _say(line: str) -> None:
+    make_console().print(Text(line))
 
 
 def export_scenes(out: Path, count: int, seed: int, workload: str) -> None:

@@ -168,6 +168,8 @@ class Context:
     """The run's working folder: where processes leave their last words (tracebacks, stacks)."""
     stall_s: float
     """An environment that has not answered for so long is taken for hung: the system raises."""
+    python: str = ""
+    """The interpreter of the virtual environment that the system's library has, where there is one."""
 
     def seat(self, index: int, seed: int) -> Seat:
         """The seat of environment `index` of this rank."""
@@ -187,10 +189,7 @@ class Context:
 
 
 class System(Protocol):
-    """A way to train RL on many GPUs, under test. An entry point of the group `rlbench.systems` names one.
-
-    It may have the attributes `in_step = False` and `survives_lost_rank = True`: see `harness.traits.Traits`.
-    """
+    """A way to train RL on many GPUs, under test: an entry point. What else it may have is in `harness.traits`."""
 
     name: str
     about: str

@@ -1,4 +1,4 @@
-"""`rlbench list`: the installed systems by their choices, and the scenarios, as tables or as JSON."""
+"""`rlbench list`: systems by their choices, those of libraries, and scenarios, as tables or as JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from harness import registry
+from harness import libraries, registry
 from reports.table import WIDE, make_console
 
 if TYPE_CHECKING:
@@ -34,6 +34,20 @@ class ListedSystem:
     choices: dict[str, str]
     """As the command line takes them, by `CHOICES`; `-` where the system has no such field."""
     about: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListedLibrarySystem:
+    """A row of the table of systems that are made with somebody else's library."""
+
+    system: str
+    about: str
+    library: str
+    version: str
+    """Of the library, as rlbench needs it."""
+    installed: bool
+    unavailable: str | None
+    """Why it cannot run here, with the command that installs it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,6 +102,27 @@ def _setting(name: str, value: Any) -> str:
     return value if isinstance(value, str) else f"{name}={value}"
 
 
+def list_library_systems() -> list[ListedLibrarySystem]:
+    """Every system that is made with somebody else's library, whether that is installed or not."""
+    found = []
+    for name in registry.names(registry.EXTERNAL):
+        system = registry.load_system(name, {})
+        library = libraries.library_of(system)
+        if library is not None:
+            reason = libraries.why_not(library)
+            found.append(
+                ListedLibrarySystem(
+                    system=name,
+                    about=system.about,
+                    library=library.name,
+                    version=libraries.pinned(library).get(library.distribution, ""),
+                    installed=reason is None,
+                    unavailable=reason,
+                )
+            )
+    return found
+
+
 def list_scenarios() -> list[ListedScenario]:
     """Every installed scenario family."""
     found = []
@@ -106,15 +141,19 @@ def print_lists(what: str | None, *, as_json: bool = False) -> None:
     if what not in {None, "systems", "scenarios"}:
         raise ValueError(f"list {what}: unknown; known: systems, scenarios")
     systems = list_systems() if what != "scenarios" else None
+    of_libraries = list_library_systems() if what != "scenarios" else None
     scenarios = list_scenarios() if what != "systems" else None
     if as_json:
-        lists = {"systems": systems, "scenarios": scenarios}
+        lists = {"systems": systems, "library_systems": of_libraries, "scenarios": scenarios}
         document = {name: [asdict(one) for one in listed] for name, listed in lists.items() if listed is not None}
         sys.stdout.write(json.dumps(document, indent=1) + "\n")
         return
     console = make_console()
     if systems is not None:
         console.print(_table_of_systems(systems, console))
+    if of_libraries:
+        console.print()
+        console.print(_table_of_library_systems(of_libraries))
     if what is None:
         console.print()
     if scenarios is not None:
@@ -132,6 +171,14 @@ def _table_of_systems(systems: Sequence[ListedSystem], console: Console) -> Tabl
     for one in systems:
         choices = Text(", ".join(one.choices[field] for field in CHOICES))
         table.add_row(one.system, Group(choices, Padding(Text(one.about), (0, 0, 0, 2))))
+    return table
+
+
+def _table_of_library_systems(systems: Sequence[ListedLibrarySystem]) -> Table:
+    table = Table("system of a library", "what it is", "here", box=None, pad_edge=False)
+    for one in systems:
+        here = f"{one.library} {one.version} is installed" if one.installed else str(one.unavailable)
+        table.add_row(one.system, Text(one.about), Text(here))
     return table
 
 

@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -126,13 +127,19 @@ def now() -> datetime:
 
 def packages() -> dict[str, str]:
     """Versions of what runs are made of, where installed; nothing is imported for it."""
-    versions = {}
-    for name in PACKAGES:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
+    return versions(PACKAGES)
+
+
+def versions(names: Iterable[str], python: Path | None = None) -> dict[str, str]:
+    """Versions of distributions that are installed, for another interpreter than this one if it is named."""
+    where = (
+        {} if python is None else {"path": [str(path) for path in python.parents[1].glob("lib/python3*/*-packages")]}
+    )
+    found = {}
+    for name in names:
+        for one in metadata.distributions(name=name, **where):
+            found.setdefault(name, one.version)
+    return found
 
 
 def commit(folder: Path) -> str | None:

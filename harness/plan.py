@@ -69,11 +69,7 @@ class Cell:
             )
         try:
             system = self._load_system()
-            if self.system_file is not None and self.device not in {"cuda", "cpu"}:
-                raise ValueError(  # noqa: TRY301  said of the system, like all that it cannot do
-                    f"{self.system}: --device {self.device}: a trainer of one's own runs on what is there; "
-                    "use --device cpu or cuda"
-                )
+            _check_place(system, self.device, self.gpus)
             check = getattr(system, "check", None)  # a system of somebody else's need not have one
             return system, scenario if check is None else check(scenario)
         except ValueError as error:
@@ -89,6 +85,8 @@ class Cell:
             learn = fields["learn"].items()
             fields["learn"] = {name: value for name, value in learn if getattr(own, name, None) != value}
         known = getattr(system, "known_work", None)  # of somebody else's trainer not all of it is
+        if departures := getattr(system, "departures", None):
+            fields["departures"] = departures(scenario)
         return {
             "system": fields,
             "scenario": _plain(scenario) if known is None else known(_plain(scenario)),
@@ -128,6 +126,18 @@ class Cell:
         """Reads back `to_json`."""
         fields = json.loads(text)
         return cls(**{**fields, "limits": Limits(**fields["limits"])})
+
+
+def _check_place(system: System, device: DeviceKind, gpus: int) -> None:
+    """Raises ValueError where a system that is somebody else's cannot run."""
+    devices, most = getattr(system, "devices", None), getattr(system, "most_gpus", gpus)
+    if devices is not None and device not in devices:
+        raise ValueError(
+            f"{system.name}: --device {device}: a trainer that is not rlbench's own runs on what is there; "
+            f"use --device {' or '.join(devices)}"
+        )
+    if gpus > most:
+        raise ValueError(f"{system.name}: --gpus {gpus}: must be at most {most} here")
 
 
 def _plain(value: Any) -> Any:

@@ -42,6 +42,11 @@ def run(folder: Path, place: Place) -> None:
     """Makes the context and gives it to the system."""
     cell = Cell.from_json((folder / "cell.json").read_text())
     system, scenario = cell.load()
+    python = ""
+    if getattr(system, "library", None) is not None:
+        from harness.libraries import python_of
+
+        python = python_of(system)
     device = make_device(cell.device, place, scenario, folder)
     gpu_busy_s = device.busy_s if isinstance(device, EmulatedGpu) else None
     meter = RankMeter(folder, place.rank, scenario.num_envs, gpu_busy_s)
@@ -54,6 +59,7 @@ def run(folder: Path, place: Place) -> None:
         meter=meter,
         folder=str(folder),
         stall_s=cell.stall_s,
+        python=python,
     )
     with meter.span("other"):
         system.run(context)

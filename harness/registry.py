@@ -1,8 +1,10 @@
 """Systems and scenarios by name: entry points, loaded when they are asked for.
 
 Any installed package can add one: an entry point of the group `rlbench.systems` names a `contract.System`, one of
-`rlbench.scenarios` a `contract.ScenarioFamily`. A system that a file describes has no entry point of its own: what
-reads such files is one of the group `rlbench.system_files`, by the suffix of the file.
+`rlbench.scenarios` a `contract.ScenarioFamily`. Systems of other people's libraries, which are not there unless they
+were installed (`harness.libraries`), are a group of their own, `rlbench.external_systems`. A system that a file
+describes has no entry point of its own: what reads such files is one of the group `rlbench.system_files`, by the
+suffix of the file.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from harness.contract import Scenario, ScenarioFamily, System
 
 SYSTEMS = "rlbench.systems"
+EXTERNAL = "rlbench.external_systems"
 SCENARIOS = "rlbench.scenarios"
 SYSTEM_FILES = "rlbench.system_files"
 
@@ -47,21 +50,23 @@ def _points(group: str, find: Callable[..., Iterable[EntryPoint]]) -> dict[str, 
     return {point.name: point for point in find(group=group)}
 
 
-def _load(group: str, name: str, what: str) -> Any:
-    points = _points(group, entry_points)
+def _load(group: str, name: str, what: str, *more: str) -> Any:
+    """What an entry point of a group names, or of one of more groups."""
+    points = {key: point for each in (*more, group) for key, point in _points(each, entry_points).items()}
     if name not in points:
         near = difflib.get_close_matches(name, points, n=1)
         hint = f" (did you mean {near[0]}?)" if near else ""
-        raise ValueError(f"unknown {what} {name!r}{hint}; known: {', '.join(names(group))}")
+        known = [key for each in (group, *more) for key in names(each)]
+        raise ValueError(f"unknown {what} {name!r}{hint}; known: {', '.join(known)}")
     try:
         return points[name].load()
-    except ImportError as error:
+    except (ImportError, AttributeError) as error:
         raise ValueError(f"{what} {name}: cannot be imported: {error}") from error
 
 
 def load_system(name: str, settings: Mapping[str, str]) -> System:
     """The system of that name with its settings. Raises ValueError: unknown name, unknown field, impossible mix."""
-    system: System = apply_settings(_load(SYSTEMS, name, "system"), settings, name)
+    system: System = apply_settings(_load(SYSTEMS, name, "system", EXTERNAL), settings, name)
     return system
 
 

@@ -26,6 +26,7 @@ import psutil
 
 from harness import leftovers, machine, process
 from harness.devices import gpu_indices
+from harness.libraries import packages_of
 from harness.outcome import Outcome, read_lost
 from harness.progress import Display, LiveMeters
 from harness.record import Measured, cell_record, gather_streams, measure
@@ -193,7 +194,7 @@ class Runner:
             counters=measured.counters,
             figures=measured.figures,
             machine=self.about_machine,
-            packages=machine.packages(),
+            packages=packages_of(system),
             commit=machine.commit(Path.cwd()),
             command=list(self.command),
             started_at=started_at,

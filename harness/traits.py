@@ -1,4 +1,14 @@
-"""What a system says of itself beside the protocol, by attributes that it need not have."""
+"""What a system says of itself beside the protocol, by attributes that it need not have.
+
+Those that the keeper of a run must know are fields of `Traits`. The others are asked for where they matter:
+
+- `check(scenario)`: the scenario with the system's own learning settings; ValueError where the two cannot go together.
+- `devices`, `most_gpus`: what it can run on; on anything where it does not say.
+- `library`: what it is made with and must be installed for it, a `harness.libraries.Library`.
+- `known_work(scenario)`: of what a record says of the scenario, what holds for the system; without it all of it.
+- `departures(scenario)`: in what it does other work than rlbench's own systems with the same settings; texts by name.
+- `policies`, `evaluate`, `predict`, `why_not_predicted`: see `harness.evaluate` and `harness.predict`.
+"""
 
 from __future__ import annotations
 

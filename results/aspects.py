@@ -24,6 +24,11 @@ CORRECTION = frozenset({"correct", "rho", "c"})
 """How stale samples are weighted is one of a system's own choices."""
 OF_OPTIMISER = {"adam_eps": "adam", "momentum": "sgd"}
 """Learning settings that say nothing with another optimiser."""
+OWN_WAY = "as rlbench's own systems"
+"""Of a system that does not depart where another one does."""
+CORRECTS = "correction of stale samples"
+OF_WORK = frozenset({"torch", "vizdoom", "ale-py", "habitat-sim"})
+"""Packages that simulate and compute."""
 PRECISION = "float32"
 """Of a run that does not state one: what the engine computes in."""
 
@@ -36,6 +41,31 @@ def aspects(run: RunRecord) -> dict[str, str | None]:
         **{name: read(run) for name, read in WORK.items()},
         **_further_learning(run),
         **{name: read(run) for name, read in EXECUTION.items()},
+    }
+
+
+def departures(run: RunRecord) -> dict[str, str]:
+    """In what the system, which is somebody else's, does other work than rlbench's own with the same settings."""
+    said = part(run, "system", "departures")
+    return {str(what): _text(theirs) for what, theirs in said.items()} if isinstance(said, dict) else {}
+
+
+def is_of_library(run: RunRecord) -> bool:
+    """Whether the system is made with somebody else's library, in a Python of its own."""
+    return isinstance(part(run, "system", "departures"), dict)
+
+
+def beside_libraries(run: RunRecord) -> dict[str, str | None]:
+    """Aspects of a run that stands beside one of a library, where they are others than beside rlbench's own systems.
+
+    A correction of stale samples that the library does not have is no choice of scheduling. Libraries pin what they
+    are made of, so that their Pythons differ by nature: alike must be what does the work.
+    """
+    learn = part(run, "scenario", "learn")
+    versions = {name: version for name, version in run.packages.items() if name in OF_WORK}
+    return {
+        CORRECTS: _recorded(learn.get("correct")) if isinstance(learn, dict) else NOT_RECORDED,
+        "versions": _fields(versions | {"Python": run.machine.get("python")}),
     }
 
 

@@ -2,18 +2,28 @@
 
 A system's own choices (how it collects, fills, overlaps, preempts, averages, and how it corrects for stale samples) are
 what a comparison is about. All else that differs between systems (`results.aspects`) is named, and the figures are then
-not comparable.
+not comparable. A system of somebody else's library says itself in what it departs from rlbench's own systems.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
 from results import labels
-from results.aspects import EXECUTION, NOT_RECORDED, WORK, aspects, surroundings
+from results.aspects import (
+    EXECUTION,
+    NOT_RECORDED,
+    OWN_WAY,
+    WORK,
+    aspects,
+    beside_libraries,
+    departures,
+    is_of_library,
+    surroundings,
+)
 from results.schema import RunRecord
 
 MOST_NAMES = 3
@@ -55,7 +65,7 @@ def find_differences(runs: Iterable[RunRecord], name: Callable[[RunRecord], str]
         by_gpus.setdefault(run.cell.gpus, []).append(run)
     found: dict[str, dict[str, list[str]]] = {}
     for group in by_gpus.values():
-        for aspect, values in _differing(group, aspects, name or _system).items():
+        for aspect, values in _differing(group, _reader(group), name or _system).items():
             kept = found.setdefault(aspect, {})
             for value, names in values.items():
                 kept[value] = list(dict.fromkeys([*kept.get(value, []), *names]))
@@ -69,6 +79,19 @@ def find_changes(runs: Iterable[RunRecord]) -> list[Difference]:
     """In what the machine and the versions of runs of one sweep differ, on any number of GPUs; who is a run's id."""
     found = _differing(runs, surroundings, lambda run: run.id)
     return [Difference(aspect=aspect, values=_told_apart(values)) for aspect, values in found.items()]
+
+
+def _reader(runs: Sequence[RunRecord]) -> Callable[[RunRecord], Mapping[str, str | None]]:
+    """How to read runs that stand side by side: what one of them departs in is an aspect of all of them."""
+    departed = list(dict.fromkeys(what for run in runs for what in departures(run)))
+    if not any(map(is_of_library, runs)):
+        return aspects
+
+    def read(run: RunRecord) -> Mapping[str, str | None]:
+        own = departures(run)
+        return aspects(run) | beside_libraries(run) | {what: own.get(what, OWN_WAY) for what in departed}
+
+    return read
 
 
 def _system(run: RunRecord) -> str:

@@ -20,7 +20,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.gate.revisions import Revision, environment
+from harness.environments import variables
+from harness.gate.revisions import Revision
 from results import store
 from results.bootstrap import LEVEL
 from results.compare import Runs
@@ -84,7 +85,7 @@ def _run(revision: Revision, name: str, measuring: Measuring, out: Path, seed: i
     log = out / f"seed-{seed}.log"
     command = [str(revision.rlbench), "run", *measuring.options, "--seeds", str(seed), "--out", str(out.absolute())]
     with log.open("wb") as file:
-        running = subprocess.Popen(command, cwd=revision.tree, env=environment(), stdout=file, stderr=file)  # noqa: S603  its own
+        running = subprocess.Popen(command, cwd=revision.tree, env=variables(), stdout=file, stderr=file)  # noqa: S603  its own
         try:
             code = running.wait()
         except KeyboardInterrupt:

@@ -12,18 +12,16 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import subprocess
-import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness import environments
+from harness.environments import READY, is_ready, must, open_lock, run
 from results.index import cache_folder
 
-READY = "ready"
-"""A file in an environment that was made to its end; its time is that of the last use."""
 KEPT = 5
 """Environments: of a base branch, and of a few of what is held against it."""
 
@@ -53,11 +51,11 @@ class Revision:
 
 def find_commit(name: str, repository: Path) -> str:
     """The commit that a name stands for. Raises ValueError when there is none, or no repository."""
-    found = _run(
+    found = run(
         ["git", "-C", str(repository), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"]
     )
     if found.returncode:
-        inside = _run(["git", "-C", str(repository), "rev-parse", "--git-dir"])
+        inside = run(["git", "-C", str(repository), "rev-parse", "--git-dir"])
         if inside.returncode:
             raise ValueError(f"{name}: is neither a folder of runs, nor are we in a git repository")
         raise ValueError(f"{name}: neither a folder of runs nor a revision of the git repository here")
@@ -66,7 +64,7 @@ def find_commit(name: str, repository: Path) -> str:
 
 def has_changes(repository: Path) -> bool:
     """Whether the user's work tree differs from its commit."""
-    return bool(_run(["git", "-C", str(repository), "status", "--porcelain", "--untracked-files=no"]).stdout.strip())
+    return bool(run(["git", "-C", str(repository), "status", "--porcelain", "--untracked-files=no"]).stdout.strip())
 
 
 @contextmanager
@@ -76,12 +74,12 @@ def checked_out(name: str, commit: str, repository: Path, folder: Path) -> Itera
     Raises ValueError when git or pip fail.
     """
     tree = folder / f"tree-{commit[:12]}"
-    _must(["git", "-C", str(repository), "worktree", "add", "--detach", "--quiet", str(tree), commit], f"{name}: git")
+    must(["git", "-C", str(repository), "worktree", "add", "--detach", "--quiet", str(tree), commit], f"{name}: git")
     try:
         with _virtual_environment(name, commit, tree) as made:
             yield Revision(name=name, commit=commit, tree=tree, environment=made)
     finally:
-        _run(["git", "-C", str(repository), "worktree", "remove", "--force", str(tree)])
+        run(["git", "-C", str(repository), "worktree", "remove", "--force", str(tree)])
 
 
 @contextmanager
@@ -91,16 +89,16 @@ def _virtual_environment(name: str, commit: str, tree: Path) -> Iterator[Path]:
     made = root / f"{commit}-{sysconfig.get_platform()}-python{sysconfig.get_python_version()}"
     try:
         root.mkdir(parents=True, exist_ok=True)
-        lock = _open_lock(made)
+        lock = open_lock(made)
     except OSError as problem:
         raise ValueError(f"{root}: cannot be made ({problem.strerror}); set XDG_CACHE_HOME to another folder") from None
     try:
         while True:
             fcntl.flock(lock, fcntl.LOCK_SH)  # the kernel frees what a killed one held
-            if _is_ready(made):
+            if is_ready(made):
                 break
             fcntl.flock(lock, fcntl.LOCK_EX)  # another gate may have made the same meanwhile
-            if not _is_ready(made):
+            if not is_ready(made):
                 shutil.rmtree(made, ignore_errors=True)  # its making was interrupted, or its Python is gone
                 _make(made, name, tree)
         (made / READY).touch()
@@ -110,21 +108,12 @@ def _virtual_environment(name: str, commit: str, tree: Path) -> Iterator[Path]:
         os.close(lock)
 
 
-def _open_lock(made: Path) -> int:
-    """The lock of an environment, a file beside it that is never removed: it could be another's by then."""
-    return os.open(made.with_name(f"{made.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-
-
-def _is_ready(made: Path) -> bool:
-    return (made / READY).exists() and (made / "bin" / "python").exists()
-
-
 def remove_all_but(num_kept: int, root: Path) -> None:
     """Removes environments that were not made to their end, and of the others all but those used last; none in use."""
     there = [made for made in root.iterdir() if made.is_dir()]
-    ready = sorted(filter(_is_ready, there), key=lambda made: (made / READY).stat().st_mtime, reverse=True)
+    ready = sorted(filter(is_ready, there), key=lambda made: (made / READY).stat().st_mtime, reverse=True)
     for made in {*there} - {*ready[:num_kept]}:
-        lock = _open_lock(made)
+        lock = open_lock(made)
         with suppress(OSError):  # somebody uses it, or makes it
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             (made / READY).unlink(missing_ok=True)  # first: what is left if this is interrupted is of no use
@@ -133,30 +122,9 @@ def remove_all_but(num_kept: int, root: Path) -> None:
 
 
 def _make(made: Path, name: str, tree: Path) -> None:
-    _must([sys.executable, "-m", "venv", str(made)], f"{name}: its virtual environment")
+    environments.make(made, name)
     pinned = tree / "constraints.txt"
-    options = ["-c", str(pinned)] if pinned.exists() else []
-    _must([str(made / "bin" / "python"), "-m", "pip", "install", "--quiet", *options, str(tree)], f"{name}: pip")
+    environments.install(made, [*(["-c", str(pinned)] if pinned.exists() else []), str(tree)], name)
     if not (made / "bin" / "rlbench").exists():
         raise ValueError(f"{name}: installs no `rlbench` command")
     (made / READY).touch()
-
-
-def environment() -> dict[str, str]:
-    """Variables for what works on a revision: without those that would lead it to other code, or another index."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "GIT_"))}
-
-
-def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(command, check=False, env=environment(), capture_output=True, text=True, errors="replace")  # noqa: S603  ours
-    except FileNotFoundError:
-        raise ValueError(f"{command[0]}: not installed, and needed to measure revisions") from None
-
-
-def _must(command: Sequence[str], what: str) -> None:
-    done = _run(command)
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
-        error = next((line for line in lines if line.lower().startswith(("error", "fatal"))), lines[-1])
-        raise ValueError(f"{what}: {error}")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import select
+import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -21,9 +23,13 @@ import psutil
 from harness import process
 from systems.external.output import Pump
 
+PROCESSES_FILE = "processes-trainer.txt"
+STACKS_LIMIT_S = 20.0
+"""For the stacks of all of its processes."""
 KILL_LIMIT_S = 20.0
 """A process that has not died so long after SIGKILL hangs in the kernel."""
 MIB = 2**20
+LONGEST_COMMAND = 200
 
 
 class TrainerFailed(RuntimeError):  # noqa: N818  says what happened, as BrokenPipeError's kin do
@@ -84,6 +90,16 @@ class Child:
         """Whether it has printed a whole traceback."""
         return any(pump.traceback.last_line for pump in self._pumps)
 
+    def leave_stacks(self, folder: Path) -> None:
+        """Writes what its processes are doing: a line for each, and its stacks where py-spy is installed."""
+        found, spy = psutil.Process().children(recursive=True), shutil.which("py-spy")
+        with suppress(OSError):  # the disk may be full
+            (folder / PROCESSES_FILE).write_text("".join(map(_described, found)))
+            deadline = time.monotonic() + STACKS_LIMIT_S
+            for one in found if spy else ():
+                if (left := deadline - time.monotonic()) > 0 and (stacks := _stacks(str(spy), one.pid, left)):
+                    (folder / f"stacks-trainer-{one.pid}.txt").write_text(stacks)
+
     def end(self, names: Path) -> None:
         """Kills all of its processes, and passes on the rest of their output. May be called twice.
 
@@ -111,3 +127,27 @@ class Child:
         error = TrainerFailed(f"{what}: {traceback.last_line}" if traceback.last_line else what)
         error.__cause__ = ItsTraceback(f"first in its output:\n\n{traceback.text}")
         return error
+
+
+def _described(one: psutil.Process) -> str:
+    """A line for a process: its number, its parent's, its state and its command."""
+    try:
+        with one.oneshot():
+            return f"{one.pid:>8} {one.ppid():>8} {one.status():>12}  {shlex.join(one.cmdline())[:LONGEST_COMMAND]}\n"
+    except psutil.Error:
+        return f"{one.pid:>8} has ended\n"
+
+
+def _stacks(spy: str, pid: int, limit_s: float) -> str:
+    """The stacks of the Python threads of a process, as py-spy sees them; empty where it sees none."""
+    try:
+        done = subprocess.run(  # noqa: S603  py-spy of the user's own
+            [spy, "dump", "--nonblocking", "--pid", str(pid)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=limit_s,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout

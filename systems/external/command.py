@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,8 @@ COUNT_EVERY_S = 1.0
 SLICE_S = 1.0
 """A part of the series lasts so long at least where the trainer reports no iterations; it ends as it learns."""
 ITS_OWN = frozenset({"learn", "policy", "num_envs", "rollout_steps", "gpu_costs"})
+OF_ENVIRONMENTS, SCENARIOS = ("harness", "scenarios"), "rlbench.scenarios"
+"""Packages of rlbench that make a run's environments, and the group of entry points that names them."""
 ENDED, PORT = "rlbench-ended", "rlbench-port"
 """Files in the folder that all ranks share: how the trainer ended, and where its ranks meet."""
 BY_BUDGET, BY_ITSELF = "by its budget", "by itself"
@@ -51,6 +54,12 @@ class Command:
     about: str
     trainer: Trainer
     in_step = False
+    devices = ("cpu", "cuda")
+
+    @property
+    def python(self) -> str:
+        """Its interpreter."""
+        return self.trainer.python
 
     def known_work(self, scenario: Mapping[str, Any]) -> Mapping[str, Any]:
         """Of what a record says of a scenario, what is known to hold for this trainer.
@@ -64,14 +73,14 @@ class Command:
 
     def run(self, context: Context) -> None:
         """Runs it on this rank until the budget is spent, or it ends."""
-        Run(self, context).to_end()
+        Run(self.trainer, context).to_end()
 
 
 class Run:
     """One rank's run of a trainer."""
 
-    def __init__(self, system: Command, context: Context) -> None:
-        self._trainer, self._context, self._meter = system.trainer, context, context.meter
+    def __init__(self, trainer: Trainer, context: Context) -> None:
+        self._trainer, self._context, self._meter = trainer, context, context.meter
         self._rank, self._num_ranks = context.place.rank, context.place.num_ranks
         self._shared = Path(tempfile.gettempdir())  # a folder of the run's own, alike for all ranks
         self._counters = self._shared / "counters"
@@ -92,6 +101,8 @@ class Run:
             if self._trainer.ranks == "ours" and child is not None and child.returncode is None:
                 self._say_ended(BY_BUDGET)  # before its end breaks something off in the others
         finally:
+            if child is not None and problem is not None:
+                child.leave_stacks(Path(self._context.folder))
             if child is not None:
                 child.end(Path(self._context.folder) / f"shm-trainer-{self._rank}.txt")
         if child is not None and problem is not None:
@@ -229,7 +240,7 @@ class Run:
             "PATH": trainer.search_path,
             "PYTHONPATH": os.pathsep.join(filter(None, [self._client(), variables.get("PYTHONPATH", "")])),
             FOLDER_VARIABLE: str(self._counters),
-            RUN_VARIABLE: self._context.folder,
+            RUN_VARIABLE: str(Path(self._context.folder).resolve()),
         }
         command = [fill(word, values) for word in trainer.command]
         return Child(command, trainer.folder, variables, int(trainer.limits.output_mib * MIB))
@@ -256,10 +267,14 @@ class Run:
         return {name: f"{value:.12g}" if isinstance(value, float) else str(value) for name, value in values.items()}
 
     def _client(self) -> str:
-        """A folder that holds the client and nothing else, for any interpreter."""
-        folder = self._shared / f"client-{self._rank}"
+        """A folder for any interpreter: it holds the client, and what makes the run's environments if they are ours."""
+        folder, ours = self._shared / f"client-{self._rank}", Path(rlbench_client.__file__).parents[1]
         folder.mkdir()
-        (folder / "rlbench_client").symlink_to(Path(rlbench_client.__file__).parent)
+        (folder / "rlbench_client").symlink_to(ours / "rlbench_client")
+        if self._trainer.environment == "ours":
+            for name in OF_ENVIRONMENTS:
+                (folder / name).symlink_to(ours / name)
+            write_distribution(folder)
         return str(folder)
 
     def _port(self) -> int:
@@ -276,6 +291,16 @@ class Run:
                 raise TrainerFailed(f"rank 0 has found no port within {self._context.stall_s:g} s (--stall)")
             time.sleep(0.02)
         return int(path.read_text())
+
+
+def write_distribution(folder: Path) -> None:
+    """Lets an interpreter that has no rlbench find scenarios by their names, as one that has it does."""
+    about = folder / f"rlbench-{metadata.version('rlbench')}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: rlbench\nVersion: {metadata.version('rlbench')}\n")
+    points = {point.name: point.value for point in metadata.entry_points(group=SCENARIOS)}
+    lines = [f"[{SCENARIOS}]", *(f"{name} = {value}" for name, value in points.items())]
+    (about / "entry_points.txt").write_text("\n".join(lines) + "\n")
 
 
 class TomlFiles:

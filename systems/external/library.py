@@ -1,0 +1,187 @@
+"""Systems that are made with somebody else's library: what they share.
+
+Each is a folder beside this file: `adapter.py` translates a cell into settings for the library, `train.py` runs in the
+library's own virtual environment and hands them over, `requirements.txt` has the exact versions. The trainer is
+started, watched, counted and ended as any command is (`command.py`). What the library does otherwise than rlbench's own
+systems with the same settings is listed; what of it matters stands in the record, and the fairness check names it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from harness.settings import LearnSettings
+from systems.external.command import Run
+from systems.external.document import Trainer
+
+if TYPE_CHECKING:
+    from harness.contract import Context, Scenario
+
+HERE = Path(__file__).parent
+STEPS_COUNTED = frozenset({"learned", "reused"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PipLibrary:
+    """What pip installs from the requirements in a folder here; see `harness.libraries.Library`."""
+
+    name: str
+    distribution: str
+    folder: str
+    """Beside this file."""
+
+    @property
+    def requirements(self) -> Path:
+        """With exact versions."""
+        return HERE / self.folder / "requirements.txt"
+
+    def unavailable(self) -> str | None:
+        """Nothing hinders pip."""
+        return None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rollout:
+    """What fills a batch."""
+
+    num_steps: int = 0
+    """T, env steps of an environment in one rollout; 0 for the scenario's."""
+    batch: int = 0
+    """Env steps of one learning phase; 0 for a rollout of all environments."""
+
+    def __post_init__(self) -> None:
+        """Checks every field once."""
+        for name in ("num_steps", "batch"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"rollout.{name}={getattr(self, name)}: must be at least 0")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Departure:
+    """What a library does otherwise than rlbench's own systems with the same settings, and cannot be told not to."""
+
+    what: str
+    theirs: str
+    matters: bool = True
+    """For how fast it is or how well it learns."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LibrarySystem:
+    """A system of somebody else's library; its fields can be set from the command line."""
+
+    library: ClassVar[PipLibrary]
+    corrections: ClassVar[tuple[str, ...]] = ("none",)
+    """What `learn.correct` may be."""
+    policies: ClassVar[Mapping[str, str]]
+    """Networks by the scenario's `policy`: which of ours it is, or in what it differs."""
+    devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
+    most_gpus: ClassVar[int] = 1
+    in_step: ClassVar[bool] = False
+
+    name: str
+    about: str
+    learn: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `LearnSettings` that the system sets differently from the scenario."""
+    rollout: Rollout = Rollout()
+    num_workers: int = 0
+    """Processes that step environments; 0 for one a core."""
+
+    def __post_init__(self) -> None:
+        """Checks every field once."""
+        replace(LearnSettings(), **self.learn)
+        if not 0 <= self.num_workers <= 1024:
+            raise ValueError(f"num_workers={self.num_workers}: must be from 0 to 1024; 0 is one a core")
+
+    def check(self, scenario: Scenario) -> Scenario:
+        """The scenario as the library learns on it; raises ValueError when the two cannot go together."""
+        learn = self.learned_with(replace(scenario.learn, **self.learn))
+        if reason := self.why_not_on(scenario, learn):
+            raise ValueError(f"{self.name} on {scenario.name}: {reason}")
+        return replace(scenario, learn=learn)  # type: ignore[type-var]  # scenarios are dataclasses
+
+    def learned_with(self, learn: LearnSettings) -> LearnSettings:
+        """The settings as they hold in the library, where some cannot be chosen."""
+        return learn
+
+    def why_not_on(self, scenario: Scenario, learn: LearnSettings) -> str | None:
+        """None, or why the library cannot do this."""
+        spaces, num_envs = scenario.observation_space.spaces, scenario.num_envs
+        batch, steps, workers = self.batch_of(scenario), self.steps_of(scenario), self.workers_of(scenario)
+        rules = (
+            (list(spaces) == ["pixels"], f"its adapter takes pixels alone; the scenario has {', '.join(spaces)}"),
+            (
+                scenario.policy in self.policies,
+                f"policy={scenario.policy}: has no such network; known: {', '.join(self.policies)}",
+            ),
+            (learn.optimizer == "adam", f"learn.optimizer={learn.optimizer}: learns with adam"),
+            (learn.correct in self.corrections, f"learn.correct={learn.correct}: known: {', '.join(self.corrections)}"),
+            (
+                batch % learn.num_minibatches == 0,
+                f"learn.num_minibatches={learn.num_minibatches}: must divide the batch, {batch} env steps",
+            ),
+            (num_envs % workers == 0, f"num_envs={num_envs}: must be a multiple of num_workers={workers}"),
+        )
+        broken = (why for holds, why in rules if not holds)
+        return next(broken, None) or self.why_not_filled(batch, steps, num_envs)
+
+    def why_not_filled(self, batch: int, steps: int, num_envs: int) -> str | None:
+        """None, or why rollouts do not fill a batch; rollouts of all environments, unless a library has other ways."""
+        filled = steps * num_envs
+        return None if batch == filled else f"rollout.batch={batch}: must be a rollout of all environments, {filled}"
+
+    def steps_of(self, scenario: Scenario) -> int:
+        """T."""
+        return self.rollout.num_steps or scenario.rollout_steps
+
+    def batch_of(self, scenario: Scenario) -> int:
+        """Env steps of one learning phase."""
+        return self.rollout.batch or self.steps_of(scenario) * scenario.num_envs
+
+    def workers_of(self, scenario: Scenario) -> int:
+        """Processes that step environments: as many as cores, if they can have as many environments each."""
+        most = min(self.num_workers or len(os.sched_getaffinity(0)), scenario.num_envs)
+        return self.num_workers or max(number for number in range(1, most + 1) if scenario.num_envs % number == 0)
+
+    def list_departures(self, scenario: Scenario) -> tuple[Departure, ...]:
+        """All in which the library departs, what does not matter too."""
+        raise NotImplementedError
+
+    def departures(self, scenario: Scenario) -> dict[str, str]:
+        """Those that matter, by what they are."""
+        return {each.what: each.theirs for each in self.list_departures(scenario) if each.matters}
+
+    def known_work(self, scenario: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Of what a record says of a scenario: all of it, with the library's own network."""
+        return {**scenario, "policy": self.policies[scenario["policy"]]}
+
+    def settings(self, context: Context) -> dict[str, Any]:
+        """What `train.py` is told, as JSON."""
+        scenario = context.scenario
+        return {
+            "seed": context.seed,
+            "device": context.device.torch_name,
+            "policy": scenario.policy,
+            "num_envs": scenario.num_envs,
+            "num_workers": self.workers_of(scenario),
+            "num_steps": self.steps_of(scenario),
+            "batch": self.batch_of(scenario),
+            "learn": asdict(scenario.learn),
+        }
+
+    def run(self, context: Context) -> None:
+        """Trains on this rank until the budget is spent."""
+        trainer = Trainer(
+            command=("{python}", str(HERE / self.library.folder / "train.py"), json.dumps(self.settings(context))),
+            about=self.about,
+            environment="ours",
+            ranks="its own",
+            python=context.python,
+            folder=context.folder,
+        )
+        Run(trainer, context).to_end()

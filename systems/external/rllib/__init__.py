@@ -1,0 +1,1 @@
+"""RLlib's APPO and IMPALA; see README.md beside this file."""

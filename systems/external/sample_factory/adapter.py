@@ -1,0 +1,70 @@
+"""Sample Factory as a system: from a cell to its settings; see `systems.external.library`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from systems.external.library import Departure, LibrarySystem, PipLibrary, Rollout
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from harness.contract import Scenario
+    from harness.settings import LearnSettings
+
+NUM_SPLITS = 2
+"""Groups of a worker's environments: double-buffered sampling."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleFactory(LibrarySystem):
+    """APPO as Sample Factory 2 has it."""
+
+    library: ClassVar[PipLibrary] = PipLibrary(
+        name="sample-factory", distribution="sample-factory", folder="sample_factory"
+    )
+    corrections: ClassVar[tuple[str, ...]] = ("none", "vtrace")
+    policies: ClassVar[Mapping[str, str]] = {"conv": "conv", "nature": "nature"}
+
+    def learned_with(self, learn: LearnSettings) -> LearnSettings:
+        """Advantages are always normalised, and the clip range is [1 / (1 + clip), 1 + clip]."""
+        return replace(learn, normalize_advantages=True, clip_low=1 / (1 + learn.clip))
+
+    def why_not_filled(self, batch: int, steps: int, num_envs: int) -> str | None:  # noqa: ARG002  of any environment
+        """Batches are made of whole rollouts of single environments."""
+        return None if batch % steps == 0 else f"rollout.batch={batch}: must be a multiple of rollout.num_steps={steps}"
+
+    def why_not_on(self, scenario: Scenario, learn: LearnSettings) -> str | None:
+        """None, or why the library cannot do this."""
+        if reason := super().why_not_on(scenario, learn):
+            return reason
+        each, steps = scenario.num_envs // self.workers_of(scenario), self.steps_of(scenario)
+        if each % NUM_SPLITS:
+            return f"num_envs={scenario.num_envs}: each of {self.workers_of(scenario)} workers must have an even number"
+        if (self.batch_of(scenario) // learn.num_minibatches) % steps:
+            return f"learn.num_minibatches={learn.num_minibatches}: mini-batches are of whole rollouts of {steps} steps"
+        return None
+
+    def list_departures(self, scenario: Scenario) -> tuple[Departure, ...]:  # noqa: ARG002  on all alike
+        """What its command line cannot set as rlbench's own systems have it."""
+        return (
+            Departure(what="initialisation", theirs="orthogonal with gain 1, of its LSTM torch's own"),
+            Departure(what="truncated episodes", theirs="bootstrap from the step before the last"),
+            Departure(what="probability ratio", theirs="kept within 0.05 and 20", matters=False),
+        )
+
+
+SYSTEM = SampleFactory(
+    name="sample-factory",
+    about="Sample Factory 2.1.1: its APPO",
+    rollout=Rollout(num_steps=32, batch=2048),
+    learn={
+        "epochs": 1,
+        "num_minibatches": 1,
+        "clip": 0.1,
+        "adam_eps": 1e-6,
+        "entropy_coef": 0.003,
+        "max_grad_norm": 4.0,
+    },
+)

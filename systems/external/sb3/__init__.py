@@ -1,0 +1,1 @@
+"""Stable-Baselines3's PPO; see README.md beside this file."""

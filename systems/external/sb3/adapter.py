@@ -1,0 +1,48 @@
+"""Stable-Baselines3's PPO as a system: from a cell to its settings; see `systems.external.library`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from systems.external.library import Departure, LibrarySystem, PipLibrary
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from harness.contract import Scenario
+    from harness.settings import LearnSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class StableBaselines(LibrarySystem):
+    """PPO with an environment in each worker process."""
+
+    library: ClassVar[PipLibrary] = PipLibrary(name="sb3", distribution="stable-baselines3", folder="sb3")
+    policies: ClassVar[Mapping[str, str]] = {"nature": "nature", "conv": "nature"}
+
+    def learned_with(self, learn: LearnSettings) -> LearnSettings:
+        """The clip range is [1 - clip, 1 + clip]."""
+        return replace(learn, clip_low=0.0)
+
+    def workers_of(self, scenario: Scenario) -> int:
+        """One for each environment."""
+        return scenario.num_envs
+
+    def why_not_on(self, scenario: Scenario, learn: LearnSettings) -> str | None:
+        """None, or why the library cannot do this."""
+        if self.num_workers not in {0, scenario.num_envs}:
+            return f"num_workers={self.num_workers}: each environment has a process, so there are {scenario.num_envs}"
+        return super().why_not_on(scenario, learn)
+
+    def list_departures(self, scenario: Scenario) -> tuple[Departure, ...]:  # noqa: ARG002  on all alike
+        """What its arguments cannot set as rlbench's own systems have it."""
+        return (
+            Departure(what="mini-batches hold", theirs="single env steps, shuffled anew in each epoch"),
+            Departure(
+                what="advantages", theirs="scaled with the sample's standard deviation, if at all", matters=False
+            ),
+        )
+
+
+SYSTEM = StableBaselines(name="sb3-ppo", about="Stable-Baselines3 2.9.2: its PPO, without recurrence")

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from harness.cli_gate import gate
+from harness.cli_libraries import libraries
 from harness.cli_reading import OUT, READING
 
 app = typer.Typer(
@@ -229,27 +230,6 @@ def list_(
     print_lists(what, as_json=json)
 
 
-libraries = typer.Typer(no_args_is_help=True, help="Install what systems of other people's libraries need.")
-app.add_typer(libraries, name="systems")
-LibrariesArgument = Annotated[list[str], typer.Argument(help="Libraries or systems: sample-factory rllib sb3; or all.")]
-
-
-@libraries.command("install")
-def install(names: LibrariesArgument) -> None:
-    """Install libraries, each in a virtual environment of its own in the cache folder."""
-    from harness.commands import install_libraries
-
-    install_libraries(names)
-
-
-@libraries.command("remove")
-def remove(names: LibrariesArgument) -> None:
-    """Remove what `install` has made."""
-    from harness.commands import remove_libraries
-
-    remove_libraries(names)
-
-
 @app.command()
 def doctor(
     workers: Annotated[
@@ -266,6 +246,7 @@ def doctor(
 
 for command in (*READING, gate):
     app.command()(command)
+app.add_typer(libraries, name="systems")
 
 
 @app.command()
@@ -386,8 +367,14 @@ def main() -> None:
     sys.exit(code)
 
 
+def known_commands() -> list[str]:
+    """Their names, in the order of the help."""
+    single = [command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands]
+    return [*single, *(group.name for group in app.registered_groups if group.name)]
+
+
 def _where_to_look(first: str) -> str:
-    commands = [command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands]
+    commands = known_commands()
     if first in commands:
         return f"`rlbench {first} --help` says more"
     return f"known commands: {', '.join(commands)}; `rlbench --help` says more"

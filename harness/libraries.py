@@ -64,8 +64,9 @@ def place_of(library: Library) -> Path:
 
 
 def pinned(library: Library) -> dict[str, str]:
-    """The versions that its requirements name, by distribution."""
-    return dict(PINNED.findall(library.requirements.read_text()))
+    """The versions that its requirements name, by distribution, whose names are written as in an index (PEP 503)."""
+    found = PINNED.findall(library.requirements.read_text())
+    return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in found}
 
 
 def install_command(library: Library) -> str:

@@ -42,7 +42,7 @@ def _names(pairs: Sequence[Pair]) -> tuple[str, list[Column[Pair]]]:
     """What says which cell it is: what all share, in one line, and the columns for the rest."""
     shared = [column for column in _SHAREABLE if len({column.value(pair) for pair in pairs}) == 1]
     columns: list[Column[Pair]] = [
-        Column(title="system", value=lambda pair: pair.a.system, is_number=False),
+        Column(title="system", value=_system, is_number=False),
         *(column for column in _SHAREABLE if column not in shared),
         Column(title="GPUs", value=lambda pair: fmt.gpus_of(pair.a)),
     ]
@@ -76,6 +76,10 @@ def _learning(pairs: Sequence[Pair]) -> list[Column[Pair]]:
         Column(title=f"{metric} B", value=lambda pair: _area(pair.b)),
         Column(title="B learns", value=_verdict, is_number=False),
     ]
+
+
+def _system(pair: Pair) -> str:
+    return pair.a.system if pair.a.system == pair.b.system else f"{pair.a.system} (A), {pair.b.system} (B)"
 
 
 def _interval(estimate: Estimate | None) -> str:
@@ -120,4 +124,6 @@ def _notes(compared: Compared) -> Iterator[str]:
     metric = next((cell.learning.metric for pair in pairs for cell in (pair.a, pair.b) if cell.learning), None)
     if metric is not None:
         yield f"{metric}: mean over the env steps that both have trained; worse is beyond the 95 % interval of seeds"
+    for system, why in {pair.a.system: pair.beside_reference for pair in pairs if pair.beside_reference}.items():
+        yield f"{system} / {compared.reference}: not comparable, because of {'; '.join(why)}"
     yield from col.kind_notes([cell for pair in pairs for cell in (pair.a, pair.b)])

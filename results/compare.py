@@ -1,8 +1,9 @@
 """Two sets of runs against each other, cell by cell: what a change, a machine or a version has done.
 
 Cells of A and B match by system, scenario, workload, GPUs and device; where a side has several sweeps, or runs a cell
-under several protocols, the latest counts. A and B may have been made on different commits: that is what they are
-compared for. All else in which they differ is named, and they are then not comparable.
+under several protocols, the latest counts. Where each side has run one system, and not the same, the two are held
+against each other. A and B may have been made on different commits: that is what they are compared for. All else in
+which they differ is named, and they are then not comparable.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ class Pair(_Document):
     a_to_reference: Estimate | None = None
     b_to_reference: Estimate | None = None
     """Steps/s / those of the reference system of the same side, on the same work."""
+    beside_reference: list[str] = []
+    """Why these are not comparable, where they are not: sentences, of both sides."""
     differences: list[Difference]
     comparable: bool
     """Whether nothing but `COMPARED` differs."""
@@ -115,6 +118,7 @@ def compare(
     systems = list(dict.fromkeys(match[0] for each in cells.values() for match in each))
     if reference is not None and reference not in systems:
         raise ValueError(f"--reference {reference}: no run of it; there are: {', '.join(systems) or 'none'}")
+    cells[B] = _as_called(cells[B], cells[A])
     matches = [match for match in cells[A] if match in cells[B]]
     damaged: list[Unreadable] = []
     pairs = [_pair(match, cells, reference, threshold, seed, damaged) for match in matches]
@@ -138,6 +142,15 @@ def newest_cells(runs: Sequence[StoredRun], seed: int) -> dict[Match, Cell]:
         if match not in newest or _age(newest[match]) < _age(cell):
             newest[match] = cell
     return newest
+
+
+def _as_called(cells: dict[Match, Cell], others: dict[Match, Cell]) -> dict[Match, Cell]:
+    """Cells by what they match with; those of one system alone under the name of the others', if that is one alone."""
+    own, theirs = ({match[0] for match in each} for each in (cells, others))
+    if len(own) != 1 or len(theirs) != 1:
+        return cells
+    (name,) = theirs
+    return {(name, *match[1:]): cell for match, cell in cells.items()}
 
 
 def _age(cell: Cell) -> tuple[str, str]:
@@ -170,17 +183,21 @@ def _pair(
     learning, unreadable = learning_of_intact(ended, A, threshold, seed)
     damaged += unreadable
     found = differences(a, b)
-    against: dict[str, Any] = {
-        f"{side.lower()}_to_reference": _ratio(cells[side][match], base, seed)
-        for side in (A, B)
-        if reference is not None and (base := cells[side].get((reference, *match[1:])))
-    }
+    against: dict[str, Any] = {}
+    beside: dict[str, None] = {}
+    for side, cell in ((A, a), (B, b)):
+        base = cells[side].get((reference, *match[1:])) if reference is not None else None
+        if base is not None and base is not cell:
+            beside |= dict.fromkeys(each.sentence() for each in find_differences(_records(cell, base)))
+        if base is not None:
+            against[f"{side.lower()}_to_reference"] = _ratio(cell, base, seed)
     return Pair(
         a=a.summary.model_copy(update={"learning": learning.get(A)}),
         b=b.summary.model_copy(update={"learning": learning.get(B)}),
         ratio=_ratio(b, a, seed),
         differences=found,
         comparable=all(difference.aspect in COMPARED for difference in found),
+        beside_reference=list(beside),
         **against,
     )
 
@@ -192,7 +209,11 @@ def differences(a: Cell, b: Cell) -> list[Difference]:
     def side(record: RunRecord) -> str:
         return A if id(record) in of_a else B
 
-    return find_differences([run.record for run in (*a.finished, *b.finished)], side)
+    return find_differences(_records(a, b), side)
+
+
+def _records(a: Cell, b: Cell) -> list[RunRecord]:
+    return [run.record for run in (*a.finished, *b.finished)]
 
 
 def _ratio(over: Cell, under: Cell, seed: int) -> Estimate | None:

@@ -77,7 +77,13 @@ def find_differences(runs: Iterable[RunRecord], name: Callable[[RunRecord], str]
 
 def find_changes(runs: Iterable[RunRecord]) -> list[Difference]:
     """In what the machine and the versions of runs of one sweep differ, on any number of GPUs; who is a run's id."""
-    found = _differing(runs, surroundings, lambda run: run.id)
+    kept = list(runs)
+    mixed = any(map(is_of_library, kept))
+
+    def read(run: RunRecord) -> Mapping[str, str | None]:
+        return surroundings(run) | ({"versions": beside_libraries(run)["versions"]} if mixed else {})
+
+    found = _differing(kept, read, lambda run: run.id)
     return [Difference(aspect=aspect, values=_told_apart(values)) for aspect, values in found.items()]
 
 

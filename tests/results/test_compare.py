@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from results import labels
 from results.compare import Compared, Runs, compare
 from results.schema import RunRecord
 from results.store import StoredRun, Unreadable
@@ -65,22 +66,38 @@ def test_the_interval_is_reproducible() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        make_run("sync"),
         make_run(gpus=8),
         make_run(cell={"scenario": "pointnav"}),
         make_run(cell={"workload": "homogeneous"}),
         make_run(cell={"device": "cpu"}),
-        make_run(cell={"settings": {"preempt.p": 0.5}}),
     ],
 )
 def test_cells_of_other_work_do_not_match(other: RunRecord) -> None:
-    """Another system, setting, scenario, workload, device or number of GPUs is a cell that one side has alone."""
+    """Another scenario, workload, device or number of GPUs is a cell that one side has alone."""
     compared = both([measured(make_run(), 100)], [measured(other, 100)])
     assert compared.pairs == []
     assert [cell.runs for cell in compared.a.alone] == [["ddppo-1-0"]]
     assert [cell.runs for cell in compared.b.alone] == [[other.id]]
     assert not compared.comparable
     assert compared.heading() == "nothing to compare: no cell was run on both sides"
+
+
+@pytest.mark.parametrize("other", [make_run("sync"), make_run(cell={"settings": {"preempt.p": 0.5}})])
+def test_sides_of_one_system_each_are_held_against_each_other(other: RunRecord) -> None:
+    """Another system, or one with other settings, where no side has several; else cells match by their systems."""
+    (pair,) = both([measured(make_run(), 100)], [measured(other, 50)]).pairs
+    assert (pair.a.system, pair.b.system) == ("ddppo", labels.system(other.cell))
+    assert pair.ratio is not None
+    assert pair.ratio.value == pytest.approx(0.5)
+    assert both([measured(make_run(), 100), measured(make_run("ver"), 100)], [measured(other, 50)]).pairs == []
+
+
+def test_a_reference_that_differs_is_said() -> None:
+    """What a system does otherwise than the reference of its side stands beside the ratio."""
+    side = [measured(make_run("sync"), 100), measured(make_run("ver", learn={"epochs": 1}), 200)]
+    pairs = {pair.a.system: pair for pair in both(side, side, reference="sync").pairs}
+    assert pairs["ver"].beside_reference == ["epochs: 2 (sync), 1 (ver)"]
+    assert pairs["sync"].beside_reference == []
 
 
 def test_cells_of_both_and_of_one() -> None:

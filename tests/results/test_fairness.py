@@ -197,3 +197,37 @@ def test_two_trainers_of_which_nothing_is_known_are_not_alike() -> None:
     assert found["work"] == found["network"] == {"not recorded": ["a", "b"]}
     assert Difference(aspect="work", values=found["work"]).sentence() == "work: not recorded (a, b)"
     assert find_differences([one, one]) == []
+
+
+DEPARTURES = {"initialisation": "orthogonal with gain 1"}
+LIBRARY = {"departures": DEPARTURES}
+
+
+def test_departures_of_a_library_are_named() -> None:
+    """Who departs, beside who does as rlbench's own systems; those that depart alike are alike."""
+    library, other = make_run("theirs", choices=LIBRARY), make_run("others", choices={"departures": {}})
+    found = told(*find_differences([make_run(), library, other]))
+    own = "as rlbench's own systems"
+    assert found == {"initialisation": {own: ["ddppo", "others"], "orthogonal with gain 1": ["theirs"]}}
+    assert find_differences([library, make_run("alike", choices=LIBRARY)]) == []
+
+
+def test_a_library_that_departs_in_nothing_is_comparable() -> None:
+    """Versions of what neither simulates nor computes differ by nature; those of torch and simulators do not."""
+    theirs = make_run("theirs", choices={"departures": {}}, packages={"torch": "2.13", "numpy": "1.26", "ray": "2.60"})
+    assert find_differences([make_run(), theirs]) == []
+    assert find_changes([make_run(), theirs]) == []
+    older = make_run("theirs", choices={"departures": {}}, packages={"torch": "2.6"})
+    assert told(*find_differences([make_run(), older])) == {
+        "versions": {"torch 2.13": ["ddppo"], "torch 2.6": ["theirs"]}
+    }
+
+
+def test_a_correction_matters_beside_a_library() -> None:
+    """Among rlbench's own systems it is a choice; a library that does not have it does other work."""
+    learn = {"correct": "vtrace"}
+    plain = {"correct": "none"}
+    assert find_differences([make_run("appo", learn=learn), make_run("sync", learn=plain)]) == []
+    theirs = make_run("theirs", learn=plain, choices={"departures": {}})
+    found = told(*find_differences([make_run("appo", learn=learn), theirs]))
+    assert found == {"correction of stale samples": {"vtrace": ["appo"], "none": ["theirs"]}}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from systems.external.library import Departure, LibrarySystem, PipLibrary
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from harness.contract import Scenario
     from harness.settings import LearnSettings
 

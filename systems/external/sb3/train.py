@@ -1,7 +1,6 @@
 """Trains with Stable-Baselines3's PPO, in its own virtual environment: `python train.py SETTINGS`, as JSON.
 
-PPO learns all that it has collected before it collects more, so each sample's age is known: of those in mini-batch k of
-the first epoch it is k optimiser steps.
+PPO learns all that it has collected before it collects more, so no sample is older than the policy that learns.
 """
 
 import json
@@ -20,13 +19,12 @@ def make_env() -> Any:
 
 def count_learning(model: Any, batch: int, learn: dict[str, Any]) -> None:
     """Has the model report each learning phase when it is over."""
-    train, num_minibatches = model.train, learn["num_minibatches"]
+    train = model.train
 
     def counted() -> None:
         with rlbench_client.span("learn"):
             train()
-        for number in range(num_minibatches):
-            rlbench_client.learned(batch // num_minibatches, lag=number)
+        rlbench_client.learned(batch, lag=0)
         rlbench_client.reused((learn["epochs"] - 1) * batch)
         rlbench_client.discarded(0)
         rlbench_client.iteration()

@@ -2,27 +2,57 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from systems.external.library import Departure, LibrarySystem, PipLibrary
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from harness.contract import Scenario
+    from harness.contract import Context, Scenario
+    from harness.settings import LearnSettings
 
 
 @dataclass(frozen=True, kw_only=True)
 class Torchrl(LibrarySystem):
-    """PPO with torchrl's MultiSyncCollector."""
+    """PPO with torchrl's MultiSyncCollector, whose workers hold the policy."""
 
     library: ClassVar[PipLibrary] = PipLibrary(name="torchrl", distribution="torchrl", folder="torchrl")
-    policies: ClassVar[Mapping[str, str]] = {"conv": "conv", "nature": "nature"}
+    policies: ClassVar[Mapping[str, str]] = {"nature": "nature", "conv": "nature"}
+
+    preemptive_threshold: float = 1.0
+    """When so many of the workers have their share, the others give what they have; 1 waits for all."""
+
+    def __post_init__(self) -> None:
+        """Checks every field once."""
+        super().__post_init__()
+        if not 0 < self.preemptive_threshold <= 1:
+            raise ValueError(f"preemptive_threshold={self.preemptive_threshold}: must be above 0 and at most 1")
+
+    def learned_with(self, learn: LearnSettings) -> LearnSettings:
+        """The clip range is [1 - clip, 1 + clip]."""
+        return replace(learn, clip_low=0.0)
+
+    def why_not_on(self, scenario: Scenario, learn: LearnSettings) -> str | None:
+        """None, or why the library cannot do this."""
+        if learn.num_minibatches > scenario.num_envs:
+            return f"learn.num_minibatches={learn.num_minibatches}: mini-batches are of whole environments"
+        return super().why_not_on(scenario, learn)
+
+    def settings(self, context: Context) -> dict[str, Any]:
+        """What `train.py` is told, as JSON."""
+        return {**super().settings(context), "preemptive_threshold": self.preemptive_threshold}
 
     def list_departures(self, scenario: Scenario) -> tuple[Departure, ...]:  # noqa: ARG002  on all alike
-        """What its parts cannot do as rlbench's own systems do it."""
-        return ()
+        """Its loop is written as rlbench's own is."""
+        return (
+            Departure(
+                what="advantages", theirs="scaled with the sample's standard deviation, if at all", matters=False
+            ),
+            Departure(
+                what="encoder", theirs="passed through once for the action and once for the value", matters=False
+            ),
+        )
 
 
-SYSTEM = Torchrl(name="torchrl-ppo", about="torchrl 0.14: PPO of its parts")
+SYSTEM = Torchrl(name="torchrl-ppo", about="torchrl 0.14.1: PPO of its parts and its MultiSyncCollector, no recurrence")

@@ -107,8 +107,8 @@ def test_names_and_devices_that_cannot_be_are_refused(tmp_path: Path) -> None:
     """A name must be free and a word; a file must be of a kind that can be read; emulated GPUs are refused."""
     path = write(tmp_path, GOOD)
     for system, expected in (
-        (f"ver={path}", "ver is an installed system; give yours another name"),
-        (f"all={path}", "all is an installed system"),
+        (f"ver={path}", "ver is the name of a system; give yours another name"),
+        (f"all={path}", "all is the name of a system"),
         (f"my trainer={path}", "'my trainer' must be a name"),
         (f"a={path},a={path}", "a=: names two files"),
         ("mine=./train.py", "unknown kind of system file 'py'; known: toml"),
@@ -116,7 +116,9 @@ def test_names_and_devices_that_cannot_be_are_refused(tmp_path: Path) -> None:
     ):
         assert_refused(call("run", "--systems", system, "--device", "cpu"), expected)
     ended = call("run", "--systems", f"mine={path}", "--device", "emulated")
-    assert_refused(ended, "mine: --device emulated: a trainer of one's own runs on what is there; use --device cpu")
+    assert_refused(
+        ended, "mine: --device emulated: a trainer that is not rlbench's own runs on what is there; use --device cpu"
+    )
     assert_refused(call("predict", "--systems", f"mine={path}"), "mine: --device predicted")
 
 

@@ -1,0 +1,113 @@
+"""The systems of other people's libraries as they are: `nox -s libraries` installs them and trains with each."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import libraries, registry
+from harness.registry import load_system
+from harness.shared_memory import FOLDER as SHARED_MEMORY
+from tests.harness.runs import RunningSweep
+from tests.libraries import counting_scenario
+
+SYSTEMS = [
+    name
+    for name in registry.names(registry.EXTERNAL)
+    if (library := libraries.library_of(load_system(name, {}))) and library.unavailable() is None
+]
+SECONDS = "20"
+LONG_ENOUGH = "45"
+"""For every environment of `counted-apart` to stand still."""
+STALL_S = 30
+START_LIMIT_S = 150
+"""To start, collect a batch and fail, on a busy machine."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ran:
+    """A run that is over, and what was left when it was."""
+
+    record: dict[str, Any]
+    folder: Path
+    processes: list[str]
+    files: list[str]
+
+
+def run(folder: Path, *options: str, num_cells: int = 1) -> list[Ran]:
+    """The runs of a sweep, one for each cell."""
+    shared = set(SHARED_MEMORY.iterdir())
+    with RunningSweep(folder, "--device", "cpu", *options) as sweep:
+        assert sweep.end(num_cells) in {0, 1}, sweep.stderr
+        processes = [str(one) for one in sweep.processes()]
+        files = [*sweep.scratch.iterdir(), *(set(SHARED_MEMORY.iterdir()) - shared)]
+        paths = sorted(sweep.out.glob("*/*/run.json"))
+    assert len(paths) == num_cells
+    left = {"processes": processes, "files": [str(path) for path in files]}
+    return [Ran(record=json.loads(path.read_text()), folder=path.parent, **left) for path in paths]
+
+
+@pytest.mark.parametrize("scenario", ["vizdoom", "atari"])
+@pytest.mark.parametrize("system", SYSTEMS)
+def check_each_trains_and_leaves_nothing(system: str, scenario: str, tmp_path: Path) -> None:
+    """Env steps, frames and episodes are counted, what is reported adds up, and nothing is left."""
+    (ran,) = run(tmp_path, "--systems", system, "--scenario", f"{scenario}:num_envs=8", "--seconds", SECONDS)
+    assert ran.record["status"] == "finished", ran.record["reason"]
+    counters = ran.record["counters"]
+    assert counters["env_steps"] >= counters["learned"] > 0
+    assert counters["frames"] > counters["env_steps"]
+    assert ran.record["figures"]["steps_per_s"] > 0
+    assert (ran.processes, ran.files) == ([], [])
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def check_counts_are_those_of_the_environments(system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Env steps, frames and episodes of the record are what the environments have counted themselves, to the step."""
+    counts, site = tmp_path / "counts", tmp_path / "counted"
+    about = site / "counting_scenario-1.0.dist-info"
+    counts.mkdir()
+    about.mkdir(parents=True)
+    (site / "counting_scenario.py").write_text(Path(counting_scenario.__file__).read_text())
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: counting-scenario\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[rlbench.scenarios]\ncounted-apart = counting_scenario:FAMILY\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")])))
+    monkeypatch.setenv(counting_scenario.VARIABLE, str(counts))
+    batch = ":rollout.batch=256" if "rollout" in str(load_system(system, {})) and system not in FIXED else ""
+    (ran,) = run(tmp_path, "--systems", f"{system}{batch}", "--scenario", "counted-apart", "--seconds", LONG_ENOUGH)
+    assert ran.record["status"] == "finished", ran.record["reason"]
+    counters = ran.record["counters"]
+    apart = counting_scenario.total(counts)
+    assert apart[0] == 4 * counting_scenario.MOST_STEPS  # all of them stand still
+    assert (counters["env_steps"], counters["frames"], counters["episodes"]) == apart
+
+
+FIXED = {"sb3-ppo", "torchrl-ppo"}
+"""Their batch is a rollout of all environments."""
+
+
+def check_a_learner_that_dies_ends_the_run(tmp_path: Path) -> None:
+    """With V-trace, Sample Factory's learner dies on its first summary, and its other processes wait for ever."""
+    options = ("--scenario", "vizdoom:num_envs=8", "--seconds", "600", "--stall", str(STALL_S))
+    (ran,) = run(tmp_path, "--systems", "sample-factory:learn.correct=vtrace", *options)
+    assert ran.record["status"] == "failed"
+    assert f"nothing was stepped or learned for {STALL_S} s (--stall) after it had raised" in ran.record["reason"]
+    first = (ran.folder / "traceback.txt").read_text().split("\n\n")
+    assert "Traceback (most recent call last):" in first[1]
+    assert "learner.py" in first[1]
+    assert ran.record["duration_s"] < START_LIMIT_S + STALL_S
+    assert (ran.processes, ran.files) == ([], [])
+    assert "vizdoom" in (ran.folder / "processes-trainer.txt").read_text()
+
+
+def check_two_libraries_and_ours_stand_in_one_table(tmp_path: Path) -> None:
+    """The command of the README: each system in its own environment, in one sweep, all counted alike."""
+    systems = ("appo", *SYSTEMS)
+    options = ("--systems", ",".join(systems), "--scenario", "vizdoom", "--gpus", "1", "--seconds", SECONDS)
+    runs = run(tmp_path, *options, num_cells=len(systems))
+    assert {ran.record["cell"]["system"]: ran.record["status"] for ran in runs} == dict.fromkeys(systems, "finished")
+    assert {ran.record["figures"]["steps_counted"] for ran in runs} == {"learned"}

@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+import pytest
+
+from harness import libraries
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _installed() -> None:
+    """Each library is there, in the user's cache folder."""
+    for library in libraries.all_libraries().values():
+        if library.unavailable() is None:
+            libraries.install(library, print)

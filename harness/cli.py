@@ -15,7 +15,7 @@ import typer
 
 from harness.cli_gate import gate
 from harness.cli_libraries import libraries
-from harness.cli_reading import OUT, READING
+from harness.cli_reading import OUT, READING, evaluate
 
 app = typer.Typer(
     name="rlbench",
@@ -264,22 +264,7 @@ def scenes(
     export_scenes(out, count, seed, workload)
 
 
-@app.command()
-def evaluate(
-    runs: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Folders of finished runs. [default: all finished runs of the newest sweep in --out]"),
-    ] = None,
-    episodes: Annotated[
-        int, typer.Option(help="Episodes for each policy; rounded up to as many for each environment.")
-    ] = 100,
-    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder of sweeps, where no run is named.")] = OUT,
-) -> None:
-    """Play episodes with the policies that finished runs have left, and print how well they do."""
-    from harness.evaluate import print_evaluations
-
-    print_evaluations(runs or [], out, episodes, as_json=json)
+app.command()(evaluate)
 
 
 @app.command()

@@ -128,5 +128,22 @@ def export(
     write_export(folders or [], OUT, form, out, asked)
 
 
+def evaluate(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Folders of finished runs. [default: all finished runs of the newest sweep in --out]"),
+    ] = None,
+    episodes: Annotated[
+        int, typer.Option(help="Episodes for each policy; rounded up to as many for each environment.")
+    ] = 100,
+    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder of sweeps, where no run is named.")] = OUT,
+) -> None:
+    """Play episodes with the policies that finished runs have left, and print how well they do."""
+    from harness.evaluate import print_evaluations
+
+    print_evaluations(runs or [], out, episodes, as_json=json)
+
+
 READING = (results, report, compare, export, history)
 """In the order of the help."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import sys
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -132,12 +133,10 @@ def packages() -> dict[str, str]:
 
 def versions(names: Iterable[str], python: Path | None = None) -> dict[str, str]:
     """Versions of distributions that are installed, for another interpreter than this one if it is named."""
-    where = (
-        {} if python is None else {"path": [str(path) for path in python.parents[1].glob("lib/python3*/*-packages")]}
-    )
-    found = {}
+    path = sys.path if python is None else list(map(str, python.parents[1].glob("lib/python3*/*-packages")))
+    found: dict[str, str] = {}
     for name in names:
-        for one in metadata.distributions(name=name, **where):
+        for one in metadata.distributions(name=name, path=path):
             found.setdefault(name, one.version)
     return found
 

@@ -50,16 +50,17 @@ class Encoder(nn.Module):
         """Features of any number of images."""
         images = pixels.flatten(0, -4) if pixels.ndim > 3 else pixels.unsqueeze(0)
         features: Tensor = self.layers(images.float() / 255)
-        return features.unflatten(0, pixels.shape[:-3]) if pixels.ndim > 3 else features[0]
+        return features.view(*pixels.shape[:-3], NUM_FEATURES)
 
 
 def make_model(shape: tuple[int, int, int], num_actions: int, device: str) -> Any:
     """Policy and value with one encoder, drawn as rlbench's own are: orthogonal, the first actions nearly uniform."""
     encoder, policy, value = Encoder(shape), nn.Linear(NUM_FEATURES, num_actions), nn.Linear(NUM_FEATURES, 1)
+    gains: dict[nn.Module, float] = {policy: 0.01, value: 1.0}
     for module in (*encoder.modules(), policy, value):
         if isinstance(module, (nn.Linear, nn.Conv2d)):
             assert module.bias is not None
-            nn.init.orthogonal_(module.weight, {policy: 0.01, value: 1.0}.get(module, math.sqrt(2)))
+            nn.init.orthogonal_(module.weight, gains.get(module, math.sqrt(2)))
             nn.init.zeros_(module.bias)
     return ActorValueOperator(
         common_operator=TensorDictModule(encoder, in_keys=["observation"], out_keys=["features"]),

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from systems.engine.worker import MOST_SQUARES, _is_finite
 
@@ -12,7 +15,7 @@ from systems.engine.worker import MOST_SQUARES, _is_finite
 def test_one_number_that_is_none_is_found(size: int, dtype: type, bad: float) -> None:
     """Wherever it stands, among however many."""
     for at in {0, size // 2, size - 1}:
-        values = np.ones(size, dtype)
+        values: NDArray[np.floating[Any]] = np.ones(size, dtype)
         assert _is_finite(values)
         values[at] = bad
         assert not _is_finite(values)

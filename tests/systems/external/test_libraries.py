@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -25,7 +25,8 @@ def load(name: str) -> LibrarySystem:
 
 def planned(systems: str, scenario: str = "vizdoom", **options: str) -> Cell:
     """The cell of one system."""
-    (cell,) = plan(complete(Asked(systems=systems, scenario=scenario, **{"device": "cpu", **options}))[0])
+    asked: dict[str, Any] = {"device": "cpu", **options}
+    (cell,) = plan(complete(Asked(systems=systems, scenario=scenario, **asked))[0])
     return cell
 
 

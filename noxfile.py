@@ -61,6 +61,14 @@ def survive(session: nox.Session) -> None:
 
 
 @nox.session
+def libraries(session: nox.Session) -> None:
+    """Installs other people's libraries, 5 GB in the cache folder, and trains with each; takes half an hour."""
+    install(session, "tests")
+    names = ("-o", "python_files=check_*.py", "-o", "python_functions=check_*", "-o", "norecursedirs=.*")
+    session.run("pytest", "tests/libraries", *names, *session.posargs)
+
+
+@nox.session
 def types(session: nox.Session) -> None:
     """Checks types, tests included."""
     install(session, "tests", "types", "bench", "browser")
@@ -86,6 +94,7 @@ def fuzz(session: nox.Session) -> None:
 BENCHMARKS = {
     "sample-factory": "benchmarks.against_sample_factory",
     "sb3": "benchmarks.against_sb3",
+    "runners": "benchmarks.against_runners",
     "overhead": "tests.bench.bench_overhead",
     "mechanisms": "benchmarks.mechanisms",
     "memory": "tests.bench.bench_memory",

@@ -11,6 +11,7 @@ from benchmarks import against_sb3
 from benchmarks.measure import Family, Program, Timing, steps_per_s
 from benchmarks.peers import venv
 from benchmarks.peers.counter import FOLDER_VARIABLE, StepCounter, total_env_steps
+from harness import libraries
 
 QUICK = Timing(warmup_s=0.1, window_s=0.3)
 
@@ -94,28 +95,20 @@ def test_descendants_in_other_sessions_are_killed(tmp_path: Path) -> None:
     assert not Path("/dev/shm", name).exists()  # noqa: S108  it is where POSIX shared memory lies
 
 
-def test_an_environment_is_made_anew_when_requirements_change(tmp_path: Path) -> None:
-    """The stamp changes with the pinned versions."""
-    path = tmp_path / "peer.txt"
-    path.write_text("torch==2.13.0\n")
-    before = venv.digest(path)
-    assert venv.digest(path) == before
-    path.write_text("torch==2.14.0\n")
-    assert venv.digest(path) != before
-
-
 def test_an_unknown_peer_names_the_known_ones() -> None:
     """A typing error lists what there is."""
-    with pytest.raises(ValueError, match=r"peer ray: unknown; known: sample_factory, sb3_ppo"):
-        venv.requirements_of("ray")
+    with pytest.raises(ValueError, match=r"peer ray: unknown; known: sample_factory, sb3_ppo, rllib_appo"):
+        venv.peer_python("ray")
 
 
-def test_all_requirements_of_peers_are_pinned() -> None:
-    """The same environment is made on every day."""
-    for path in venv.HERE.glob("*.txt"):
-        lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
-        assert lines
-        assert [line for line in lines if "==" not in line] == []
+@pytest.mark.parametrize("peer", venv.DISTRIBUTIONS)
+def test_all_requirements_of_peers_are_pinned(peer: str) -> None:
+    """The same environment is made on every day, apart from that of the system of the same library."""
+    library = venv.Peer(peer=peer)
+    lines = [line for line in library.requirements.read_text().splitlines() if not line.startswith("#")]
+    assert [line for line in lines if "==" not in line] == []
+    assert library.distribution in libraries.pinned(library)
+    assert libraries.place_of(library).name.startswith(f"peer-{peer}-")
 
 
 def test_our_mini_batches_are_the_peer_s() -> None:

@@ -80,6 +80,8 @@ class LibrarySystem:
     """What `learn.correct` may be."""
     policies: ClassVar[Mapping[str, str]]
     """Networks by the scenario's `policy`: which of ours it is, or in what it differs."""
+    envs_of_group: ClassVar[int] = 1
+    """A worker has a multiple of so many environments."""
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     most_gpus: ClassVar[int] = 1
     in_step: ClassVar[bool] = False
@@ -145,8 +147,9 @@ class LibrarySystem:
 
     def workers_of(self, scenario: Scenario) -> int:
         """Processes that step environments: as many as cores, if they can have as many environments each."""
-        most = min(self.num_workers or len(os.sched_getaffinity(0)), scenario.num_envs)
-        return self.num_workers or max(number for number in range(1, most + 1) if scenario.num_envs % number == 0)
+        groups = max(1, scenario.num_envs // self.envs_of_group)
+        most = min(len(os.sched_getaffinity(0)), groups)
+        return self.num_workers or max(number for number in range(1, most + 1) if groups % number == 0)
 
     def list_departures(self, scenario: Scenario) -> tuple[Departure, ...]:
         """All in which the library departs, what does not matter too."""

@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from harness.contract import Scenario
     from harness.settings import LearnSettings
 
-NUM_SPLITS = 2
-"""Groups of a worker's environments: double-buffered sampling."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class SampleFactory(LibrarySystem):
@@ -24,6 +21,8 @@ class SampleFactory(LibrarySystem):
         name="sample-factory", distribution="sample-factory", folder="sample_factory"
     )
     corrections: ClassVar[tuple[str, ...]] = ("none", "vtrace")
+    envs_of_group: ClassVar[int] = 2
+    """Double-buffered sampling: a worker's environments are in two groups."""
     policies: ClassVar[Mapping[str, str]] = {"conv": "conv", "nature": "nature"}
 
     def learned_with(self, learn: LearnSettings) -> LearnSettings:
@@ -39,7 +38,7 @@ class SampleFactory(LibrarySystem):
         if reason := super().why_not_on(scenario, learn):
             return reason
         each, steps = scenario.num_envs // self.workers_of(scenario), self.steps_of(scenario)
-        if each % NUM_SPLITS:
+        if each % self.envs_of_group:
             return f"num_envs={scenario.num_envs}: each of {self.workers_of(scenario)} workers must have an even number"
         if (self.batch_of(scenario) // learn.num_minibatches) % steps:
             return f"learn.num_minibatches={learn.num_minibatches}: mini-batches are of whole rollouts of {steps} steps"

@@ -110,3 +110,6 @@ def test_workers_are_as_many_as_cores_at_most(monkeypatch: pytest.MonkeyPatch) -
     _, scenario = planned("torchrl-ppo").load()
     assert load("torchrl-ppo").workers_of(scenario) == 4  # of 8 environments
     assert load("sb3-ppo").workers_of(scenario) == 8
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)))
+    assert load("torchrl-ppo").workers_of(scenario) == 8
+    assert load("sample-factory").workers_of(scenario) == 4  # each has two groups

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from systems.external.library import Departure, LibrarySystem, PipLibrary, Rollout
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from harness.contract import Context, Scenario
+    from harness.settings import LearnSettings
+
+MOST_BATCHES_SENT = 3
+"""RLlib's `max_requests_in_flight_per_learner`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,29 +23,144 @@ class Rllib(LibrarySystem):
     library: ClassVar[PipLibrary] = PipLibrary(name="rllib", distribution="ray", folder="rllib")
     corrections: ClassVar[tuple[str, ...]] = ("vtrace",)
     policies: ClassVar[Mapping[str, str]] = {"conv": "conv", "nature": "nature"}
+    recurrent: ClassVar[frozenset[str]] = frozenset({"conv"})
     algorithm: ClassVar[str]
+
+    poll_s: float = 0.0
+    """Seconds for which the main process waits for rollouts of all runners before it takes those that there are; with
+    0, RLlib's default, it never waits, and keeps a core busy."""
+
+    def __post_init__(self) -> None:
+        """Checks every field once."""
+        super().__post_init__()
+        if not 0 <= self.poll_s <= 1:
+            raise ValueError(f"poll_s={self.poll_s}: must be from 0 to 1")
+
+    def learned_with(self, learn: LearnSettings) -> LearnSettings:
+        """Advantages are never normalised, and the clip range, where there is one, is [1 - clip, 1 + clip]."""
+        return replace(learn, normalize_advantages=False, clip_low=0.0)
+
+    def why_not_filled(self, batch: int, steps: int, num_envs: int) -> str | None:  # noqa: ARG002  of any runners
+        """Batches are made of a runner's rollouts: see `why_not_on`."""
+        return None
+
+    def why_not_on(self, scenario: Scenario, learn: LearnSettings) -> str | None:
+        """None, or why the library cannot do this."""
+        if reason := super().why_not_on(scenario, learn):
+            return reason
+        batch, sample = self.batch_of(scenario), self._sample_of(scenario)
+        rules = (
+            (learn.c == 1, f"learn.c={learn.c:g}: V-trace's c is always 1"),
+            (
+                learn.num_minibatches == 1,
+                f"learn.num_minibatches={learn.num_minibatches}: must be 1; it fills the last one with samples again",
+            ),
+            (batch % sample == 0, f"rollout.batch={batch}: must be a multiple of a runner's rollouts, {sample}"),
+        )
+        return next((why for holds, why in rules if not holds), None)
 
     def settings(self, context: Context) -> dict[str, Any]:
         """What `train.py` is told, as JSON."""
-        return {**super().settings(context), "algorithm": self.algorithm}
+        return {**super().settings(context), "algorithm": self.algorithm, "poll_s": self.poll_s}
 
-    def list_departures(self, scenario: Scenario) -> tuple[Departure, ...]:  # noqa: ARG002  on all alike
+    def list_departures(self, scenario: Scenario) -> tuple[Departure, ...]:
         """What its configuration cannot set as rlbench's own systems have it."""
-        return ()
+        sample, each = self._sample_of(scenario), scenario.num_envs // self.workers_of(scenario)
+        more = self.batch_of(scenario) // sample * (each - 1)
+        return (
+            *self._departures_in_v_trace(scenario),
+            *self._departures_of_loss(),
+            Departure(what="initialisation", theirs="of both heads torch's own"),
+            Departure(what="batch", theirs=f"up to {more} env steps more, where episodes end", matters=False),
+            Departure(
+                what="too many batches",
+                theirs=f"dropped beyond {MOST_BATCHES_SENT} on their way to the learner",
+                matters=False,
+            ),
+            Departure(what="weights while collecting", theirs="the newest before each rollout", matters=False),
+            Departure(what="gradients that are not finite", theirs="zero, with a warning", matters=False),
+        )
+
+    def _departures_in_v_trace(self, scenario: Scenario) -> tuple[Departure, ...]:
+        """Its V-trace also goes over the step that it adds to each rollout for the value after the last one.
+
+        There the discount is 0, and so is the reward: the target of that step is (1 - weight) times its value, and what
+        is carried back from it takes the value out again that the step before was given. Without recurrence the batch
+        is cut into rows of T samples, added steps among them, so that rows and rollouts drift apart; a value is kept
+        where a row ends with the last step of a rollout.
+        """
+        if scenario.policy in self.recurrent:
+            after = Departure(what="value after a rollout", theirs="multiplied by 1 - V-trace's weight, so about 0")
+            return (after,)
+        return (
+            Departure(
+                what="value after a rollout",
+                theirs="multiplied by 1 - V-trace's weight, so about 0, where no row of V-trace ends there",
+            ),
+            Departure(
+                what="V-trace's rows",
+                theirs=f"every {self.steps_of(scenario)} samples of a batch, whatever rollouts they are of",
+            ),
+        )
+
+    def _departures_of_loss(self) -> tuple[Departure, ...]:
+        """In the loss of the policy; those of the values and of the entropy are as ours."""
+        raise NotImplementedError
+
+    def _sample_of(self, scenario: Scenario) -> int:
+        """Env steps that a runner's environments collect at a time."""
+        return self.steps_of(scenario) * (scenario.num_envs // self.workers_of(scenario))
 
 
+@dataclass(frozen=True, kw_only=True)
 class Appo(Rllib):
-    """APPO: IMPALA with PPO's loss."""
+    """APPO, with a target network (Luo et al. 2020, IMPACT)."""
 
-    algorithm = "APPO"
+    algorithm: ClassVar[str] = "APPO"
+
+    target_every: int = 32
+    """Batches, about, after which the target network becomes a copy of the policy. 32 is what RLlib's defaults come to:
+    `target_network_update_freq` x `circular_buffer_num_batches` x `circular_buffer_iterations_per_batch`, 2 x 8 x 2."""
+
+    def __post_init__(self) -> None:
+        """Checks every field once."""
+        super().__post_init__()
+        if self.target_every < 1:
+            raise ValueError(f"target_every={self.target_every}: must be at least 1")
+
+    def settings(self, context: Context) -> dict[str, Any]:
+        """What `train.py` is told, as JSON."""
+        return {**super().settings(context), "target_every": self.target_every}
+
+    def _departures_of_loss(self) -> tuple[Departure, ...]:
+        """The clipped ratio is pi / target, while mu / target is at most 2; mu is the policy that acted."""
+        every = f"about every {self.target_every} batches"
+        return (
+            Departure(
+                what="probability ratio",
+                theirs=f"to a target network, a copy of the policy {every}; so are V-trace's weights",
+            ),
+            Departure(what="advantages", theirs="weighted with V-trace's weight beside the ratio"),
+        )
 
 
+@dataclass(frozen=True, kw_only=True)
 class Impala(Rllib):
     """IMPALA (Espeholt et al. 2018)."""
 
-    algorithm = "IMPALA"
+    algorithm: ClassVar[str] = "IMPALA"
+
+    def _departures_of_loss(self) -> tuple[Departure, ...]:
+        """Its loss is section 4.2's; rlbench's own impala has PPO's."""
+        return (Departure(what="policy loss", theirs="V-trace's policy gradient, without a clip range"),)
 
 
 STREAM = Rollout(num_steps=32, batch=2048)
-APPO = Appo(name="rllib-appo", about="RLlib 2.60.0: its APPO", rollout=STREAM, learn={"correct": "vtrace"})
-IMPALA = Impala(name="rllib-impala", about="RLlib 2.60.0: its IMPALA", rollout=STREAM, learn={"correct": "vtrace"})
+ONCE = {"correct": "vtrace", "epochs": 1, "num_minibatches": 1}
+APPO = Appo(
+    name="rllib-appo",
+    about="RLlib 2.60.0: its APPO",
+    rollout=STREAM,
+    learn=ONCE | {"clip": 0.1, "adam_eps": 1e-6, "entropy_coef": 0.003, "max_grad_norm": 4.0},
+)
+IMPALA = Impala(name="rllib-impala", about="RLlib 2.60.0: its IMPALA", rollout=STREAM, learn=ONCE)

@@ -1,0 +1,284 @@
+"""Trains with RLlib, in its own virtual environment: `python train.py SETTINGS`, as JSON.
+
+Processes of Ray: runners step environments and choose actions; this one collects their rollouts without waiting for
+any, and sends a batch of them to the learner, or drops it where three are on their way; the learner's process makes
+tensors of a batch and learns it. The learner reports, since RLlib's own counts of env steps learned also count a step
+that it adds to each rollout, for the value after the last.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import rlbench_client
+
+LONGEST_FOLDER = 40
+"""Characters; Ray adds 64 to the path of a socket, which may have 107."""
+MOST_OBJECTS_BYTES = 2**33
+LEAST_OBJECTS_BYTES = 2**29
+NUM_BATCHES_KEPT = 8
+"""Batches in Ray's shared memory: on their way to the learner, there, and as rollouts that fill the next."""
+FLOAT_BYTES = 4
+CONVOLUTIONS = {
+    "conv": ((32, 8, 4), (64, 4, 2), (128, 3, 2)),
+    "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1)),
+}
+"""Channels, kernel and stride."""
+NUM_UNITS = 512
+RECURRENT = {"conv"}
+ADAM_EPS, EPOCHS = "adam_eps", "epochs"
+"""What the learner is told beside RLlib's own settings."""
+
+
+def make_env(_: Any) -> Any:
+    """An environment of the run as RLlib's networks want it: float32 [H, W, C] in 0..1."""
+    import gymnasium
+    import numpy as np
+
+    class ChannelsLast(gymnasium.Wrapper[Any, Any, Any, Any]):
+        """Shows pixels so, and nothing of `info`, which nobody reads and all would be sent to the learner."""
+
+        def __init__(self, env: Any) -> None:
+            super().__init__(env)
+            channels, height, width = env.observation_space.shape
+            self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (height, width, channels), np.float32)
+
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+            """Begins an episode; environments have seeds of their own, RLlib's is not theirs."""
+            del seed
+            pixels, _ = self.env.reset(options=options)
+            return self._shown(pixels), {}
+
+        def step(self, action: Any) -> Any:
+            """Applies one action."""
+            pixels, reward, terminated, truncated, _ = self.env.step(action)
+            return self._shown(pixels), reward, terminated, truncated, {}
+
+        def _shown(self, pixels: Any) -> Any:
+            return np.divide(pixels.transpose(1, 2, 0), np.float32(255), order="C")
+
+    return ChannelsLast(rlbench_client.make_env(box=True))
+
+
+class Reporting:
+    """What a learner of RLlib does beside learning: it says what it has learned, when it has."""
+
+    config: Any
+    _weights_seq_no: int
+    """Batches up to the present one."""
+    _num_learned = 0
+    _lags: Any = ()
+
+    def build(self) -> None:
+        """Makes the learner, whose process is to end with any of its threads: RLlib would go on without learning."""
+        threading.excepthook = end_process
+        super().build()  # type: ignore[misc]  # the learner's
+
+    def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
+        """Adam with the epsilon of the run, which RLlib has no setting for."""
+        super().configure_optimizers_for_module(module_id, config)  # type: ignore[misc]
+        for _, optimizer in self.get_optimizers_for_module(module_id):  # type: ignore[attr-defined]
+            for group in optimizer.param_groups:
+                group["eps"] = self.config.learner_config_dict[ADAM_EPS]
+
+    def _update(self, batch: Any, **options: Any) -> Any:
+        """An optimiser step on a whole batch."""
+        answer = super()._update(batch, **options)  # type: ignore[misc]
+        (columns,) = batch.values()
+        is_step = columns["loss_mask"].bool()  # not what was added or padded
+        acted_with = columns["weights_seq_no"][is_step]
+        self._num_learned = len(acted_with)
+        self._lags = (self._weights_seq_no - 1 - acted_with) * self.config.learner_config_dict[EPOCHS]
+        return answer
+
+    def after_gradient_based_update(self, **options: Any) -> None:
+        """When a batch is learned, all epochs of it."""
+        super().after_gradient_based_update(**options)  # type: ignore[misc]
+        rlbench_client.learned(self._num_learned, lag=self._lags.tolist())
+        rlbench_client.reused((self.config.learner_config_dict[EPOCHS] - 1) * self._num_learned)
+        rlbench_client.iteration()
+
+
+def end_process(raised: threading.ExceptHookArgs) -> None:
+    """Where a thread has raised."""
+    threading.__excepthook__(raised)
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def reporting(learner: type) -> type:
+    """A kind of learner that reports."""
+    return type(f"Reporting{learner.__name__}", (Reporting, learner), {})
+
+
+def orthogonal_gates(weight: Any) -> None:
+    """Initialises weights of an LSTM, each gate by itself."""
+    from torch.nn import init
+
+    for gate in weight.chunk(4):
+        init.orthogonal_(gate)
+
+
+def convolutions(policy: str, shape: tuple[int, ...]) -> list[list[Any]]:
+    """RLlib's `conv_filters` for pixels of that shape [C, H, W].
+
+    A convolution as large as what it reads is the fully connected layer, which RLlib's networks have none of here.
+    """
+    layers: list[list[Any]] = []
+    height, width = shape[1:]
+    for channels, kernel, stride in CONVOLUTIONS[policy]:
+        layers.append([channels, kernel, stride, "valid"])
+        height, width = ((size - kernel) // stride + 1 for size in (height, width))
+    return [*layers, [NUM_UNITS, [height, width], 1, "valid"]]
+
+
+def network(told: dict[str, Any], shape: tuple[int, ...]) -> Any:
+    """The network, for pixels of that shape [C, H, W]."""
+    from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+
+    return DefaultModelConfig(
+        conv_filters=convolutions(told["policy"], shape),
+        conv_activation="relu",
+        conv_kernel_initializer="orthogonal_",
+        conv_kernel_initializer_kwargs={"gain": 2**0.5},
+        conv_bias_initializer="zeros_",
+        vf_share_layers=True,
+        use_lstm=told["policy"] in RECURRENT,
+        lstm_cell_size=NUM_UNITS,
+        lstm_kernel_initializer=orthogonal_gates,
+        lstm_bias_initializer="zeros_",
+        # A rollout has a step more where another environment of its runner was reset, and RLlib adds one to each.
+        # Sequences are padded to this length, and what is longer becomes two.
+        max_seq_len=told["num_steps"] + 2,
+    )
+
+
+def configuration(told: dict[str, Any], shape: tuple[int, ...]) -> Any:
+    """RLlib's; what is not set here is as it is by default."""
+    from ray.rllib.algorithms.appo import APPOConfig
+    from ray.rllib.algorithms.impala import IMPALAConfig
+    from ray.tune.registry import register_env
+
+    learn = told["learn"]
+    config = {"APPO": APPOConfig, "IMPALA": IMPALAConfig}[told["algorithm"]]()
+    register_env("rlbench", make_env)
+    config = (
+        config.environment("rlbench", disable_env_checking=True)
+        .env_runners(
+            num_env_runners=told["num_workers"],
+            num_envs_per_env_runner=told["num_envs"] // told["num_workers"],
+            rollout_fragment_length=told["num_steps"],
+        )
+        .learners(
+            num_learners=1,
+            num_gpus_per_learner=int(told["device"] != "cpu"),
+            num_cpus_per_learner=num_cores(),  # it computes with as many threads
+            learner_class=reporting(config.get_default_learner_class()),
+            learner_config_dict={ADAM_EPS: learn["adam_eps"], EPOCHS: learn["epochs"]},
+        )
+        .training(
+            train_batch_size_per_learner=told["batch"],
+            timeout_s_sampler_manager=told["poll_s"],
+            num_epochs=learn["epochs"],
+            lr=learn["learning_rate"],
+            gamma=learn["discount"],
+            vtrace_clip_rho_threshold=learn["rho"],
+            vtrace_clip_pg_rho_threshold=learn["rho"],
+            vf_loss_coeff=learn["value_coef"],  # its loss is half of the squared error, as ours
+            entropy_coeff=learn["entropy_coef"],
+            grad_clip=learn["max_grad_norm"],
+            grad_clip_by="global_norm",
+        )
+        .rl_module(model_config=network(told, shape))
+        .fault_tolerance(restart_failed_env_runners=False)
+        .debugging(seed=told["seed"], log_level="ERROR")
+    )
+    if told["algorithm"] == "APPO":
+        config.training(
+            clip_param=learn["clip"],
+            use_kl_loss=False,
+            use_circular_buffer=False,  # it would learn each batch up to twice
+            # The target network follows every so many batches: the product of these.
+            target_network_update_freq=told["target_every"],
+            circular_buffer_num_batches=1,
+            circular_buffer_iterations_per_batch=1,
+        )
+    return config
+
+
+def num_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def prepare() -> Path:
+    """What must be settled before Ray is imported. Returns Ray's folder, by a path that is short enough for sockets.
+
+    It lies in the run's folder for temporary files, which the harness removes. Where that has a long path, the folder
+    is named as an open file of this process, which lives as long as Ray.
+    """
+    folder = Path(tempfile.gettempdir()) / "ray"
+    folder.mkdir()
+    if len(str(folder)) > LONGEST_FOLDER:
+        folder = Path(f"/proc/{os.getpid()}/fd/{os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)}")
+    token = folder / "token"
+    token.touch(mode=0o600)
+    token.write_text(secrets.token_hex(32))
+    os.environ |= {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(token),  # else it would leave one in the home folder
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # what has it listen at 127.0.0.1 alone
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",  # else its processes give way to this one, which looks for rollouts all the time
+    }
+    return folder
+
+
+def start_ray(told: dict[str, Any], folder: Path, batch_bytes: int) -> None:
+    """Starts a Ray of this run's own."""
+    import ray
+
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if told["device"] != "cpu":
+        number = int(told["device"].partition(":")[2] or 0)
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[number] if gpus != [""] else str(number)
+    room = max(shutil.disk_usage("/dev/shm").free // 2, LEAST_OBJECTS_BYTES)  # noqa: S108  else Ray takes the disk
+    ray.init(
+        address="local",
+        num_cpus=told["num_workers"] + num_cores() + 2,
+        num_gpus=int(told["device"] != "cpu"),
+        object_store_memory=min(max(NUM_BATCHES_KEPT * batch_bytes, LEAST_OBJECTS_BYTES), MOST_OBJECTS_BYTES, room),
+        include_dashboard=False,
+        logging_level="ERROR",
+        _node_ip_address="127.0.0.1",
+        _temp_dir=str(folder),
+    )
+
+
+def main() -> None:
+    """Trains until it is ended."""
+    told, folder = json.loads(sys.argv[1]), prepare()
+    from ray.rllib.core.learner import learner_group
+    from ray.train.backend import BackendConfig
+    from ray.tune.trainable import trainable
+
+    # One learner needs no process group of torch's, whose store would listen at all addresses.
+    learner_group._get_backend_config = lambda _: BackendConfig()  # noqa: SLF001
+    trainable.DEFAULT_STORAGE_PATH = str(folder / "results")  # else it would leave a folder in the home folder
+    env = rlbench_client.make_env(box=True)  # takes no part: it is never reset
+    shape = env.observation_space.shape
+    env.close()
+    start_ray(told, folder, FLOAT_BYTES * told["batch"] * shape[0] * shape[1] * shape[2])
+    algorithm = configuration(told, shape).build_algo()
+    while True:
+        algorithm.train()
+
+
+if __name__ == "__main__":
+    main()

@@ -77,12 +77,13 @@ def check_counts_are_those_of_the_environments(system: str, tmp_path: Path, monk
     (about / "entry_points.txt").write_text("[rlbench.scenarios]\ncounted-apart = counting_scenario:FAMILY\n")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")])))
     monkeypatch.setenv(counting_scenario.VARIABLE, str(counts))
-    batch = ":rollout.batch=256" if "rollout" in str(load_system(system, {})) and system not in FIXED else ""
+    batch = "" if system in FIXED else ":rollout.batch=256"
     (ran,) = run(tmp_path, "--systems", f"{system}{batch}", "--scenario", "counted-apart", "--seconds", LONG_ENOUGH)
     assert ran.record["status"] == "finished", ran.record["reason"]
     counters = ran.record["counters"]
     apart = counting_scenario.total(counts)
-    assert apart[0] == 4 * counting_scenario.MOST_STEPS  # all of them stand still
+    # One that stands still holds up those that its process steps after it, so that none is stepped any more.
+    assert 3.9 * counting_scenario.MOST_STEPS < apart[0] <= 4 * counting_scenario.MOST_STEPS
     assert (counters["env_steps"], counters["frames"], counters["episodes"]) == apart
 
 

@@ -19,6 +19,7 @@ import signal
 import struct
 import sys
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -138,6 +139,10 @@ def serve(settings: WorkerSettings, commands: int, replies: int) -> int:
     return 0
 
 
+Column = tuple[str, NDArray[Any], tuple[int, ...]]
+"""Where observations of one kind are written: their key, the rows, and the shape of one."""
+
+
 class Worker:
     """Steps the environments that commands name, of the seats of its process."""
 
@@ -149,8 +154,16 @@ class Worker:
         seats = dict(enumerate(settings.seats, start=settings.first))
         self._player = None if settings.acting is None else settings.acting.open(self._table, seats, self.step)
         keys = settings.scenario.observation_space.spaces
-        self._observations = {key: self._table[f"obs/{key}"] for key in keys}
-        self._final = {key: self._table[f"final/{key}"] for key in keys}
+        # Each lookup takes as long as writing a number does.
+        self._action, self._reward, self._episode = (self._table[name] for name in ("action", "reward", "episode"))
+        self._ends = self._table["terminated"], self._table["truncated"]
+        self._prev_action, self._episode_start = self._table["prev_action"], self._table["episode_start"]
+        self._observations = self._columns("obs", keys)
+        self._final = self._columns("final", keys)
+
+    def _columns(self, what: str, keys: Iterable[str]) -> list[Column]:
+        columns = {key: self._table[f"{what}/{key}"] for key in keys}
+        return [(key, column, column.shape[1:]) for key, column in columns.items()]
 
     def serve(self) -> None:
         """Answers commands until the command pipe ends."""
@@ -180,32 +193,33 @@ class Worker:
 
     def step(self, index: int, slot: int, slot_next: int) -> None:
         """Applies the action in `slot` to an environment, and writes what follows to `slot_next`."""
-        table, env = self._table, self._envs[index]
-        action = int(table["action"][slot])
+        env = self._envs[index]
+        action = int(self._action[slot])
         observation, reward, terminated, truncated, info = env.step(action)
-        table["reward"][slot] = reward
-        table["terminated"][slot] = terminated
-        table["truncated"][slot] = truncated and not terminated
+        self._reward[slot] = reward
+        are_terminated, are_truncated = self._ends
+        are_terminated[slot] = terminated
+        are_truncated[slot] = truncated and not terminated
         if terminated or truncated:
-            table["episode"][slot] = info["episode"]
+            self._episode[slot] = info["episode"]
             if truncated:
                 self._write_observation(self._final, index, observation)
             observation = env.reset()
             self._start_episode(slot_next)
         else:
-            table["prev_action"][slot_next] = action
-            table["episode_start"][slot_next] = False
+            self._prev_action[slot_next] = action
+            self._episode_start[slot_next] = False
         self._write_observation(self._observations, slot_next, observation)
 
     def _start_episode(self, slot: int) -> None:
-        self._table["prev_action"][slot] = -1
-        self._table["episode_start"][slot] = True
+        self._prev_action[slot] = -1
+        self._episode_start[slot] = True
 
-    def _write_observation(self, columns: dict[str, Any], row: int, observation: dict[str, Any]) -> None:
-        for key, column in columns.items():
+    def _write_observation(self, columns: list[Column], row: int, observation: dict[str, Any]) -> None:
+        for key, column, shape in columns:
             value = np.asarray(observation[key])
-            if value.shape != column.shape[1:]:
-                raise ValueError(f"observation {key!r} has shape {value.shape}: the scenario states {column.shape[1:]}")
+            if value.shape != shape:
+                raise ValueError(f"observation {key!r} has shape {value.shape}: the scenario states {shape}")
             if value.dtype.kind == "f" and not _is_finite(value):
                 raise ValueError(f"observation {key!r} holds {value[~np.isfinite(value)][0]}: it must be finite")
             column[row] = value

@@ -95,12 +95,15 @@ class Progress:
         return [rank for rank, at in self._moved_at.items() if now - at > limits[rank]]
 
     def learned_nothing_s(self, ranks: Collection[int]) -> float:
-        """For how long those of the ranks that learn have not, although they step; 0 while that is not too long."""
+        """For how long those of the ranks that learn have not, although they step; 0 while that is not too long.
+
+        Ranks that stand still are another matter.
+        """
         now = self._now()
         gaps = {rank: now - self._learning[rank].since for rank in ranks if rank in self._learning}
-        if not gaps or any(gap <= max(self.limit_s, self._learning[rank].longest_s) for rank, gap in gaps.items()):
-            return 0.0
-        return min(gaps.values())
+        too_long = all(gap > max(self.limit_s, self._learning[rank].longest_s) for rank, gap in gaps.items())
+        steps = any(now - self._moved_at[rank] < gap / 2 for rank, gap in gaps.items())
+        return min(gaps.values()) if gaps and too_long and steps else 0.0
 
     def stood_still_s(self, ranks: Collection[int]) -> float:
         """For how long all of these ranks have."""

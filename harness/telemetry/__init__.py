@@ -18,12 +18,15 @@ from harness.telemetry.processes import CPU_SOURCE, MEMORY_SOURCE, ProcessSample
 from results.schema import Reading
 
 Row = dict[str, float | None]
+SHORTEST_PERIOD_S = 0.2
+PERIOD_SHARE = 0.1
+"""Of what a run has lasted: a short one is sampled more often at first, else it could be over between two samples."""
 
 
 class Telemetry:
     """Samples the process tree of `pid`, and the GPUs of NVML's `gpu_indices`, every `period_s`.
 
-    A row has `t` (s, `perf_counter`, as the meter's), `cpu_percent`, `memory_bytes`, `num_processes` and for each
+    More often at first, see `PERIOD_SHARE`. A row has `t` (s, `perf_counter`, as the meter's), `cpu_percent`, `memory_bytes`, `num_processes` and for each
     GPU k of the list `gpu{k}_` with each of `nvml.READINGS`. Rows are kept until the owner drops this object.
     """
 
@@ -65,12 +68,14 @@ class Telemetry:
             return None
 
     def _sample_until_stopped(self, processes: ProcessSampler, gpus: nvml.GpuSampler | None) -> None:
-        due_s = time.perf_counter()
+        began_s = due_s = time.perf_counter()
         stopping = False
         while not stopping:
             stopping = self._stopping.wait(max(due_s - time.perf_counter(), 0.0))
             self.rows.append(_row(processes, gpus))
-            due_s = max(due_s + self._period_s, time.perf_counter())  # a late sample delays the next, none is made up
+            now_s = time.perf_counter()
+            period_s = min(self._period_s, max(SHORTEST_PERIOD_S, PERIOD_SHARE * (now_s - began_s)))
+            due_s = max(due_s + period_s, now_s)  # a late sample delays the next, none is made up
 
     def cpu_percent(self, begin_s: float, end_s: float) -> Reading:
         """Mean of the process tree between two moments; 100 is one core."""

@@ -26,8 +26,9 @@ PERIOD_SHARE = 0.1
 class Telemetry:
     """Samples the process tree of `pid`, and the GPUs of NVML's `gpu_indices`, every `period_s`.
 
-    More often at first, see `PERIOD_SHARE`. A row has `t` (s, `perf_counter`, as the meter's), `cpu_percent`, `memory_bytes`, `num_processes` and for each
-    GPU k of the list `gpu{k}_` with each of `nvml.READINGS`. Rows are kept until the owner drops this object.
+    More often at first, see `PERIOD_SHARE`. A row has `t` (s, `perf_counter`, as the meter's), `cpu_percent`,
+    `memory_bytes`, `num_processes` and for each GPU k of the list `gpu{k}_` with each of `nvml.READINGS`. Rows are kept
+    until the owner drops this object.
     """
 
     def __init__(self, pid: int, period_s: float, gpu_indices: Sequence[int] = ()) -> None:

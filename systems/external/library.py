@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from harness.contract import Context, Scenario
 
 HERE = Path(__file__).parent
-STEPS_COUNTED = frozenset({"learned", "reused"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -112,5 +112,6 @@ def check_all_libraries_and_ours_stand_in_one_table(tmp_path: Path) -> None:
     systems = ("appo", *map(quick, SYSTEMS))
     options = ("--systems", ",".join(systems), "--scenario", "vizdoom", "--gpus", "1", "--seconds", SECONDS)
     runs = run(tmp_path, *options, num_cells=len(systems))
-    assert {ran.record["cell"]["system"]: ran.record["status"] for ran in runs} == dict.fromkeys(("appo", *SYSTEMS), "finished")
+    ended = {ran.record["cell"]["system"]: ran.record["status"] for ran in runs}
+    assert ended == dict.fromkeys(("appo", *SYSTEMS), "finished")
     assert {ran.record["figures"]["steps_counted"] for ran in runs} == {"learned"}

@@ -62,7 +62,7 @@ def survive(session: nox.Session) -> None:
 
 @nox.session
 def libraries(session: nox.Session) -> None:
-    """Installs other people's libraries, 5 GB in the cache folder, and trains with each; takes half an hour."""
+    """Installs other people's libraries, 6 GB in the cache folder, and trains with each; takes long."""
     install(session, "tests")
     names = ("-o", "python_files=check_*.py", "-o", "python_functions=check_*", "-o", "norecursedirs=.*")
     session.run("pytest", "tests/libraries", *names, *session.posargs)

@@ -187,6 +187,8 @@ def _pair(
     beside: dict[str, None] = {}
     for side, cell in ((A, a), (B, b)):
         base = cells[side].get((reference, *match[1:])) if reference is not None else None
+        if base is not None and base.summary.system != reference:
+            base = None  # it stands under the other side's name: see `_as_called`
         if base is not None and base is not cell:
             beside |= dict.fromkeys(each.sentence() for each in find_differences(_records(cell, base)))
         if base is not None:

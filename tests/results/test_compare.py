@@ -90,6 +90,9 @@ def test_sides_of_one_system_each_are_held_against_each_other(other: RunRecord) 
     assert pair.ratio is not None
     assert pair.ratio.value == pytest.approx(0.5)
     assert both([measured(make_run(), 100), measured(make_run("ver"), 100)], [measured(other, 50)]).pairs == []
+    (pair,) = both([measured(make_run(), 100)], [measured(other, 50)], reference="ddppo").pairs
+    assert pair.a_to_reference is not None
+    assert pair.b_to_reference is None  # that side has no run of it
 
 
 def test_a_reference_that_differs_is_said() -> None:

@@ -13,18 +13,22 @@ from rich.text import Text
 
 from harness import libraries, registry
 from harness.choices import CannotRun
+from harness.launch.choose import LaunchOptions, choose
+from harness.launch.torchrun import dry_run_lines
 from harness.plan import Cell, Hasher, plan, plan_with_skipped
 from harness.progress import Display
 from harness.request import Asked, complete
 from harness.shared_memory import check_room
 from harness.sweep import Sweep
+from harness.traits import Traits
 from reports.table import make_console, print_lines, print_table
 from results import store
 from results.index import Index
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from harness.launch.nodes import Launch
     from results.schema import RunRecord
 
 
@@ -43,29 +47,67 @@ class LibraryCheck:
             raise CannotRun(f"{cell.system}: {reason}")
 
 
+class PlaceCheck:
+    """Raises ValueError for a cell that the machines have no room for, CannotRun for one that must be on one alone."""
+
+    def __init__(self, launch: Launch | None) -> None:
+        self._launch = launch
+
+    def __call__(self, cell: Cell) -> None:
+        """Looks at where a cell's ranks would be."""
+        if self._launch is None:
+            return
+        nodes = self._launch.num_nodes(cell.gpus)
+        if nodes > 1 and Traits.of(cell.load()[0]).one_machine:
+            raise CannotRun(f"{cell.system}: all its ranks are on one machine, and x{cell.gpus} needs {nodes} here")
+
+
+def _both(one: Callable[[Cell], None], other: Callable[[Cell], None]) -> Callable[[Cell], None]:
+    def check(cell: Cell) -> None:
+        one(cell)
+        other(cell)
+
+    return check
+
+
 START_S = 8.0
 """A cell's processes need about so long to start and to end; for the expected time."""
 
 
-def run_sweep(asked: Asked, out: Path, *, resume: bool, dry_run: bool, command: Sequence[str]) -> int:
+def run_sweep(
+    asked: Asked,
+    out: Path,
+    *,
+    resume: bool,
+    dry_run: bool,
+    command: Sequence[str],
+    options: LaunchOptions = LaunchOptions(),  # noqa: B008  it is frozen
+) -> int:
     """Plans a sweep, or takes one up again, runs what is left of it and prints its table; returns the exit code."""
     console = make_console()
+    launch = choose(options)
     if resume:
         sweep, cells = _resumed(asked, out, console)
+        if launch is not None or asked.systems:
+            sweep = replace(sweep, launch=launch)  # the same work on other machines is the user's to choose
+        launch = sweep.launch
     else:
-        request, line = complete(asked)
-        cells, skipped = plan_with_skipped(request, LibraryCheck())
+        request, line = complete(asked, elsewhere=launch is not None)
+        cells, skipped = plan_with_skipped(request, _both(LibraryCheck(), PlaceCheck(launch)))
         for said in [line, *skipped]:
             if said:
                 console.print(Text(said))
         store.check_writable(out)
         _durations(out)  # runs of a newer schema are not to be mixed with ours
         sweep = None
-    check_room(cells)
+    if launch is None:
+        check_room(cells)
     if dry_run:
         _print_plan(cells, out, console)
+        if launch is not None:
+            print_lines(console, dry_run_lines(launch, cells))
         return 0
-    sweep = sweep or Sweep.create(out, cells, command)
+    sweep = sweep or Sweep.create(out, cells, command, launch)
     return _run(sweep, cells, command, console)
 
 
@@ -105,7 +147,12 @@ def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: C
         if removed := sweep.remove_partial():
             display.say(f"removed {removed} unfinished run folder(s) that a killed rlbench had left")
         runner = Runner(
-            sweep=sweep, display=display, command=command, about_machine=machine.describe(), interrupts=interrupts
+            sweep=sweep,
+            display=display,
+            command=command,
+            about_machine=machine.describe(),
+            interrupts=interrupts,
+            launch=sweep.launch,
         )
         for number, cell in enumerate(cells, start=1):
             display.begin(number, cell)

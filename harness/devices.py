@@ -71,6 +71,7 @@ class CpuDevice:
     torch_name = "cpu"
 
     def __init__(self, num_ranks: int) -> None:
+        """`num_ranks`: of those that share this machine."""
         self.num_threads = max(1, len(os.sched_getaffinity(0)) // num_ranks)
 
     def busy(self, work: Work, num_items: int) -> AbstractContextManager[None]:  # noqa: ARG002  the CPU needs neither
@@ -107,10 +108,17 @@ class CudaDevice:
 def make_device(kind: DeviceKind, place: Place, scenario: Scenario, folder: Path) -> Device:
     """The device of a rank; emulated GPUs of one machine share files in the run's folder."""
     if kind == "emulated":
-        return EmulatedGpu(gpu_path(folder, place.local_rank), scenario.gpu_costs, place.num_ranks)
+        first = place.rank - place.local_rank
+        here = range(first, first + num_ranks_here(place))
+        return EmulatedGpu(gpu_path(folder, place.local_rank), scenario.gpu_costs, place.num_ranks, here)
     if kind == "cuda":
         return CudaDevice(place.local_rank % max(1, len(visible_gpus())))
-    return CpuDevice(place.num_ranks)
+    return CpuDevice(num_ranks_here(place))
+
+
+def num_ranks_here(place: Place) -> int:
+    """Ranks of the run on this machine, as torchrun says it."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", place.num_ranks))
 
 
 def sibling(device: Device, rank: int) -> Device:

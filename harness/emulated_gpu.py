@@ -104,8 +104,9 @@ class EmulatedGpu:
     torch_name = "cpu"
     num_threads = 1
 
-    def __init__(self, path: Path, costs: GpuCosts, num_ranks: int) -> None:
+    def __init__(self, path: Path, costs: GpuCosts, num_ranks: int, ranks_here: range | None = None) -> None:
         self._path, self.costs, self._num_ranks = path, costs, num_ranks
+        self._ranks_here = range(num_ranks) if ranks_here is None else ranks_here
         self._num_words = CORES + costs.cores
         self._peers: dict[int, EmulatedGpu] = {}
         with path.open("a+b") as file:
@@ -114,7 +115,7 @@ class EmulatedGpu:
 
     def of_rank(self, local_rank: int) -> EmulatedGpu:
         """The GPU of another rank of this machine."""
-        return EmulatedGpu(gpu_path(self._path.parent, local_rank), self.costs, self._num_ranks)
+        return EmulatedGpu(gpu_path(self._path.parent, local_rank), self.costs, self._num_ranks, self._ranks_here)
 
     def _open(self) -> None:
         self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)  # open for as long as the process lives
@@ -162,11 +163,14 @@ class EmulatedGpu:
         return end
 
     def communicate(self, message: Message, peer: int = 0) -> None:
-        """Takes the time that the profile states for a message between ranks; the GPU is free meanwhile."""
+        """Takes the time that the profile states for a message between ranks; the GPU is free meanwhile.
+
+        The link of a rank on another machine cannot be booked from here: weights that go there wait for our own.
+        """
         network, num_ranks = self.costs.network, self._num_ranks
         if message == "exchange":
             # Its file stays open: to close a file frees all locks that this process has on it.
-            gpu = self._peers.get(peer) or self._peers.setdefault(peer, self.of_rank(peer))
+            gpu = self._peers.get(peer) or self._peers.setdefault(peer, self._link_to(peer))
             with gpu._clock as words:  # noqa: SLF001  one of us
                 passed_at = booking.book_link(words, time.perf_counter(), network.link_s)
             sleep_until(passed_at + 2 * network.latency_s)
@@ -174,6 +178,9 @@ class EmulatedGpu:
             time.sleep(network.all_reduce_s(num_ranks))
         else:
             time.sleep(network.synchronize_ranks_s(num_ranks))
+
+    def _link_to(self, peer: int) -> EmulatedGpu:
+        return self.of_rank(peer - self._ranks_here.start) if peer in self._ranks_here else self
 
     def busy_s(self) -> float:
         """Seconds for which the GPU has been busy, as reserved so far."""

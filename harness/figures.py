@@ -14,7 +14,7 @@ from results.schema import Counters, Figures, Lag, Reading, Spread
 
 if TYPE_CHECKING:
     from harness.plan import Cell
-    from harness.telemetry import Telemetry
+    from harness.telemetry import Readings
 
 Row = dict[str, Any]
 NUM_LAST_EPISODES = 100
@@ -74,7 +74,7 @@ class Left:
     rows: Sequence[Row]
     """The series: a row for each iteration of each rank."""
     episodes: Sequence[Row]
-    telemetry: Telemetry
+    telemetry: Readings
     in_step: bool
     """Whether the ranks go through the same iterations together."""
     lost: Collection[int]

@@ -10,6 +10,9 @@ those of its processes that live (`harness/stacks.py`). However the run ends, th
 itself: ranks, environment workers, and programs that a simulator started, which become the keeper's children when their
 parent is killed; and it removes temporary files, and shared memory that its processes had mapped or whose names they
 left in `shm-*.txt`. If the keeper itself is killed, the kernel kills the ranks, and the runner sweeps what is left.
+
+Of a run on several machines, the runner's keeper is its head (`harness/launch/head.py`); each node has a keeper like
+this one, under an agent that takes the runner's place.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness import leftovers, process, stacks, watch
-from harness.launch import local
+from harness.launch import local, torchrun
+from harness.launch.nodes import Launch, NodeSeat
 from harness.meter_file import MeterFiles
 from harness.outcome import LostRank, Outcome
 from harness.plan import Cell
@@ -45,9 +49,12 @@ class Keeper:
         self._cell = Cell.from_json((folder / "cell.json").read_text())
         self._traits = Traits.read(folder)
         self._lost: list[LostRank] = []
-        self._meters = MeterFiles(folder, self._cell.gpus)
+        self._seat = NodeSeat.read(folder)
+        self._numbers = range(self._cell.gpus) if self._seat is None else self._seat.ranks
+        self._meters = MeterFiles(folder, self._numbers)
         self._out_of_memory = watch.OutOfMemory()
-        self._ranks: list[subprocess.Popen[bytes]] = []
+        self._ranks: dict[int, subprocess.Popen[bytes]] = {}
+        """By number; where torchrun starts them, it stands for all of this node's, under the number of the first."""
         self._looks = itertools.count()
         self._stood_still: dict[int, str] = {}
         """How ranks ended that were killed for it."""
@@ -59,13 +66,24 @@ class Keeper:
         watch.be_ended_first()
         deadline = time.monotonic() + self._cell.time_limit_s
         try:
-            self._ranks = local.launch(self._folder, self._cell.gpus)
+            self._ranks = self._launch()
             return replace(self._watch(deadline), lost=tuple(self._lost))
         finally:
             leftovers.end_run(self._folder)
 
+    def _launch(self) -> dict[int, subprocess.Popen[bytes]]:
+        if self._seat is None:
+            return dict(enumerate(local.launch(self._folder, self._cell.gpus)))
+        self._traits = replace(self._traits, survives_lost_rank=False)  # torchrun ends its ranks when it loses one
+        listening = os.environ.get(process.STORE_VARIABLE)
+        fds = [int(listening)] if listening else []
+        started = torchrun.launch(self._folder, self._seat, fds)
+        for fd in fds:
+            os.close(fd)
+        return {self._numbers.start: started}
+
     def _watch(self, deadline: float) -> Outcome:
-        fds = {os.pidfd_open(rank.pid): number for number, rank in enumerate(self._ranks)}
+        fds = {os.pidfd_open(rank.pid): number for number, rank in self._ranks.items()}
         for fd in fds:
             self._poll.register(fd, select.POLLIN)
         self._poll.register(sys.stdin, select.POLLIN | select.POLLHUP)
@@ -76,7 +94,8 @@ class Keeper:
             if left_s <= 0:
                 return self._timed_out(sorted(fds.values()))
             ready = self._poll.poll(min(left_s, watch.LOOK_S) * 1000)
-            if not ready and (trouble := self._look(progress, memory, set(fds.values()))):
+            alive = set(fds.values()) if self._seat is None else set(self._numbers)
+            if not ready and (trouble := self._look(progress, memory, alive)):
                 return trouble
             for fd, _ in ready:
                 if fd == sys.stdin.fileno():
@@ -85,7 +104,7 @@ class Keeper:
                 os.close(fd)
                 number = fds.pop(fd)
                 self._ranks[number].wait()
-            codes = {number: rank.returncode for number, rank in enumerate(self._ranks)}
+            codes = {number: rank.returncode for number, rank in self._ranks.items()}
             known = {lost.rank for lost in self._lost}
             failed = [number for number, code in codes.items() if code and number not in known]
             if failed and not (fds and self._traits.survives_lost_rank and progress.has_begun()):
@@ -136,7 +155,7 @@ class Keeper:
     def _timed_out(self, alive: list[int]) -> Outcome:
         self._leave_stacks()
         running = ", ".join(map(str, alive))
-        if self._traits.in_step and any(rank.returncode == 0 for rank in self._ranks):
+        if self._traits.in_step and any(rank.returncode == 0 for rank in self._ranks.values()):
             return Outcome("failed", f"rank {running} did not exit within {END_LIMIT_S:g} s of the others")
         return Outcome(
             "timed-out", f"not over after {self._cell.time_limit_s:g} s (--time-limit); stacks are in the folder"
@@ -158,13 +177,16 @@ class Keeper:
     def _failed(self, numbers: list[int]) -> Outcome:
         """The rank that was killed, or that raised first; the errors of the others follow from it."""
         self._leave_stacks()
-        killed = [number for number in numbers if self._ranks[number].returncode < 0]
-        paths = {number: self._folder / f"error-rank{number}.json" for number in range(len(self._ranks))}
+        told = {} if self._seat is None else torchrun.first_failure(self._folder)
+        codes = told or {number: self._ranks[number].returncode for number in numbers}
+        killed = [number for number, code in codes.items() if code < 0]
+        paths = {number: self._folder / f"error-rank{number}.json" for number in self._numbers}
         errors = {number: json.loads(path.read_text()) for number, path in paths.items() if path.exists()}
         if killed or not errors:
-            number = (killed or numbers)[0]
-            how = process.how_it_ended(self._ranks[number].returncode)
-            reason = f"rank {number} {how}; {self._short_of_memory() or 'stderr.txt may say more'}"
+            number = killed[0] if killed else min(codes)
+            how = process.how_it_ended(codes[number])
+            who = "torchrun" if self._seat is not None and not told else f"rank {number}"
+            reason = f"{who} {how}; {self._short_of_memory() or 'stderr.txt may say more'}"
             return Outcome("failed", f"{reason}{self._after_losses()}")
         first = min(errors, key=lambda number: errors[number]["at_s"])
         reason = f"rank {first}: {errors[first]['error']}"
@@ -183,7 +205,10 @@ class Keeper:
         return "the kernel has ended processes for lack of memory meanwhile" if happened else None
 
     def _labels(self) -> dict[int, str]:
-        alive = {number: rank.pid for number, rank in enumerate(self._ranks) if rank.returncode is None}
+        if self._seat is None:
+            alive = {number: rank.pid for number, rank in self._ranks.items() if rank.returncode is None}
+        else:
+            alive = {number: meter.count(0, "pid") for number, meter in self._meters.there().items()}
         return stacks.label_processes(alive, self._meters.there())
 
     def _leave_stacks(self) -> list[str]:
@@ -197,7 +222,13 @@ def main(folder: Path) -> None:
         signal.signal(number, signal.SIG_IGN)  # what they mean comes through stdin
     lock = os.open(folder, os.O_RDONLY)  # held to the end: `Sweep.remove_partial` waits for it
     fcntl.flock(lock, fcntl.LOCK_EX)
-    Keeper(folder).keep().leave(folder)
+    launch = Launch.read(folder)
+    if launch is None:
+        Keeper(folder).keep().leave(folder)
+    else:
+        from harness.launch.head import Head
+
+        Head(folder, launch).keep().leave(folder)
 
 
 if __name__ == "__main__":

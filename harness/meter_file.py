@@ -151,9 +151,9 @@ class MeterFile:
 class MeterFiles:
     """The meters of a run's ranks, for a reader: each opened once it is there."""
 
-    def __init__(self, folder: Path, num_ranks: int) -> None:
-        self.num_ranks = num_ranks
-        self._missing = {rank: meter_path(folder, rank) for rank in range(num_ranks)}
+    def __init__(self, folder: Path, ranks: range) -> None:
+        self.ranks = ranks
+        self._missing = {rank: meter_path(folder, rank) for rank in ranks}
         self._files: dict[int, MeterFile] = {}
 
     def there(self) -> dict[int, MeterFile]:

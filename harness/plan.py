@@ -222,6 +222,8 @@ class Request:
     stall_s: float
     time_limit_s: float
     memory_limit_bytes: int | None = None
+    elsewhere: bool = False
+    """Runs are on other machines."""
 
 
 def plan(request: Request) -> list[Cell]:
@@ -240,7 +242,8 @@ def plan_with_skipped(request: Request, check: Callable[[Cell], None] = lambda _
     scenarios = [parse_choice(text, "--scenario") for text in split_list(request.scenarios, "--scenario")]
     workloads = split_list(request.workloads, "--workload")
     gpus = parse_gpus(request.gpus)
-    check_gpus(request.device, max(gpus), oversubscribe=request.oversubscribe)
+    if not request.elsewhere:
+        check_gpus(request.device, max(gpus), oversubscribe=request.oversubscribe)
     seeds = parse_seeds(request.seeds)
     num_cells = len(seeds) * len(scenarios) * len(workloads) * len(gpus) * len(systems)
     if num_cells > MOST_CELLS:

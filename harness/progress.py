@@ -5,6 +5,7 @@ Reads the meters of the running cell, which its processes write; never waits for
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from harness.launch.parts import LIVE_FILE
 from harness.meter_file import MeterFiles
 
 if TYPE_CHECKING:
@@ -41,8 +43,8 @@ class Snapshot:
 class LiveMeters:
     """The meters of the ranks of a running cell, as they appear."""
 
-    def __init__(self, folder: Path, num_ranks: int) -> None:
-        self._meters = MeterFiles(folder, num_ranks)
+    def __init__(self, folder: Path, ranks: range) -> None:
+        self._meters = MeterFiles(folder, ranks)
         self._lost: set[int] = set()
 
     def lose(self, rank: int) -> bool:
@@ -57,7 +59,7 @@ class LiveMeters:
         phases = Counter(file.phase() for file in running)
         iterations = min((file.count(0, "iteration") for file in running), default=0)
         env_steps = sum(file.total("env_steps") for file in files.values())
-        is_up = running and env_steps and len(files.keys() | self._lost) == self._meters.num_ranks
+        is_up = running and env_steps and files.keys() | self._lost == set(self._meters.ranks)
         phase = phases.most_common(1)[0][0] if is_up else STARTING
         return Snapshot(
             phase=phase,
@@ -65,6 +67,24 @@ class LiveMeters:
             learned=sum(file.count(0, "learned") for file in files.values()),
             env_steps=env_steps,
         )
+
+
+class LiveNodes:
+    """How far a run on several machines is."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / LIVE_FILE
+        self._last = Snapshot(phase=STARTING, iterations=0, learned=0, env_steps=0)
+
+    def lose(self, rank: int) -> bool:  # noqa: ARG002  torchrun goes on without none
+        """Never called: such a run ends with its first rank."""
+        return False
+
+    def read(self) -> Snapshot:
+        """What the head has said last."""
+        if self._path.exists():
+            self._last = Snapshot(**json.loads(self._path.read_text()))
+        return self._last
 
 
 class CellProgress:

@@ -19,15 +19,23 @@ from harness.meter import RankMeter
 from harness.plan import Cell
 
 PARENT_VARIABLE = "RLBENCH_PARENT"
-"""Process number of the launcher, which this rank must not outlive; absent under torchrun, which ends its ranks."""
+"""Process number of the launcher, which this rank must not outlive. `UNDER_TORCHRUN` under a torchrun that we started:
+its ranks must not outlive that, and their output goes to files in the folder. Absent under anybody else's torchrun."""
+UNDER_TORCHRUN = "torchrun"
 
 
 def main(folder: Path) -> int:
     """Runs one rank of the run in `folder`; returns the exit code."""
-    if parent := os.environ.get(PARENT_VARIABLE):
-        process.die_with_parent(int(parent))
-    process.sleep_precisely()
     place = Place.from_environment()
+    match os.environ.get(PARENT_VARIABLE):
+        case None:
+            pass
+        case "torchrun":
+            process.die_with_parent(os.getppid())
+            _write_to_files(folder, place.rank)
+        case parent:
+            process.die_with_parent(int(parent))
+    process.sleep_precisely()
     process.dump_stacks_on_signal(folder / f"stacks-rank{place.rank}.txt")
     try:
         run(folder, place)
@@ -36,6 +44,13 @@ def main(folder: Path) -> int:
         process.leave_error(folder / f"error-rank{place.rank}.json", error)
         return 1
     return 0
+
+
+def _write_to_files(folder: Path, rank: int) -> None:
+    """Has what this process prints go to `rank<k>.out` and `rank<k>.err`."""
+    for stream, suffix in ((1, "out"), (2, "err")):
+        with (folder / f"rank{rank}.{suffix}").open("ab") as file:
+            os.dup2(file.fileno(), stream)
 
 
 def run(folder: Path, place: Place) -> None:

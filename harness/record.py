@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from harness.counted import EPISODE, EPISODE_FIELDS, episodes_path
 from harness.figures import LANES, Clock, Left, Row, count, lost_env_steps, unreported, work_out
+from harness.launch import parts
 from harness.meter_file import MeterFile, meter_path
 from harness.outcome import LOST_FILE, OUTCOME_FILE
 from harness.traits import TRAITS_FILE, Traits
@@ -25,8 +26,9 @@ from results.parts import IN_STEP, LOST, SERIES_COLUMNS, SERIES_FILE, join_ranks
 from results.schema import Counters, Figures
 
 if TYPE_CHECKING:
+    from harness.launch.clocks import Shift
     from harness.plan import Cell
-    from harness.telemetry import Telemetry
+    from harness.telemetry import Readings
 
 LEFT_OVER = (
     "meter-*.bin",
@@ -37,8 +39,9 @@ LEFT_OVER = (
     "error-*",
     "rank*.out",
     "rank*.err",
+    "telemetry-node*.json",
 )
-LEFT_OVER_TOO = (".meter-*.bin", "cell.json", TRAITS_FILE, LOST_FILE, OUTCOME_FILE, f".{OUTCOME_FILE}")
+LEFT_OVER_TOO = (".meter-*.bin", "cell.json", TRAITS_FILE, LOST_FILE, OUTCOME_FILE, f".{OUTCOME_FILE}", *parts.FILES)
 
 COLLECTED = "learned_is_collected"
 """A column of the series of a system that does not report what it learned: `learned` is then what it collected."""
@@ -72,7 +75,7 @@ def cell_record(cell: Cell) -> schema.Cell:
 
 
 def measure(
-    folder: Path, cell: Cell, time_scale: float, telemetry: Telemetry, traits: Traits, lost: Collection[int] = ()
+    folder: Path, cell: Cell, time_scale: float, telemetry: Readings, traits: Traits, lost: Collection[int] = ()
 ) -> Measured:
     """Reads what the ranks left in `folder`, writes the Parquet files there, and works out counters and figures.
 
@@ -83,7 +86,7 @@ def measure(
     left = _read(folder, cell, time_scale, meters, telemetry, traits, lost)
     write_table(folder / SERIES_FILE, left.rows)
     write_table(folder / "episodes.parquet", left.episodes)
-    write_table(folder / "spans.parquet", _read_spans(meters, left.clock))
+    write_table(folder / "spans.parquet", _read_spans(meters, left.clock, parts.read_clocks(folder)))
     write_table(folder / "telemetry.parquet", [{**row, "t": left.clock.at(row["t"] or 0.0)} for row in telemetry.rows])
     return reduce(left)
 
@@ -121,11 +124,14 @@ def _read(
     cell: Cell,
     time_scale: float,
     meters: Mapping[int, MeterFile],
-    telemetry: Telemetry,
+    telemetry: Readings,
     traits: Traits,
     lost: Collection[int],
 ) -> Left:
+    shifts = parts.read_clocks(folder)
     rows = _read_series(folder, cell.gpus)
+    for row in rows:
+        row["begin_s"], row["end_s"] = shifts[row["rank"]].at(row["begin_s"]), shifts[row["rank"]].at(row["end_s"])
     zero_s = min((row["begin_s"] for row in rows), default=telemetry.rows[0]["t"] if telemetry.rows else 0.0)
     clock = Clock(zero_s=zero_s or 0.0, time_scale=time_scale)
     for row in rows:
@@ -140,7 +146,7 @@ def _read(
         clock=clock,
         meters=meters,
         rows=rows,
-        episodes=_read_episodes(folder, cell.gpus, clock),
+        episodes=_read_episodes(folder, cell.gpus, clock, shifts),
         telemetry=telemetry,
         in_step=traits.in_step,
         lost=lost,
@@ -162,7 +168,7 @@ def _read_series(folder: Path, num_ranks: int) -> list[Row]:
     return rows
 
 
-def _read_episodes(folder: Path, num_ranks: int, clock: Clock) -> list[Row]:
+def _read_episodes(folder: Path, num_ranks: int, clock: Clock, shifts: Mapping[int, Shift]) -> list[Row]:
     episodes = []
     for rank in range(num_ranks):
         path = episodes_path(folder, rank)
@@ -170,18 +176,18 @@ def _read_episodes(folder: Path, num_ranks: int, clock: Clock) -> list[Row]:
         whole = len(data) // EPISODE.size * EPISODE.size
         for values in EPISODE.iter_unpack(data[:whole]):
             episode = dict(zip(EPISODE_FIELDS, values, strict=True))
-            episodes.append({"rank": rank, **episode, "end_s": clock.at(episode["end_s"])})
+            episodes.append({"rank": rank, **episode, "end_s": clock.at(shifts[rank].at(episode["end_s"]))})
     return sorted(episodes, key=lambda episode: episode["end_s"])
 
 
-def _read_spans(meters: Mapping[int, MeterFile], clock: Clock) -> list[Row]:
+def _read_spans(meters: Mapping[int, MeterFile], clock: Clock, shifts: Mapping[int, Shift]) -> list[Row]:
     """The latest spans of each rank and environment; environment -1 is the rank itself, -2 its second lane."""
     return [
         {
             "rank": rank,
             "environment": -2 if block == meter.lane_index else block - 1,
-            "begin_s": clock.at(begin),
-            "end_s": clock.at(end),
+            "begin_s": clock.at(shifts[rank].at(begin)),
+            "end_s": clock.at(shifts[rank].at(end)),
             "kind": kind,
         }
         for rank, meter in meters.items()

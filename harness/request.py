@@ -46,8 +46,11 @@ class Asked:
         return cls(**{name: value for name, value in options.items() if value is not None})
 
 
-def complete(asked: Asked) -> tuple[Request, str | None]:
-    """The request, and the line that says what was chosen for the user, if anything. Raises ValueError."""
+def complete(asked: Asked, *, elsewhere: bool = False) -> tuple[Request, str | None]:
+    """The request, and the line that says what was chosen for the user, if anything. Raises ValueError.
+
+    `elsewhere`: runs are on other machines, whose GPUs are not to be seen from here.
+    """
     if not asked.systems:
         raise ValueError("--systems: name at least one, such as sync,ddppo; `rlbench list systems` names them")
     if asked.protocol not in PROTOCOLS:
@@ -56,6 +59,8 @@ def complete(asked: Asked) -> tuple[Request, str | None]:
     check_limit("--stall", asked.stall)
     if asked.memory_limit is not None:
         check_limit("--memory-limit", asked.memory_limit)
+    if elsewhere and asked.device is None:
+        raise ValueError("--device: say cuda, cpu or emulated; what other machines have is not to be seen from here")
     device = choose_device(asked.device)
     scenarios, line = _scenarios(asked, device)
     until = None if asked.until is None else "{}{}{:.12g}".format(*parse_condition(asked.until))
@@ -71,6 +76,7 @@ def complete(asked: Asked) -> tuple[Request, str | None]:
         seeds=asked.seeds,
         device=device,
         oversubscribe=asked.oversubscribe,
+        elsewhere=elsewhere,
         protocol=asked.protocol,
         limits=limits,
         stall_s=asked.stall,

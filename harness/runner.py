@@ -26,12 +26,13 @@ import psutil
 
 from harness import leftovers, machine, process
 from harness.devices import gpu_indices
+from harness.launch import parts
 from harness.libraries import packages_of
 from harness.outcome import Outcome, read_lost
-from harness.progress import Display, LiveMeters
+from harness.progress import Display, LiveMeters, LiveNodes
 from harness.record import Measured, cell_record, gather_streams, measure
 from harness.shared_memory import Before
-from harness.telemetry import Telemetry
+from harness.telemetry import PERIOD_S, Telemetry
 from harness.traits import Traits
 from results import schema, store
 from results.findings import CORE_WAIT_SHARE
@@ -39,12 +40,13 @@ from results.findings import CORE_WAIT_SHARE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from harness.launch.nodes import Launch
     from harness.plan import Cell
     from harness.sweep import Sweep
+    from harness.telemetry import Readings
 
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL_S = 0.25
-TELEMETRY_PERIOD_S = 2.0
 KEEPER_LIMIT_S = 60.0
 """A keeper that has not ended its run so long after the time limit never will: it is stopped, or hangs."""
 BUSY_CPU_SHARE = 0.85
@@ -87,6 +89,8 @@ class Runner:
     command: Sequence[str]
     about_machine: dict[str, Any]
     interrupts: Interrupts
+    launch: Launch | None = None
+    """The machines that runs are spread over; None: this one alone."""
 
     def run(self, cell: Cell) -> schema.RunRecord:
         """Runs one cell to its end, whatever that is, and publishes its folder. Raises Interrupted."""
@@ -99,6 +103,8 @@ class Runner:
             (partial / "cell.json").write_text(cell.to_json())
             system, scenario = cell.load()
             Traits.of(system).leave(partial)
+            if self.launch is not None:
+                self.launch.leave(partial)
             scratch = leftovers.make_scratch(partial, Before.now(scenario))
             started_at, began = machine.now(), time.perf_counter()
             outcome, telemetry = self._keep(cell, partial, scratch)
@@ -114,7 +120,7 @@ class Runner:
             shutil.rmtree(partial, ignore_errors=True)
         return record
 
-    def _keep(self, cell: Cell, partial: Path, scratch: Path) -> tuple[Outcome, Telemetry]:
+    def _keep(self, cell: Cell, partial: Path, scratch: Path) -> tuple[Outcome, Readings]:
         """Starts the keeper, shows the run's progress until it ends, and leaves no process behind."""
         process.adopt_orphans()
         others = frozenset(child.pid for child in psutil.Process().children())
@@ -127,8 +133,9 @@ class Runner:
                 start_new_session=True,  # a Ctrl-C in the terminal reaches the runner alone
                 env={**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "TMPDIR": str(scratch)},
             )
-            telemetry = Telemetry(keeper.pid, TELEMETRY_PERIOD_S, gpu_indices(cell.device, cell.gpus))
-            meters = LiveMeters(partial, cell.gpus)
+            gpus = gpu_indices(cell.device, cell.gpus) if self.launch is None else []
+            telemetry = Telemetry(keeper.pid, PERIOD_S, gpus)
+            meters = LiveMeters(partial, range(cell.gpus)) if self.launch is None else LiveNodes(partial)
             deadline = time.monotonic() + cell.time_limit_s + KEEPER_LIMIT_S
             try:
                 while keeper.poll() is None and not self.interrupts.requested and time.monotonic() < deadline:
@@ -155,9 +162,9 @@ class Runner:
             how = "stood still and was ended" if goes_on else process.how_it_ended(keeper.returncode)
             how = f"the keeper of the run {how}"
             outcome = Outcome("failed", how, (partial / "keeper.err").read_text(), read_lost(partial))
-        return outcome, telemetry
+        return outcome, telemetry if self.launch is None else parts.read_telemetry(partial)
 
-    def _say_lost(self, partial: Path, meters: LiveMeters) -> None:
+    def _say_lost(self, partial: Path, meters: LiveMeters | LiveNodes) -> None:
         """Says which ranks were lost since the last call."""
         for lost in read_lost(partial):
             if meters.lose(lost.rank):
@@ -169,7 +176,7 @@ class Runner:
         cell: Cell,
         partial: Path,
         outcome: Outcome,
-        telemetry: Telemetry,
+        telemetry: Readings,
         started_at: str,
         duration_s: float,
     ) -> schema.RunRecord:
@@ -194,6 +201,7 @@ class Runner:
             counters=measured.counters,
             figures=measured.figures,
             machine=self.about_machine,
+            nodes=parts.describe(partial),
             packages=packages_of(system),
             commit=machine.commit(Path.cwd()),
             command=list(self.command),
@@ -212,7 +220,7 @@ def _lost(outcome: Outcome, measured: Measured) -> list[str]:
     ]
 
 
-def _warnings(cell: Cell, figures: schema.Figures, telemetry: Telemetry) -> list[str]:
+def _warnings(cell: Cell, figures: schema.Figures, telemetry: Readings) -> list[str]:
     warnings = []
     cores = len(os.sched_getaffinity(0))
     busy, waited = figures.cpu_percent.value, figures.core_wait.value

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness import machine
+from harness.launch.nodes import Launch
 from harness.leftovers import remove_files
 from harness.plan import Cell
 from results import store
@@ -42,6 +43,8 @@ class Sweep:
     cells: tuple[Cell, ...]
     command: tuple[str, ...]
     """The command line that planned it."""
+    launch: Launch | None = None
+    """The machines that its runs are spread over; None: the one that the harness is on."""
 
     @property
     def id(self) -> str:
@@ -49,17 +52,19 @@ class Sweep:
         return self.folder.name
 
     @classmethod
-    def create(cls, out: Path, cells: Sequence[Cell], command: Sequence[str]) -> Sweep:
+    def create(cls, out: Path, cells: Sequence[Cell], command: Sequence[str], launch: Launch | None = None) -> Sweep:
         """Makes the folder and writes the plan. Raises ValueError when it cannot be written."""
         store.check_writable(out)
         folder = out / f"{_stamp_after(out):{STAMP}}-{secrets.token_hex(2)}"
         plan = {"command": list(command), "cells": [asdict(cell) for cell in cells]}
+        if launch is not None:
+            plan["launch"] = asdict(launch)
         try:
             folder.mkdir(parents=True)
             store.write_whole(folder / PLAN_FILE, json.dumps(plan, indent=1))  # this process may be killed meanwhile
         except OSError as error:
             raise ValueError(f"--out {out}: cannot be written: {error.strerror}; name another folder") from None
-        return cls(folder=folder, cells=tuple(cells), command=tuple(command))
+        return cls(folder=folder, cells=tuple(cells), command=tuple(command), launch=launch)
 
     @classmethod
     def newest(cls, out: Path) -> Sweep:
@@ -75,9 +80,10 @@ class Sweep:
         try:
             plan = read_json(path, PLAN_BYTES)
             cells, command = _cells_of(plan["cells"]), tuple(map(str, plan["command"]))
+            launch = Launch.of(plan["launch"]) if "launch" in plan else None
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path}: is damaged ({error}); run the sweep again without --resume") from None
-        return cls(folder=path.parent, cells=cells, command=command)
+        return cls(folder=path.parent, cells=cells, command=command, launch=launch)
 
     @contextmanager
     def lock(self) -> Iterator[None]:

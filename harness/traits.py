@@ -28,6 +28,8 @@ class Traits:
     """All ranks go through the same iterations together, and end together; False: each rank counts its own."""
     survives_lost_rank: bool = False
     """When a rank is killed, the others go on; False: its end is the end of the run."""
+    one_machine: bool = False
+    """All its ranks must be on one machine."""
 
     @classmethod
     def of(cls, system: object) -> Traits:

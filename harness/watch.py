@@ -70,8 +70,8 @@ class Progress:
         self.limit_s = STALLS * stall_s
         self._start_limit_s = max(self.limit_s, SHORTEST_START_S)
         self._meters, self._now = meters, now
-        self._counted = dict.fromkeys(range(meters.num_ranks), 0)
-        self._moved_at = dict.fromkeys(range(meters.num_ranks), now())
+        self._counted = dict.fromkeys(meters.ranks, 0)
+        self._moved_at = dict.fromkeys(meters.ranks, now())
         self._learning: dict[int, Learning] = {}
 
     def look(self) -> None:

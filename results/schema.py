@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from results.untrusted import visible
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 MOST = 2**63 - 1
 """What an integer of a database, or of Parquet, can be."""
@@ -186,6 +186,20 @@ class Figures(_Part):
     """Wall-clock seconds per second of the profile; every time and rate of the run is in the profile's seconds."""
 
 
+class Node(_Part):
+    """One machine of a run that had several."""
+
+    host: str
+    first_rank: int = Field(ge=0, le=MOST)
+    num_ranks: int = Field(ge=0, le=MOST)
+    clock_error_s: Measured = None
+    """By how much its times in the series and spans may be wrong against those of the others, at most."""
+    machine: dict[str, Any] = Field(default_factory=dict)
+    """`harness.machine.describe()` there."""
+    lost: str | None = None
+    """How it was lost while the run went on, if it was."""
+
+
 class RunRecord(_Part):
     """One run, as `run.json` holds it."""
 
@@ -204,6 +218,8 @@ class RunRecord(_Part):
     figures: Figures = Field(default_factory=Figures)
     machine: dict[str, Any] = Field(default_factory=dict)
     """`harness.machine.describe()`."""
+    nodes: list[Node] = Field(default_factory=list)
+    """The machines of a run that had several, or one that was not the harness's own; else empty."""
     packages: dict[str, str] = Field(default_factory=dict)
     """Versions of what the run used."""
     commit: str | None = None

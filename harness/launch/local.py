@@ -43,17 +43,20 @@ def rank_variables(rank: int, num_ranks: int, store: socket.socket) -> dict[str,
         **({process.STORE_VARIABLE: str(store.fileno())} if rank == 0 else {}),
         "GLOO_SOCKET_IFNAME": "lo",
         "NCCL_SOCKET_IFNAME": "lo",
-        # Threads that spin while they wait would take the cores from environment workers.
-        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE"),
-        **_numpy_threads(),
+        **sleeping_threads(),
         PARENT_VARIABLE: str(os.getpid()),
     }
 
 
-def _numpy_threads() -> dict[str, str]:
-    """One thread for numpy's products, of a few rows; on x86, where torch has another library for its own."""
-    name = "OPENBLAS_NUM_THREADS"
-    return {name: os.environ.get(name, "1")} if platform.machine() == "x86_64" else {}
+def sleeping_threads() -> dict[str, str]:
+    """Variables of a rank: threads that spin while they wait would take the cores from environment workers.
+
+    Numpy has one thread for its products, of a few rows; on x86, where torch has another library for its own.
+    """
+    variables = {"OMP_WAIT_POLICY": "PASSIVE"}
+    if platform.machine() == "x86_64":
+        variables["OPENBLAS_NUM_THREADS"] = "1"
+    return {name: os.environ.get(name, value) for name, value in variables.items()}
 
 
 def launch(folder: Path, num_ranks: int) -> list[subprocess.Popen[bytes]]:

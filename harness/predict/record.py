@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from harness import machine
 from harness.figures import Clock, Left, count, work_out
 from harness.record import cell_record, reduce, write_table
-from harness.telemetry import Telemetry
+from harness.telemetry import Readings
 from harness.traits import Traits
 from harness.window import Window
 from results import schema
@@ -24,12 +24,11 @@ if TYPE_CHECKING:
 _OF_RANK = ("learned", "reused", "discarded", "in_flight", "lag_sum", "lag_max")
 
 
-class NoTelemetry(Telemetry):
+class NoTelemetry(Readings):
     """There was no process to watch."""
 
     def __init__(self) -> None:
-        self.rows, self.gpu_indices = [], ()
-        self.problem = "n/a: predicted, no process ran"
+        super().__init__([], 0, "n/a: predicted, no process ran")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,6 +19,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from harness import process
+from harness.devices import num_ranks_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,9 +41,7 @@ class Group:
         self._store: Store | None = None
         if self.num_ranks > 1:
             store = _store(place)
-            distributed.init_process_group(
-                _backend(place.num_ranks), store=store, rank=place.rank, world_size=place.num_ranks
-            )
+            distributed.init_process_group(_backend(place), store=store, rank=place.rank, world_size=place.num_ranks)
             self._store = PrefixStore("rlbench", store)
 
     def add(self, key: str, amount: int) -> int:
@@ -142,7 +141,6 @@ def _store(place: Place) -> Store:
     return store
 
 
-def _backend(num_ranks: int) -> str:
+def _backend(place: Place) -> str:
     """NCCL for tensors on GPUs; gloo where there are none, and where ranks share one, which NCCL refuses."""
-    on_this_machine = int(os.environ.get("LOCAL_WORLD_SIZE", num_ranks))
-    return "cpu:gloo,cuda:nccl" if torch.cuda.device_count() >= on_this_machine else "gloo"
+    return "cpu:gloo,cuda:nccl" if torch.cuda.device_count() >= num_ranks_here(place) else "gloo"

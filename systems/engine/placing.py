@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from harness.devices import num_ranks_here
 from harness.emulated_gpu import EmulatedGpu
 
 if TYPE_CHECKING:
@@ -28,6 +29,6 @@ def stay_on_a_core(place: Place, device: Device, *, is_concurrent: bool) -> None
     more than its share of a core.
     """
     cores = sorted(os.sched_getaffinity(0))
-    many = place.num_ranks >= RANKS_PER_CORE * len(cores)
+    many = num_ranks_here(place) >= RANKS_PER_CORE * len(cores)
     if isinstance(device, EmulatedGpu) and many and not is_concurrent:
         os.sched_setaffinity(0, {cores[place.local_rank % len(cores)]})

@@ -78,6 +78,11 @@ class EngineSystem:
         """Whether all ranks end each iteration together."""
         return isinstance(self.average, AllReduce | Central)
 
+    @property
+    def one_machine(self) -> bool:
+        """Whether one rank steps the environments of all, which render on the GPUs of all."""
+        return isinstance(self.average, Central)
+
     def check(self, scenario: Scenario) -> Scenario:
         """The scenario with this system's learning settings; raises ValueError when the two cannot go together."""
         if scenario.policy not in POLICIES:

@@ -54,6 +54,7 @@ class Command:
     about: str
     trainer: Trainer
     in_step = False
+    one_machine = True
     devices = ("cpu", "cuda")
 
     @property

@@ -84,6 +84,7 @@ class LibrarySystem:
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     most_gpus: ClassVar[int] = 1
     in_step: ClassVar[bool] = False
+    one_machine: ClassVar[bool] = True
 
     name: str
     about: str

@@ -50,7 +50,7 @@ def snapshot(iterations: int, env_steps: int) -> Snapshot:
 
 def test_live_meters_sum_over_the_ranks(tmp_path: Path) -> None:
     """Ranks that have not started yet count nothing; then counters are summed, and the slowest iteration is shown."""
-    meters = LiveMeters(tmp_path, num_ranks=2)
+    meters = LiveMeters(tmp_path, range(2))
     assert meters.read() == Snapshot(phase=STARTING, iterations=0, learned=0, env_steps=0)
     for rank in (0, 1):
         if rank:
@@ -72,7 +72,7 @@ def test_a_lost_rank_does_not_hold_the_display_up(tmp_path: Path) -> None:
         Block(file, 0).add("iteration", iterations)
         Block(file, 0).set_phase(SPANS.index("learn" if rank == 0 else "infer"))
         Block(file, 1).add("env_steps", 10)
-    meters = LiveMeters(tmp_path, num_ranks=3)
+    meters = LiveMeters(tmp_path, range(3))
     assert meters.read().phase == STARTING
     assert [meters.lose(rank) for rank in (1, 2, 1)] == [True, True, False]
     assert meters.read() == Snapshot(phase="learn", iterations=9, learned=0, env_steps=20)

@@ -33,7 +33,7 @@ class Watched:
     def __init__(self, folder: Path, stall_s: float = STALL_S) -> None:
         self.clock = Clock()
         self.files = [MeterFile.create(meter_path(folder, rank), 1) for rank in range(2)]
-        self.progress = Progress(MeterFiles(folder, 2), stall_s, self.clock)
+        self.progress = Progress(MeterFiles(folder, range(2)), stall_s, self.clock)
 
     def count(self, rank: int, name: str, block: int = 0) -> None:
         """Adds to a counter of a rank."""

@@ -1,0 +1,443 @@
+"""The head of a run on several machines: it has the keeper's place below the runner, and an agent on every node.
+
+Who writes: the head alone writes the run's folder; the agents work in folders on their own disks and send what they
+have left, so nothing needs a file system that they share. The steps, each with a limit: the agents are started by the
+`--remote` command and connect; they are compared, and a node with other software is refused; clocks are compared; node
+0 says where the ranks will meet; all start. Then the head listens, and pings. What blocks: one `poll` on all
+connections, on the remote commands' ends and on stdin, whose end of file says that the runner is gone or wants the run
+ended. What ends the run: all nodes have ended; one has failed or timed out; one was lost, which is when its connection
+ends, or nothing has come from it for `SILENT_S`. Then the others are told to end, and what all have left is collected.
+
+Who dies: the head, then every agent's connection ends and with it the node's part; an agent, then its keeper's stdin
+ends; a remote command, then the agent's stdin ends; a machine, then it falls silent. The head listens on one interface,
+and takes a connection for an agent's only if it brings the run's secret, which the agents get through stdin.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import select
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness import leftovers, process
+from harness.launch.agent import TELEMETRY_FILE, describe
+from harness.launch.channel import Channel, Closed, Message
+from harness.launch.clocks import NodeClock
+from harness.launch.nodes import address_of, interface_towards, listen
+from harness.launch.parts import LIVE_FILE, NODES_FILE
+from harness.outcome import Outcome
+from harness.plan import Cell
+from harness.progress import Snapshot
+from harness.traits import TRAITS_FILE, Traits
+
+if TYPE_CHECKING:
+    from harness.launch.nodes import Launch
+
+START_LIMIT_S = 120.0
+ANSWER_LIMIT_S = 30.0
+SILENT_S = 5.0
+"""An agent tells every half second how far it is."""
+GRACE_S = 1.5
+"""After the first bad news, for the news that it followed from."""
+END_LIMIT_S = 25.0
+"""Of a node: its keeper has ten seconds, and what is left is killed after that."""
+STRAGGLER_LIMIT_S = 20.0
+"""Ranks that go in step end together; torchrun waits for the other nodes before it ends."""
+LATE_S = 30.0
+"""A node's own time limit is the run's; the head's is so much later."""
+NUM_PINGS = 20
+PING_EVERY_S = 1.0
+OF_EACH_NODE = {"processes.txt", "keeper.err", "torchrun.err", TELEMETRY_FILE}
+NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,120}")
+
+
+class _Over(Exception):  # noqa: N818  how a run ends, not an error
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.reason)
+        self.outcome = outcome
+
+
+@dataclass(slots=True, kw_only=True)
+class Node:
+    """What the head knows of a node."""
+
+    number: int
+    host: str
+    command: subprocess.Popen[bytes]
+    ranks: range
+    clock: NodeClock = field(default_factory=NodeClock)
+    channel: Channel | None = None
+    hello: dict[str, Any] = field(default_factory=dict)
+    snapshot: Snapshot | None = None
+    outcome: Outcome | None = None
+    ended_at: float = 0.0
+    lost: str | None = None
+    """How, if it was lost."""
+    has_sent: bool = False
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"node {self.number} ({self.host})"
+
+    @property
+    def is_done(self) -> bool:
+        """Nothing more is to come from it."""
+        return self.outcome is not None or self.lost is not None
+
+
+class Head:
+    """One run, from its start to its end."""
+
+    def __init__(self, folder: Path, launch: Launch) -> None:
+        self._folder, self._launch = folder, launch
+        self._cell_text = (folder / "cell.json").read_text()
+        self._cell = Cell.from_json(self._cell_text)
+        self._in_step = Traits.read(folder).in_step
+        self._secret = secrets.token_hex(16)
+        self._nodes: list[Node] = []
+        self._strangers: list[Channel] = []
+        """Connections that have not said yet whose they are."""
+        self._pings: dict[int, float] = {}
+        self._port = 0
+        self._listener: socket.socket | None = None
+        self._poll = select.poll()
+        self._next_live = 0.0
+
+    def keep(self) -> Outcome:
+        """Runs the cell to its end."""
+        process.adopt_orphans()
+        try:
+            self._start_agents()
+            self._await(lambda node: bool(node.hello), START_LIMIT_S, "has not answered")
+            self._compare()
+            self._ping_all()
+            self._start_ranks()
+            self._run()
+            outcome = self._end()
+        except _Over as over:
+            outcome = over.outcome
+            with suppress(_Over):
+                self._end()
+        finally:
+            self._leave_nodes()
+            self._close()
+        return outcome
+
+    def _start_agents(self) -> None:
+        launch = self._launch
+        try:
+            address = address_of(launch.interface or self._interface())
+            self._listener = listen(address)
+        except (ValueError, OSError) as error:
+            raise _Over(Outcome("failed", str(error))) from None
+        self._poll.register(self._listener, select.POLLIN)
+        self._poll.register(sys.stdin, select.POLLIN | select.POLLHUP)
+        port = self._listener.getsockname()[1]
+        for number in range(launch.num_nodes(self._cell.gpus)):
+            words = launch.command(number, [sys.executable, "-P", "-m", "harness.launch.agent"])
+            with (self._folder / f"node{number}.err").open("wb") as err:
+                try:
+                    command = subprocess.Popen(  # noqa: S603  what the user said reaches a host
+                        words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=err
+                    )
+                except OSError as error:
+                    raise _Over(Outcome("failed", f"--remote: {words[0]}: {error.strerror}")) from None
+            ranks = launch.ranks_of(number, self._cell.gpus)
+            node = Node(number=number, host=launch.hosts[number], command=command, ranks=ranks)
+            self._nodes.append(node)
+            told = {"address": address, "port": port, "secret": self._secret, "node": number}
+            told["interface"] = launch.interface
+            assert command.stdin is not None
+            with suppress(OSError):  # a command that has ended already is seen below
+                command.stdin.write(json.dumps(told).encode() + b"\n")
+                command.stdin.flush()
+
+    def _interface(self) -> str:
+        """Of this machine: the one that leads to the first host that is not this machine."""
+        others = [host for host in self._launch.hosts if host not in {"localhost", socket.gethostname()}]
+        return interface_towards(others[0]) if others else "lo"
+
+    def _compare(self) -> None:
+        """Refuses nodes with other software: a figure is of one version."""
+        first, own = self._nodes[0], describe()
+        for node in self._nodes:
+            other, whose = (first.hello["alike"], first.name) if node is not first else (own, "this machine")
+            for name in ("source", "rlbench") if node is first else sorted(other | node.hello["alike"]):
+                mine, theirs = other.get(name), node.hello["alike"].get(name)
+                if mine != theirs:
+                    what = "rlbench's code" if name == "source" else name
+                    raise _Over(
+                        Outcome(
+                            "failed",
+                            f"{node.name} has {what} {theirs or '(none)'} where {whose} has {mine or '(none)'}; "
+                            "install the same on all nodes",
+                        )
+                    )
+
+    def _start_ranks(self) -> None:
+        first = self._nodes[0]
+        self._send(first, "listen")
+        self._await(lambda _: bool(self._port), ANSWER_LIMIT_S, "has not said where it listens", [first])
+        run_id, traits = secrets.token_hex(8), (self._folder / TRAITS_FILE).read_text()
+        for node in self._nodes:
+            seat = {
+                "node": node.number,
+                "num_nodes": len(self._nodes),
+                "first_rank": node.ranks.start,
+                "num_local": len(node.ranks),
+                "num_ranks": self._cell.gpus,
+                "address": first.hello["address"],
+                "port": self._port,
+                "run_id": run_id,
+            }
+            ranks = [node.ranks.start, node.ranks.stop]
+            self._send(node, "start", cell=self._cell_text, traits=traits, seat=seat, ranks=ranks)
+
+    def _run(self) -> None:
+        """Returns when all nodes have ended, or one has failed and the news of the others had time to come."""
+        deadline = time.monotonic() + self._cell.time_limit_s + LATE_S
+        next_ping, give_up_at = 0.0, float("inf")
+        while not all(node.is_done for node in self._nodes) and time.monotonic() < give_up_at:
+            now = time.monotonic()
+            if now >= next_ping:
+                for node in self._nodes:
+                    self._ping(node)
+                next_ping = now + PING_EVERY_S
+            self._pump(0.2)
+            for node in self._nodes:
+                if not node.is_done and node.channel is not None and now - node.channel.heard_at > SILENT_S:
+                    self._lose(node, f"nothing was heard of it for {SILENT_S:g} s")
+            if any(node.lost or (node.outcome and node.outcome.status != "finished") for node in self._nodes):
+                give_up_at = min(give_up_at, time.monotonic() + GRACE_S)
+            ended = [node.ended_at for node in self._nodes if node.outcome]
+            if self._in_step and ended and now - min(ended) > STRAGGLER_LIMIT_S:
+                late = next(node for node in self._nodes if not node.is_done)
+                raise _Over(
+                    Outcome("failed", f"{late.name} did not end within {STRAGGLER_LIMIT_S:g} s of the other nodes")
+                )
+            if now > deadline:
+                raise _Over(Outcome("timed-out", f"not over after {self._cell.time_limit_s:g} s (--time-limit)"))
+
+    def _end(self) -> Outcome:
+        """Has all nodes end, and collects what they have left; how the run ended."""
+        outcome = self._decide()
+        for node in self._nodes:
+            if not node.is_done and node.channel is not None:
+                self._send(node, "end")
+        deadline = time.monotonic() + END_LIMIT_S
+        while not all(node.is_done for node in self._nodes) and time.monotonic() < deadline:
+            self._pump(0.2, heeds_stdin=False)
+        here = [node for node in self._nodes if node.outcome and not node.lost]
+        self._ping_all(here)
+        for node in here:
+            self._send(node, "collect")
+        while not all(node.has_sent or node.lost for node in here):
+            self._pump(0.2, heeds_stdin=False)
+            for node in here:
+                if node.channel is not None and time.monotonic() - node.channel.heard_at > ANSWER_LIMIT_S:
+                    self._lose(node, f"it has sent nothing for {ANSWER_LIMIT_S:g} s")
+        for node in here:
+            self._send(node, "end")
+        missing = next((node for node in self._nodes if not node.has_sent), None)
+        if outcome.status == "finished" and missing is not None:
+            return Outcome("failed", f"the part of {missing.name} is missing: {missing.lost or 'it never ended'}")
+        return outcome
+
+    def _decide(self) -> Outcome:
+        """A node that was lost is the cause of what the others say; else the first that failed."""
+        if lost := [node for node in self._nodes if node.lost]:
+            return Outcome("failed", f"{lost[0].name} was lost: {lost[0].lost}")
+        bad = [node for node in self._nodes if node.outcome and node.outcome.status != "finished"]
+        if not bad:
+            return Outcome("finished")
+        killed = [node for node in bad if "was killed by" in (node.outcome.reason or "")]  # type: ignore[union-attr]
+        first = min(killed or bad, key=lambda node: node.ended_at)
+        assert first.outcome is not None
+        return Outcome(first.outcome.status, f"{first.outcome.reason}; on {first.name}", first.outcome.traceback)
+
+    def _await(self, is_so: Any, limit_s: float, what: str, nodes: list[Node] | None = None) -> None:
+        """Returns when it is so for all nodes; raises _Over when one is lost, or after `limit_s`."""
+        nodes = self._nodes if nodes is None else nodes
+        deadline = time.monotonic() + limit_s
+        while late := [node for node in nodes if not is_so(node)]:
+            self._pump(0.2)
+            if lost := [node for node in self._nodes if node.lost]:
+                raise _Over(Outcome("failed", f"{lost[0].name}: {lost[0].lost}"))
+            if time.monotonic() > deadline:
+                names = ", ".join(node.name for node in late)
+                raise _Over(Outcome("failed", f"{names} {what} within {limit_s:g} s"))
+
+    def _ping(self, node: Node) -> None:
+        number = len(self._pings)
+        self._pings[number] = time.perf_counter()
+        self._send(node, "ping", number=number)
+
+    def _ping_all(self, nodes: list[Node] | None = None) -> None:
+        """Compares clocks: pings to one node after the other, each sent when the one before is answered."""
+        for node in self._nodes if nodes is None else nodes:
+            for _ in range(NUM_PINGS):
+                before, deadline = node.clock.num_samples, time.monotonic() + ANSWER_LIMIT_S
+                self._ping(node)
+                while node.clock.num_samples == before and not node.lost and time.monotonic() < deadline:
+                    self._pump(0.2, heeds_stdin=False)
+
+    def _pump(self, limit_s: float, *, heeds_stdin: bool = True) -> None:
+        """Waits for news, for `limit_s` at most, and takes it. Raises _Over when the runner is gone."""
+        ready = {fd for fd, _ in self._poll.poll(limit_s * 1000)}
+        assert self._listener is not None
+        if heeds_stdin and sys.stdin.fileno() in ready:
+            raise _Over(Outcome("interrupted", "the harness ended the run"))
+        if self._listener.fileno() in ready:
+            connection, _ = self._listener.accept()
+            stranger = Channel(connection)
+            self._strangers.append(stranger)
+            self._poll.register(stranger, select.POLLIN)
+        for stranger in [one for one in self._strangers if one.fileno() in ready]:
+            self._greet(stranger)
+        for node in self._nodes:
+            if node.channel is not None and not node.lost and node.channel.fileno() in ready:
+                try:
+                    while message := node.channel.receive(0.0):
+                        self._take(node, message)
+                except Closed as closed:
+                    self._lose(node, str(closed))
+            if node.channel is None and not node.lost and node.command.poll() is not None:
+                how = process.how_it_ended(node.command.returncode)
+                node.lost = f"{self._last_line(node) or 'its command said nothing'} ({how})"
+        if time.monotonic() >= self._next_live:
+            self._next_live = time.monotonic() + 0.5
+            self._leave_live()
+
+    def _greet(self, stranger: Channel) -> None:
+        """Takes a connection for a node's, or ends it."""
+        node, message = None, None
+        with suppress(Closed, KeyError, TypeError, ValueError, IndexError):
+            message = stranger.receive(0.0)
+            if message is None:
+                return  # not whole yet
+            if message.kind == "hello" and secrets.compare_digest(str(message.fields["secret"]), self._secret):
+                node = self._nodes[int(message.fields["node"])]
+        self._strangers.remove(stranger)
+        if node is None or message is None or node.channel is not None:
+            self._poll.unregister(stranger)
+            stranger.close()
+            return
+        node.channel, node.hello = stranger, {k: v for k, v in message.fields.items() if k != "secret"}
+
+    def _take(self, node: Node, message: Message) -> None:
+        fields = message.fields
+        match message.kind:
+            case "pong":
+                now = time.perf_counter()
+                if (sent := self._pings.get(fields["number"])) is not None:
+                    node.clock.add(sent, float(fields["at_s"]), now)
+            case "listening":
+                self._port = int(fields["port"])
+            case "live":
+                node.snapshot = Snapshot(**fields)
+            case "outcome":
+                node.outcome, node.ended_at = Outcome(**{**fields, "lost": ()}), time.monotonic()
+            case "file":
+                self._keep_file(node, str(fields["name"]), message.data)
+            case "sent":
+                node.has_sent = True
+            case kind:
+                self._lose(node, f"it sent what is no message: {kind!r}")
+
+    def _keep_file(self, node: Node, name: str, data: bytes) -> None:
+        if not NAME.fullmatch(name):
+            self._lose(node, f"it sent a file of the name {name!r}")
+            return
+        stem, dot, suffix = name.partition(".")
+        if name in OF_EACH_NODE:
+            name = f"{stem}-node{node.number}{dot}{suffix}"
+        try:
+            with (self._folder / name).open("ab") as file:
+                file.write(data)
+        except OSError as error:
+            raise _Over(Outcome("failed", f"{name} of {node.name} cannot be written: {error.strerror}")) from None
+
+    def _send(self, node: Node, kind: str, **fields: Any) -> None:
+        if node.channel is not None and not node.lost:
+            try:
+                node.channel.send(kind, **fields)
+            except Closed as closed:
+                self._lose(node, str(closed))
+
+    def _lose(self, node: Node, how: str) -> None:
+        """A node is gone: it can neither be told nor asked anything any more."""
+        said = self._last_line(node)
+        node.lost = f"{how}; its command said: {said}" if said else how
+        if node.channel is not None:
+            self._poll.unregister(node.channel)
+            node.channel.close()
+
+    def _last_line(self, node: Node) -> str:
+        with suppress(OSError):
+            lines = (self._folder / f"node{node.number}.err").read_text(errors="replace").split("\n")
+            return next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return ""
+
+    def _leave_live(self) -> None:
+        """Says how far the run is, for the display."""
+        snapshots = [node.snapshot for node in self._nodes if node.snapshot]
+        if len(snapshots) < len(self._nodes) or not snapshots:
+            return
+        together = Snapshot(
+            phase=snapshots[0].phase,
+            iterations=min(one.iterations for one in snapshots),
+            learned=sum(one.learned for one in snapshots),
+            env_steps=sum(one.env_steps for one in snapshots),
+        )
+        with suppress(OSError):  # it is for a display alone
+            unfinished = self._folder / f".{LIVE_FILE}"
+            unfinished.write_text(json.dumps(asdict(together)))
+            unfinished.rename(self._folder / LIVE_FILE)
+
+    def _leave_nodes(self) -> None:
+        """Says what the nodes were, for the record."""
+        said = []
+        for node in self._nodes:
+            shift = asdict(node.clock.shift()) if node.clock.num_samples else None
+            said.append(
+                {
+                    "host": node.hello.get("host", node.host),
+                    "first_rank": node.ranks.start,
+                    "num_ranks": len(node.ranks),
+                    "clock": shift,
+                    "machine": node.hello.get("machine", {}),
+                    "lost": node.lost,
+                }
+            )
+        with suppress(OSError):
+            (self._folder / NODES_FILE).write_text(json.dumps(said))
+
+    def _close(self) -> None:
+        """Ends the remote commands, which ends what is left of the agents."""
+        for node in self._nodes:
+            if node.channel is not None and not node.lost:
+                node.channel.close()
+            assert node.command.stdin is not None
+            with suppress(OSError):
+                node.command.stdin.close()
+        deadline = time.monotonic() + ANSWER_LIMIT_S
+        for node in self._nodes:
+            with suppress(subprocess.TimeoutExpired):
+                node.command.wait(max(0.1, deadline - time.monotonic()))
+        if self._listener is not None:
+            self._listener.close()
+        leftovers.end_run(self._folder)
+        for number in range(len(self._nodes)):
+            path = self._folder / f"node{number}.err"
+            if path.exists() and not path.stat().st_size:
+                path.unlink()

@@ -1,0 +1,158 @@
+"""On which machines the ranks of a run are, and what the runner, the head and the agents must know of each other.
+
+A *node* is a machine of a run. Rank r is on node r // G, where G is the number of GPUs (ranks) of a node.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+import shlex
+import socket
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+LAUNCH_FILE = "launch.json"
+"""In the working folder of a run on several machines: the runner tells the head."""
+SEAT_FILE = "node.json"
+"""In the working folder of a node: the agent tells the keeper."""
+SSH = "ssh -o BatchMode=yes -o ServerAliveInterval=3 -o ServerAliveCountMax=2 {host}"
+HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.:-]{0,252}[A-Za-z0-9_])?")
+MOST_HOSTS = 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch:
+    """How the runs of a sweep are spread over machines."""
+
+    hosts: tuple[str, ...]
+    """By the names that `remote` takes; the first is node 0."""
+    gpus_per_node: int
+    """G."""
+    interface: str = ""
+    """Network interface, alike on all hosts, that everything listens on; empty: the one that leads to the others."""
+    remote: str = SSH
+    """The command that runs another command on `{host}`."""
+
+    def __post_init__(self) -> None:
+        """Checks every field once."""
+        if not 1 <= len(self.hosts) <= MOST_HOSTS or len(set(self.hosts)) != len(self.hosts):
+            raise ValueError(f"--hosts: must be 1 to {MOST_HOSTS:,} different hosts")
+        if wrong := next((host for host in self.hosts if not HOST.fullmatch(host)), None):
+            raise ValueError(f"--hosts: {wrong!r} is no name of a host")
+        if self.gpus_per_node < 1:
+            raise ValueError(f"--gpus-per-node {self.gpus_per_node}: must be at least 1")
+        if "{host}" not in self.remote:
+            raise ValueError(f"--remote {self.remote!r}: must hold {{host}}, such as 'ssh {{host}}'")
+        try:
+            shlex.split(self.remote)
+        except ValueError as error:
+            raise ValueError(f"--remote {self.remote!r}: {error}") from None
+
+    def num_nodes(self, gpus: int) -> int:
+        """How many nodes a run of so many ranks has. Raises ValueError when there are not as many."""
+        nodes = -(-gpus // self.gpus_per_node)
+        if nodes > len(self.hosts):
+            raise ValueError(
+                f"--gpus {gpus}: needs {nodes} hosts of {self.gpus_per_node} GPUs, and --hosts names {len(self.hosts)}"
+            )
+        return nodes
+
+    def ranks_of(self, node: int, gpus: int) -> range:
+        """The ranks on a node, of a run with so many."""
+        return range(node * self.gpus_per_node, min(gpus, (node + 1) * self.gpus_per_node))
+
+    def command(self, node: int, words: Sequence[str]) -> list[str]:
+        """The command that runs `words` on a node; ssh gives them to a shell there, so they are quoted for it."""
+        remote = [word.replace("{host}", self.hosts[node]) for word in shlex.split(self.remote)]
+        return [*remote, *(map(shlex.quote, words) if Path(remote[0]).name == "ssh" else words)]
+
+    def leave(self, folder: Path) -> None:
+        """Writes it for the head."""
+        (folder / LAUNCH_FILE).write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, folder: Path) -> Launch | None:
+        """Reads back what `leave` wrote; None for a run on this machine alone."""
+        path = folder / LAUNCH_FILE
+        return cls.of(json.loads(path.read_text())) if path.exists() else None
+
+    @classmethod
+    def of(cls, fields: dict[str, object]) -> Launch:
+        """From its fields as JSON has them."""
+        return cls(**{**fields, "hosts": tuple(fields["hosts"])})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeSeat:
+    """What the keeper on a node must know to start the node's ranks."""
+
+    node: int
+    num_nodes: int
+    first_rank: int
+    num_local: int
+    num_ranks: int
+    address: str
+    """Where the ranks' store listens: on node 0."""
+    port: int
+    interface: str
+    """Of this node."""
+    run_id: str
+
+    @property
+    def ranks(self) -> range:
+        """The ranks of the node."""
+        return range(self.first_rank, self.first_rank + self.num_local)
+
+    def leave(self, folder: Path) -> None:
+        """Writes it for the keeper."""
+        (folder / SEAT_FILE).write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, folder: Path) -> NodeSeat | None:
+        """Reads back what `leave` wrote; None where a run has one machine, this one."""
+        path = folder / SEAT_FILE
+        return cls(**json.loads(path.read_text())) if path.exists() else None
+
+
+def address_of(interface: str) -> str:
+    """The address of a network interface of this machine, of version 4 if it has one.
+
+    Raises ValueError that lists the interfaces with an address.
+    """
+    found = {
+        name: [one.address for family in (socket.AF_INET, socket.AF_INET6) for one in all_ if one.family == family]
+        for name, all_ in psutil.net_if_addrs().items()
+    }
+    usable = {name: addresses for name, addresses in found.items() if addresses}
+    if interface not in usable:
+        raise ValueError(f"--interface {interface}: {socket.gethostname()} has {', '.join(sorted(usable))}")
+    return usable[interface][0].partition("%")[0]
+
+
+def listen(address: str) -> socket.socket:
+    """A socket that listens on a free port of one address."""
+    return socket.create_server(
+        (address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET, backlog=1024
+    )
+
+
+def interface_towards(host: str) -> str:
+    """The network interface that leads to another machine. Raises ValueError where its name leads nowhere."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(address)  # sends nothing; chooses the interface
+            own = ipaddress.ip_address(str(probe.getsockname()[0]).partition("%")[0])
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise ValueError(f"--hosts: {host}: {why}; name the network interface with --interface") from None
+    for name, addresses in psutil.net_if_addrs().items():
+        for one in addresses:
+            if one.family == family and ipaddress.ip_address(one.address.partition("%")[0]) == own:
+                return name
+    raise ValueError(f"--hosts: no network interface leads to {host}; name it with --interface")

@@ -1,0 +1,114 @@
+"""Starts the ranks of one node under torchrun, and says which of them ended it.
+
+Who calls this: the keeper of a node (`harness/keeper.py`). The nodes meet at a store that listens at one address alone
+(`harness/launch/rendezvous.py`), their number is pinned, and nothing is ever restarted: a measurement that goes on with
+other processes is another one. torchrun ends all ranks of its node when one of them fails, whatever the system could
+survive. torchrun dies with the keeper that started it, and each rank with torchrun.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from harness import process
+from harness.launch.local import sleeping_threads
+from harness.launch.nodes import NodeSeat
+from harness.launch.rendezvous import BACKEND
+from harness.rank import PARENT_VARIABLE, UNDER_TORCHRUN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from harness.launch.nodes import Launch
+    from harness.plan import Cell
+
+OUTPUT = "torchrun.err"
+FIRST_FAILURE = re.compile(r"Root Cause.*?\brank\s*:\s*(\d+)\b.*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
+
+
+def words(seat: NodeSeat, folder: str) -> list[str]:
+    """Torchrun's command line, without its program."""
+    return [
+        f"--nnodes={seat.num_nodes}",
+        f"--nproc-per-node={seat.num_local}",
+        f"--node-rank={seat.node}",
+        f"--rdzv-backend={BACKEND}",
+        f"--rdzv-endpoint={endpoint(seat.address, seat.port)}",
+        f"--rdzv-id={seat.run_id}",
+        f"--rdzv-conf=rank={seat.node}",
+        "--max-restarts=0",
+        "-m",
+        "harness.rank",
+        folder,
+    ]
+
+
+def endpoint(address: str, port: int) -> str:
+    """Address and port in one word."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def dry_run_lines(launch: Launch, cells: Sequence[Cell]) -> list[str]:
+    """What would be started on each node, for somebody who starts it with something else."""
+    lines = []
+    for gpus in sorted({cell.gpus for cell in cells}):
+        nodes = launch.num_nodes(gpus)
+        lines.append(f"x{gpus}: on each of {', '.join(launch.hosts[:nodes])}, with K from 0 to {nodes - 1}:")
+        seat = NodeSeat(
+            node=0,
+            num_nodes=nodes,
+            first_rank=0,
+            num_local=min(gpus, launch.gpus_per_node),
+            num_ranks=gpus,
+            address=launch.hosts[0],
+            port=29400,
+            interface=launch.interface,
+            run_id="RUN",
+        )
+        told = " ".join(words(seat, "FOLDER")).replace("node-rank=0", "node-rank=K").replace("rank=0 ", "rank=K ")
+        lines.append(f"  torchrun {told}")
+    return lines
+
+
+def variables(interface: str) -> dict[str, str]:
+    """What the ranks inherit: process groups listen on one interface."""
+    return {
+        "GLOO_SOCKET_IFNAME": interface,
+        "NCCL_SOCKET_IFNAME": f"={interface}",  # without `=` it is a prefix
+        **sleeping_threads(),
+    }
+
+
+def launch(folder: Path, seat: NodeSeat, store_fds: Sequence[int] = ()) -> subprocess.Popen[bytes]:
+    """Starts torchrun for the ranks of this node; its output goes to `torchrun.err`, theirs to files of their own.
+
+    `store_fds`: on node 0, the one that listens at the seat's address and port.
+    """
+    parent = os.getpid()
+    with (folder / OUTPUT).open("wb") as output:
+        return subprocess.Popen(  # noqa: S603  our own interpreter, torch's module
+            [sys.executable, "-P", "-m", "torch.distributed.run", *words(seat, str(folder))],
+            env={
+                **os.environ,
+                **variables(seat.interface),
+                PARENT_VARIABLE: UNDER_TORCHRUN,
+                **({process.STORE_VARIABLE: str(store_fds[0])} if store_fds else {}),
+            },
+            pass_fds=store_fds,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            preexec_fn=lambda: process.die_with_parent(parent),  # noqa: PLW1509  no other thread runs yet
+        )
+
+
+def first_failure(folder: Path) -> dict[int, int]:
+    """The rank that failed first, as torchrun saw it, and its exit code; empty where torchrun does not say."""
+    path = folder / OUTPUT
+    found = FIRST_FAILURE.search(path.read_text(errors="replace")) if path.exists() else None
+    return {int(found[1]): int(found[2])} if found else {}

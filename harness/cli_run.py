@@ -95,7 +95,7 @@ def run(
         bool, typer.Option("--dry-run", help="Print the cells and the expected time, run nothing.")
     ] = False,
     launcher: Annotated[
-        str, typer.Option(help="local: this machine. torchrun: several, see docs/cluster.md.")
+        str, typer.Option(help="local: this machine; torchrun: several; slurm: jobs of a cluster (docs/cluster.md).")
     ] = "local",
     hosts: Annotated[
         str | None,
@@ -115,6 +115,14 @@ def run(
             help="The command that runs another on {host}. [default: ssh, or srun in a Slurm allocation]",
         ),
     ] = None,
+    partition: Annotated[str | None, typer.Option(help="Slurm's partition.")] = None,
+    slurm: Annotated[str | None, typer.Option(help="Further options of sbatch: account=lab,qos=high.")] = None,
+    at_once: Annotated[
+        int | None, typer.Option(help="So many Slurm jobs run at the same time. [default: as many as Slurm will]")
+    ] = None,
+    one_allocation: Annotated[
+        bool, typer.Option("--one-allocation", help="One Slurm job for all cells, instead of one for each.")
+    ] = False,
 ) -> None:
     """Measure every combination of systems, GPU counts, scenarios, workloads and seeds."""
     from harness.commands import run_sweep
@@ -140,7 +148,15 @@ def run(
         memory_limit=memory_limit,
     )
     options = LaunchOptions(
-        launcher=launcher, hosts=hosts, gpus_per_node=gpus_per_node, interface=interface, remote=remote
+        launcher=launcher,
+        hosts=hosts,
+        gpus_per_node=gpus_per_node,
+        interface=interface,
+        remote=remote,
+        partition=partition,
+        slurm=slurm,
+        at_once=at_once,
+        one_allocation=one_allocation,
     )
     command = ["rlbench", *sys.argv[1:]]
     raise typer.Exit(run_sweep(asked, out, resume=resume, dry_run=dry_run, command=command, options=options))

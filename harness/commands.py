@@ -14,6 +14,7 @@ from rich.text import Text
 from harness import libraries, registry
 from harness.choices import CannotRun
 from harness.launch.choose import LaunchOptions, choose
+from harness.launch.nodes import Launch, Slurm
 from harness.launch.torchrun import dry_run_lines
 from harness.plan import Cell, Hasher, plan, plan_with_skipped
 from harness.progress import Display
@@ -28,7 +29,6 @@ from results.index import Index
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from harness.launch.nodes import Launch
     from results.schema import RunRecord
 
 
@@ -50,7 +50,7 @@ class LibraryCheck:
 class PlaceCheck:
     """Raises ValueError for a cell that the machines have no room for, CannotRun for one that must be on one alone."""
 
-    def __init__(self, launch: Launch | None) -> None:
+    def __init__(self, launch: Launch | Slurm | None) -> None:
         self._launch = launch
 
     def __call__(self, cell: Cell) -> None:
@@ -88,8 +88,8 @@ def run_sweep(
     launch = choose(options)
     if resume:
         sweep, cells = _resumed(asked, out, console)
-        if launch is not None or asked.systems:
-            sweep = replace(sweep, launch=launch)  # the same work on other machines is the user's to choose
+        if options != LaunchOptions() and launch != sweep.launch:
+            raise ValueError(f"--resume: {sweep.folder} was planned for other machines; leave them out, or start anew")
         launch = sweep.launch
     else:
         request, line = complete(asked, elsewhere=launch is not None)
@@ -104,7 +104,7 @@ def run_sweep(
         check_room(cells)
     if dry_run:
         _print_plan(cells, out, console)
-        if launch is not None:
+        if isinstance(launch, Launch):
             print_lines(console, dry_run_lines(launch, cells))
         return 0
     sweep = sweep or Sweep.create(out, cells, command, launch)
@@ -122,7 +122,8 @@ def _resumed(asked: Asked, out: Path, console: Console) -> tuple[Sweep, list[Cel
                 f"--resume: the newest sweep in {out} planned other cells ({' '.join(sweep.command)}); "
                 "give the same options, or --resume and --out alone"
             )
-        sweep = replace(sweep, cells=tuple(planned))  # the same work; --time-limit and --stall may differ
+        if not isinstance(sweep.launch, Slurm):  # its jobs know their cells by their places in the plan
+            sweep = replace(sweep, cells=tuple(planned))  # the same work; --time-limit and --stall may differ
     elif own := next((cell.system for cell in sweep.cells if cell.system_file is not None), None):
         raise ValueError(
             f"--resume: {sweep.folder} runs a command, {own}, that came from a file; give the same options again, so "
@@ -144,7 +145,7 @@ def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: C
     from results.summarise import summarise
 
     with sweep.lock(), Display(console, len(cells)) as display, Interrupts() as interrupts:
-        if removed := sweep.remove_partial():
+        if not isinstance(sweep.launch, Slurm) and (removed := sweep.remove_partial()):
             display.say(f"removed {removed} unfinished run folder(s) that a killed rlbench had left")
         runner = Runner(
             sweep=sweep,
@@ -152,8 +153,19 @@ def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: C
             command=command,
             about_machine=machine.describe(),
             interrupts=interrupts,
-            launch=sweep.launch,
+            launch=sweep.launch if isinstance(sweep.launch, Launch) else None,
         )
+        if isinstance(sweep.launch, Slurm):
+            from harness.launch.slurm import Jobs
+
+            if not Jobs(sweep, runner, sweep.launch).run(cells, interrupts):
+                print(  # noqa: T201  a command line prints
+                    f"rlbench: stopped waiting; the jobs go on: `rlbench run --resume --out {sweep.folder.parent}` "
+                    f"waits for them, `scancel --name=rlbench-{sweep.id}` ends them",
+                    file=sys.stderr,
+                )
+                return 130
+            cells = []
         for number, cell in enumerate(cells, start=1):
             display.begin(number, cell)
             try:

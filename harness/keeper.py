@@ -223,6 +223,8 @@ def main(folder: Path) -> None:
     lock = os.open(folder, os.O_RDONLY)  # held to the end: `Sweep.remove_partial` waits for it
     fcntl.flock(lock, fcntl.LOCK_EX)
     launch = Launch.read(folder)
+    if launch is not None or NodeSeat.read(folder) is not None:
+        process.leave_to_others(signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
     if launch is None:
         Keeper(folder).keep().leave(folder)
     else:

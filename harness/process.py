@@ -37,6 +37,15 @@ def die_with_parent(parent_pid: int) -> None:
         os._exit(1)
 
 
+def leave_to_others(*numbers: signal.Signals) -> None:
+    """Does nothing on these signals, which terminals and Slurm send to every process they know of.
+
+    With a handler, not ignored: what this process starts would inherit that.
+    """
+    for number in numbers:
+        signal.signal(number, lambda *_: None)
+
+
 def adopt_orphans() -> None:
     """Makes this process the parent of every descendant whose own parent ends (some simulators start programs)."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)

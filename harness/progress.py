@@ -21,6 +21,7 @@ from harness.launch.parts import LIVE_FILE
 from harness.meter_file import MeterFiles
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from harness.plan import Cell
@@ -178,6 +179,20 @@ class Display:
             self._live.update(self._render(self._current))
         elif time.monotonic() >= self._next_line:
             self.say(self._current.line())
+            self._next_line = time.monotonic() + PLAIN_PERIOD_S
+
+    def update_jobs(self, running: Mapping[str, Snapshot], num_waiting: int) -> None:
+        """Shows how far the cells are that run as jobs, by their labels, and how many have not ended."""
+        lines = [
+            f"{label}: {now.phase}, iteration {now.iterations}, {now.env_steps:,} env steps"
+            for label, now in running.items()
+        ]
+        lines.append(f"{len(running)} running, {num_waiting - len(running)} waiting")
+        if self._live is not None:
+            self._live.update(Text("\n".join(lines)) if num_waiting else "")
+        elif time.monotonic() >= self._next_line:
+            for line in lines:
+                self.say(line)
             self._next_line = time.monotonic() + PLAIN_PERIOD_S
 
     def end(self, status: str, detail: str) -> None:

@@ -70,6 +70,12 @@ class Interrupts:
     def _note(self, *_: object) -> None:
         self.requested = True
 
+    def sleep(self, seconds: float) -> None:
+        """Waits, or returns at once when something was noted, or within a quarter of a second after it was."""
+        deadline = time.monotonic() + seconds
+        while not self.requested and (left_s := deadline - time.monotonic()) > 0:
+            time.sleep(min(left_s, POLL_S))
+
     def __enter__(self) -> Self:
         heeded = [number for number in END_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
         self._before = {number: signal.signal(number, self._note) for number in heeded}
@@ -118,6 +124,32 @@ class Runner:
             raise ValueError(f"{partial}: cannot be written: {error.strerror}; earlier runs are kept") from None
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+        return record
+
+    def fail(self, cell: Cell, reason: str) -> schema.RunRecord:
+        """Publishes a failed run of a cell that left none itself."""
+        name = self.sweep.run_name(cell)
+        partial = self.sweep.folder / f"{store.PARTIAL_PREFIX}{name}"
+        record = schema.RunRecord(
+            id=name,
+            sweep=self.sweep.id,
+            status="failed",
+            reason=reason,
+            cell=cell_record(cell),
+            configuration=cell.configuration(),
+            machine=self.about_machine,
+            packages=packages_of(cell.load()[0]),
+            commit=machine.commit(Path.cwd()),
+            command=list(self.command),
+            started_at=machine.now().isoformat(),
+            duration_s=0.0,
+        )
+        try:
+            partial.mkdir()
+            store.write_run(partial, record)
+            store.publish(partial, self.sweep.folder / name)
+        except OSError as error:
+            raise ValueError(f"{partial}: cannot be written: {error.strerror}; earlier runs are kept") from None
         return record
 
     def _keep(self, cell: Cell, partial: Path, scratch: Path) -> tuple[Outcome, Readings]:

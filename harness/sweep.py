@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness import machine
-from harness.launch.nodes import Launch
+from harness.launch.nodes import Launch, Slurm, place_of
 from harness.leftovers import remove_files
 from harness.plan import Cell
 from results import store
@@ -43,7 +43,7 @@ class Sweep:
     cells: tuple[Cell, ...]
     command: tuple[str, ...]
     """The command line that planned it."""
-    launch: Launch | None = None
+    launch: Launch | Slurm | None = None
     """The machines that its runs are spread over; None: the one that the harness is on."""
 
     @property
@@ -52,7 +52,9 @@ class Sweep:
         return self.folder.name
 
     @classmethod
-    def create(cls, out: Path, cells: Sequence[Cell], command: Sequence[str], launch: Launch | None = None) -> Sweep:
+    def create(
+        cls, out: Path, cells: Sequence[Cell], command: Sequence[str], launch: Launch | Slurm | None = None
+    ) -> Sweep:
         """Makes the folder and writes the plan. Raises ValueError when it cannot be written."""
         store.check_writable(out)
         folder = out / f"{_stamp_after(out):{STAMP}}-{secrets.token_hex(2)}"
@@ -80,10 +82,15 @@ class Sweep:
         try:
             plan = read_json(path, PLAN_BYTES)
             cells, command = _cells_of(plan["cells"]), tuple(map(str, plan["command"]))
-            launch = Launch.of(plan["launch"]) if "launch" in plan else None
+            launch = place_of(plan.get("launch"))
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path}: is damaged ({error}); run the sweep again without --resume") from None
         return cls(folder=path.parent, cells=cells, command=command, launch=launch)
+
+    @property
+    def plan_file(self) -> Path:
+        """Where its plan is."""
+        return self.folder / PLAN_FILE
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -101,12 +108,13 @@ class Sweep:
                 ) from None
             yield
 
-    def remove_partial(self) -> int:
-        """Removes what killed runs left; returns how many. Call it with the lock held.
+    def remove_partial(self, number: int | None = None) -> int:
+        """Removes what killed runs left, or those of one cell; returns how many. Call it with the lock held.
 
         Waits for the keeper of a run whose harness was killed a moment ago; raises ValueError when it does not end.
         """
-        left = list(self.folder.glob(f"{store.PARTIAL_PREFIX}*"))
+        of_cell = "" if number is None else f"{1 + number:03d}-"
+        left = list(self.folder.glob(f"{store.PARTIAL_PREFIX}{of_cell}*"))
         for folder in left:
             _wait_until_free(folder)
             remove_files(folder)

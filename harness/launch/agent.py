@@ -18,12 +18,12 @@ import os
 import platform
 import select
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -218,6 +218,7 @@ def _files_of(folder: Path) -> Iterator[Path]:
 def main() -> int:
     """Serves the head that wrote to stdin; returns the exit code."""
     process.adopt_orphans()
+    process.leave_to_others(signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
     line = sys.stdin.readline()
     if not line:
         return 1
@@ -230,5 +231,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    with suppress(KeyboardInterrupt):
-        sys.exit(main())
+    sys.exit(main())

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from harness.launch.nodes import SSH, Launch
+from harness.launch.nodes import SSH, Launch, Slurm
 
-LAUNCHERS = ("local", "torchrun")
+LAUNCHERS = ("local", "torchrun", "slurm")
 SRUN = "srun --overlap --nodes=1 --ntasks=1 --nodelist={host}"
 """How a step of a Slurm allocation runs a command on one of its nodes."""
 EXPAND_LIMIT_S = 30.0
@@ -26,21 +27,42 @@ class LaunchOptions:
     gpus_per_node: int | None = None
     interface: str | None = None
     remote: str | None = None
+    partition: str | None = None
+    slurm: str | None = None
+    at_once: int | None = None
+    one_allocation: bool = False
+
+    def not_of(self, launcher: str) -> str | None:
+        """An option that was given and goes with another launcher."""
+        needs = {
+            "hosts": ("torchrun",),
+            "remote": ("torchrun",),
+            "gpus_per_node": ("torchrun", "slurm"),
+            "interface": ("torchrun", "slurm"),
+            "partition": ("slurm",),
+            "slurm": ("slurm",),
+            "at_once": ("slurm",),
+            "one_allocation": ("slurm",),
+        }
+        for name, launchers in needs.items():
+            if getattr(self, name) not in {None, False} and launcher not in launchers:
+                return f"--{name.replace('_', '-')}: goes with --launcher {' or '.join(launchers)}"
+        return None
 
 
-def choose(options: LaunchOptions, variables: Mapping[str, str] = os.environ) -> Launch | None:
+def choose(options: LaunchOptions, variables: Mapping[str, str] = os.environ) -> Launch | Slurm | None:
     """The machines that runs are spread over; None: this one alone. Raises ValueError with the rule."""
     if options.launcher not in LAUNCHERS:
         raise ValueError(f"--launcher {options.launcher}: unknown; known: {', '.join(LAUNCHERS)}")
+    if wrong := options.not_of(options.launcher):
+        raise ValueError(wrong)
     if options.launcher == "local":
-        given = {"--hosts": options.hosts, "--gpus-per-node": options.gpus_per_node, "--remote": options.remote}
-        given["--interface"] = options.interface
-        if alone := next((flag for flag, value in given.items() if value is not None), None):
-            raise ValueError(f"{alone}: goes with --launcher torchrun")
         return None
-    hosts, remote = _hosts(options, variables)
     if options.gpus_per_node is None:
-        raise ValueError("--launcher torchrun: needs --gpus-per-node")
+        raise ValueError(f"--launcher {options.launcher}: needs --gpus-per-node")
+    if options.launcher == "slurm":
+        return _slurm(options, options.gpus_per_node)
+    hosts, remote = _hosts(options, variables)
     launch = Launch(
         hosts=hosts,
         gpus_per_node=options.gpus_per_node,
@@ -53,15 +75,39 @@ def choose(options: LaunchOptions, variables: Mapping[str, str] = os.environ) ->
     return launch
 
 
+def _slurm(options: LaunchOptions, gpus_per_node: int) -> Slurm:
+    if shutil.which("sbatch") is None:
+        raise ValueError("--launcher slurm: sbatch is not found; this is no login node of a Slurm cluster")
+    settings = {} if options.partition is None else {"partition": options.partition}
+    for part in options.slurm.split(",") if options.slurm else ():
+        name, equals, value = part.strip().partition("=")
+        if not equals or not re.fullmatch(r"[a-z][a-z-]*", name):
+            raise ValueError(f"--slurm {options.slurm}: must be options of sbatch, such as account=lab,qos=high")
+        settings[name] = value
+    return Slurm(
+        gpus_per_node=gpus_per_node,
+        interface=options.interface or "",
+        settings=settings,
+        at_once=options.at_once or 0,
+        one_allocation=options.one_allocation,
+    )
+
+
 def _hosts(options: LaunchOptions, variables: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
     """Their names, and how they are reached: those that were named, else those of the Slurm allocation we are in."""
     if options.hosts is not None:
         return tuple(host.strip() for host in options.hosts.split(",")), SSH
-    if not (allocated := variables.get("SLURM_JOB_NODELIST")):
+    if "SLURM_JOB_NODELIST" not in variables:
         raise ValueError("--launcher torchrun: needs --hosts a,b outside a Slurm allocation")
+    return allocated_hosts(variables), SRUN
+
+
+def allocated_hosts(variables: Mapping[str, str]) -> tuple[str, ...]:
+    """The nodes of the Slurm allocation that this process is in. Raises ValueError where Slurm does not tell."""
+    allocated = variables["SLURM_JOB_NODELIST"]
     command = ["scontrol", "show", "hostnames", allocated]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=EXPAND_LIMIT_S, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError) as error:
         raise ValueError(f"--hosts: {shlex.join(command)}: {error}; name the hosts") from None
-    return tuple(done.stdout.split()), SRUN
+    return tuple(done.stdout.split())

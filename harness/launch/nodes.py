@@ -10,9 +10,10 @@ import json
 import re
 import shlex
 import socket
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -85,6 +86,38 @@ class Launch:
     def of(cls, fields: dict[str, object]) -> Launch:
         """From its fields as JSON has them."""
         return cls(**{**fields, "hosts": tuple(fields["hosts"])})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Slurm:
+    """How a sweep is given to Slurm."""
+
+    gpus_per_node: int
+    interface: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Options of sbatch by their names: `partition`, `account`, ..."""
+    at_once: int = 0
+    """So many jobs run at the same time; 0 for as many as Slurm will."""
+    one_allocation: bool = False
+    """One job runs all cells, one after the other."""
+
+    def __post_init__(self) -> None:
+        """Checks every field once."""
+        if self.gpus_per_node < 1:
+            raise ValueError(f"--gpus-per-node {self.gpus_per_node}: must be at least 1")
+        if self.at_once < 0:
+            raise ValueError(f"--at-once {self.at_once}: must be at least 0; 0 is as many as Slurm will")
+
+    def num_nodes(self, gpus: int) -> int:
+        """How many nodes a run of so many ranks has."""
+        return -(-gpus // self.gpus_per_node)
+
+
+def place_of(fields: dict[str, Any] | None) -> Launch | Slurm | None:
+    """What a plan says of where its runs are, as JSON has it."""
+    if fields is None:
+        return None
+    return Launch.of(fields) if "hosts" in fields else Slurm(**fields)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

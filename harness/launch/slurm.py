@@ -1,0 +1,227 @@
+"""Runs a sweep as Slurm jobs, through submitit: one job for each cell, or one for all; waits for them and shows them.
+
+Who writes: this process, on the login node, writes the plan, `jobs.json` (which cell is which job), and a failed run
+for a job that ended and left none; each job writes the folder of its own run (`harness/launch/job.py`). All is on the
+file system that login and compute nodes share, as submitit needs it. What blocks: waiting for jobs, `POLL_S` at a time.
+What frees it: they leave the queue. Whoever stops waiting stops nothing: the jobs go on, and `--resume` in any shell
+waits for them again. It never runs a cell that a job still has.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import math
+import os
+import subprocess
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from harness.launch.job import Job, cell_lock
+from harness.plan import Hasher
+from harness.progress import LiveNodes
+from results import store
+
+if TYPE_CHECKING:
+    from harness.launch.nodes import Slurm
+    from harness.plan import Cell
+    from harness.progress import Snapshot
+    from harness.runner import Interrupts, Runner
+    from harness.sweep import Sweep
+    from results.schema import RunRecord
+
+JOBS_FILE = "jobs.json"
+LOGS = "slurm"
+"""Folder of submitit's files in that of the sweep."""
+POLL_S = 3.0
+GONE_AFTER = 2
+"""Looks: a job that is requeued may be in no list for a moment."""
+ANSWER_LIMIT_S = 60.0
+MARGIN_S = 300.0
+"""Of a job's time limit: to start and end the processes of a cell."""
+WARNED_S = 60
+"""Slurm sends USR1 so long before it ends a job: the run is given up, its folder removed, and the job requeued."""
+SIGNAL = "USR1"
+MOST_REQUEUES = 3
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A cell whose job has not ended."""
+
+    number: int
+    """Of the cell in the sweep, from 0."""
+    job: str
+    runs_before: int
+    """Runs of the cell that were there when it was submitted."""
+    state: str = "PENDING"
+    missed: int = 0
+    """Looks at the queue in which it was not there."""
+
+
+class Jobs:
+    """The jobs of one sweep."""
+
+    def __init__(self, sweep: Sweep, runner: Runner, slurm: Slurm) -> None:
+        self._sweep, self._runner, self._slurm = sweep, runner, slurm
+        self._hasher = Hasher()
+
+    def run(self, cells: Sequence[Cell], interrupts: Interrupts) -> bool:
+        """Submits what is not in the queue, and waits for all; False when somebody stopped the waiting."""
+        numbers = [self._sweep.cells.index(cell) for cell in cells]
+        known, queue = self._read(), queued()
+        waiting = {number: known[number] for number in numbers if number in known and known[number].job in queue}
+        new = [number for number in numbers if number not in waiting]
+        runs_before = {number: len(self._runs_of(number)) for number in new}
+        waiting |= {number: _Waiting(number, job, runs_before[number]) for number, job in self._submit(new).items()}
+        self._write(known | waiting)
+        for one in waiting.values():
+            self._say(one, f"job {one.job}")
+        while waiting and not interrupts.requested:
+            self._look(list(waiting.values()))
+            for one in [one for one in waiting.values() if one.missed >= GONE_AFTER]:
+                del waiting[one.number]
+                self._end(one)
+            interrupts.sleep(POLL_S if waiting else 0.0)
+        return not waiting
+
+    def _submit(self, numbers: Sequence[int]) -> dict[int, str]:
+        """Job ids by cell."""
+        if not numbers:
+            return {}
+        os.environ["SUBMITIT_PREEMPT_SIGNAL"] = SIGNAL  # it is read when submitit is imported
+        import submitit
+
+        by_nodes: dict[int, list[int]] = defaultdict(list)
+        for number in numbers:
+            by_nodes[self._slurm.num_nodes(self._sweep.cells[number].gpus)].append(number)
+        if self._slurm.one_allocation:
+            by_nodes = {max(by_nodes): list(numbers)}
+        found: dict[int, str] = {}
+        plan = str(self._sweep.plan_file.resolve())
+        for nodes, of_nodes in by_nodes.items():
+            executor = submitit.SlurmExecutor(self._sweep.folder.resolve() / LOGS, max_num_timeout=MOST_REQUEUES)
+            executor.update_parameters(**self._parameters(nodes, of_nodes))
+            try:
+                if self._slurm.one_allocation:
+                    job = executor.submit(Job(plan, tuple(of_nodes), self._slurm.gpus_per_node, self._slurm.interface))
+                    found |= dict.fromkeys(of_nodes, job.job_id)
+                else:
+                    made = [Job(plan, (one,), self._slurm.gpus_per_node, self._slurm.interface) for one in of_nodes]
+                    found |= dict(zip(of_nodes, (job.job_id for job in executor.map_array(_call, made)), strict=True))
+            except (RuntimeError, subprocess.SubprocessError) as error:
+                raise ValueError(f"sbatch: {_last_line(error)}") from None
+        return found
+
+    def _parameters(self, nodes: int, numbers: Sequence[int]) -> dict[str, Any]:
+        cells = [self._sweep.cells[number] for number in numbers]
+        seconds = [cell.time_limit_s + MARGIN_S for cell in cells]
+        minutes = math.ceil((sum(seconds) if self._slurm.one_allocation else max(seconds)) / 60)
+        here = min(self._slurm.gpus_per_node, max(cell.gpus for cell in cells))
+        of_gpus = {"gpus_per_node": here} if cells[0].device == "cuda" else {}
+        return {
+            "job_name": f"rlbench-{self._sweep.id}",
+            "nodes": nodes,
+            "ntasks_per_node": 1,
+            "time": minutes,
+            "signal_delay_s": WARNED_S,
+            "exclusive": True,
+            "array_parallelism": self._slurm.at_once or len(numbers),
+            "srun_args": ["--nodes=1", "--ntasks=1", "--overlap"],
+            **of_gpus,
+            "additional_parameters": {"requeue": True, **self._slurm.settings},
+        }
+
+    def _look(self, waiting: Sequence[_Waiting]) -> None:
+        """Asks Slurm for the states of all jobs, and shows the running ones."""
+        queue = queued()
+        for one in waiting:
+            state = queue.get(one.job)
+            one.missed = 0 if state else one.missed + 1
+            if state and state != one.state:
+                one.state = state
+                self._say(one, f"job {one.job} is {state.lower()}")
+        running = {
+            self._sweep.cells[one.number].label: snapshot for one in waiting if (snapshot := self._snapshot(one))
+        }
+        self._runner.display.update_jobs(running, len(waiting))
+
+    def _snapshot(self, one: _Waiting) -> Snapshot | None:
+        """How far a cell is that runs."""
+        pattern = f"{store.PARTIAL_PREFIX}{1 + one.number:03d}-*"
+        for partial in self._sweep.folder.glob(pattern):
+            with suppress(OSError, ValueError):
+                return LiveNodes(partial).read()
+        return None
+
+    def _end(self, one: _Waiting) -> None:
+        """A job has left the queue: shows what it left, or leaves a failed run that says what became of it."""
+        cell = self._sweep.cells[one.number]
+        with cell_lock(self._sweep.folder, one.number):
+            runs = self._runs_of(one.number)
+            if len(runs) > one.runs_before:
+                record = max(runs, key=lambda record: record.began)
+            else:
+                self._sweep.remove_partial(one.number)
+                why = f"job {one.job} {how_it_ended(one.job)} and left no run; {LOGS}/ holds its output"
+                record = self._runner.fail(cell, why)
+        rate = record.figures.steps_per_s
+        detail = f": {record.reason}" if record.reason else f", {rate:,.0f} steps/s" if rate else ""
+        self._say(one, f"{record.status}{detail}")
+
+    def _runs_of(self, number: int) -> list[RunRecord]:
+        name = self._hasher.of(self._sweep.cells[number])
+        return [run.record for run in store.read_runs(self._sweep.folder) if run.record.cell.hash == name]
+
+    def _say(self, one: _Waiting, line: str) -> None:
+        number = f"[{1 + one.number}/{len(self._sweep.cells)}]"
+        self._runner.display.say(f"{number} {self._sweep.cells[one.number].label}: {line}")
+
+    def _read(self) -> dict[int, _Waiting]:
+        path = self._sweep.folder / JOBS_FILE
+        told = json.loads(path.read_text()) if path.exists() else {}
+        return {int(number): _Waiting(int(number), job["job"], job["runs_before"]) for number, job in told.items()}
+
+    def _write(self, jobs: Mapping[int, _Waiting]) -> None:
+        told = {number: {"job": one.job, "runs_before": one.runs_before} for number, one in jobs.items()}
+        store.write_whole(self._sweep.folder / JOBS_FILE, json.dumps(told, indent=1))
+
+
+def queued() -> dict[str, str]:
+    """The states of this user's jobs that have not ended, by their ids, `12` or `12_3`. Raises ValueError."""
+    words = ["squeue", "--noheader", "--array", f"--user={getpass.getuser()}", "--format=%i|%T"]
+    lines = _ask(words).split()
+    return dict(line.strip().split("|", 1) for line in lines if "|" in line)
+
+
+def how_it_ended(job: str) -> str:
+    """What Slurm says of a job that has ended, which it forgets after some minutes."""
+    try:
+        said = _ask(["scontrol", "--oneliner", "show", "job", job])
+    except ValueError:
+        return "is unknown to Slurm by now"
+    told = dict(word.split("=", 1) for word in said.split() if "=" in word)
+    state, why, code = told.get("JobState", "?"), told.get("Reason", "None"), told.get("ExitCode", "?")
+    return f"ended as {state}" + (f" ({why})" if why != "None" else f" (exit code {code})")
+
+
+def _ask(words: list[str]) -> str:
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=ANSWER_LIMIT_S, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ValueError(f"{words[0]}: {error}; is this a login node of a Slurm cluster?") from None
+    if done.returncode:
+        raise ValueError(f"{words[0]}: {_last_line(done.stderr)}")
+    return done.stdout
+
+
+def _last_line(said: object) -> str:
+    lines = [line.strip() for line in str(said).splitlines() if line.strip()]
+    return lines[-1] if lines else "it failed"
+
+
+def _call(job: Job) -> None:
+    job()

@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from harness.cli_doctor import doctor
 from harness.cli_gate import gate
 from harness.cli_libraries import libraries
 from harness.cli_reading import OUT, READING, evaluate
@@ -124,20 +125,7 @@ def list_(
     print_lists(what, as_json=json)
 
 
-@app.command()
-def doctor(
-    workers: Annotated[
-        int | None,
-        typer.Option(help="Environment workers that a run would keep busy, to hold against the cores.", min=0),
-    ] = None,
-) -> None:
-    """Say what this machine is, and what of it could spoil a figure."""
-    from harness.doctor import print_doctor
-    from reports.table import make_console
-
-    raise typer.Exit(print_doctor(make_console(), workers))
-
-
+app.command()(doctor)
 for command in (*READING, gate):
     app.command()(command)
 app.add_typer(libraries, name="systems")

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 SYSTEMS = "rlbench.systems"
 EXTERNAL = "rlbench.external_systems"
+PROBES = "rlbench.probes"
+"""Systems that train nothing, for commands of ours; no list names them."""
 SCENARIOS = "rlbench.scenarios"
 SYSTEM_FILES = "rlbench.system_files"
 
@@ -52,11 +54,12 @@ def _points(group: str, find: Callable[..., Iterable[EntryPoint]]) -> dict[str, 
 
 def _load(group: str, name: str, what: str, *more: str) -> Any:
     """What an entry point of a group names, or of one of more groups."""
-    points = {key: point for each in (*more, group) for key, point in _points(each, entry_points).items()}
+    groups = (*more, group)
+    points = {key: point for each in groups for key, point in _points(each, entry_points).items()}
     if name not in points:
-        near = difflib.get_close_matches(name, points, n=1)
+        known = [key for each in (group, *more) if each != PROBES for key in names(each)]
+        near = difflib.get_close_matches(name, known, n=1)
         hint = f" (did you mean {near[0]}?)" if near else ""
-        known = [key for each in (group, *more) for key in names(each)]
         raise ValueError(f"unknown {what} {name!r}{hint}; known: {', '.join(known)}")
     try:
         return points[name].load()
@@ -66,7 +69,7 @@ def _load(group: str, name: str, what: str, *more: str) -> Any:
 
 def load_system(name: str, settings: Mapping[str, str]) -> System:
     """The system of that name with its settings. Raises ValueError: unknown name, unknown field, impossible mix."""
-    system: System = apply_settings(_load(SYSTEMS, name, "system", EXTERNAL), settings, name)
+    system: System = apply_settings(_load(SYSTEMS, name, "system", EXTERNAL, PROBES), settings, name)
     return system
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shlex
@@ -78,6 +79,8 @@ def choose(options: LaunchOptions, variables: Mapping[str, str] = os.environ) ->
 def _slurm(options: LaunchOptions, gpus_per_node: int) -> Slurm:
     if shutil.which("sbatch") is None:
         raise ValueError("--launcher slurm: sbatch is not found; this is no login node of a Slurm cluster")
+    if importlib.util.find_spec("submitit") is None:
+        raise ValueError("--launcher slurm: submitit is not installed; use: pip install 'rlbench[slurm]'")
     settings = {} if options.partition is None else {"partition": options.partition}
     for part in options.slurm.split(",") if options.slurm else ():
         name, equals, value = part.strip().partition("=")

@@ -1,0 +1,1 @@
+"""What messages between the ranks of a run take: measured, not trained."""

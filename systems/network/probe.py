@@ -1,0 +1,110 @@
+"""Times messages between ranks with what the systems send theirs with; `rlbench doctor --network` runs it.
+
+Who blocks: all ranks meet in every all-reduce; of a pair's messages the others wait at a barrier. What frees them: the
+other ranks, or their death, which raises here as in any system. Rank 0 writes what it found into the run's folder.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import distributed
+
+from systems.engine.group import Group
+
+if TYPE_CHECKING:
+    from harness.contract import Context
+
+FILE = "network.json"
+LARGEST_BYTES = 64 * 2**20
+SIZES = tuple(4 ** (1 + k) for k in range(13))
+"""Bytes, from 4 to 64 MiB."""
+ROUNDS, WARM_UP = (3, 50), 2
+"""Of one size, at least and at most, after so many that do not count."""
+SIZE_S = 0.5
+"""About how long one size is measured."""
+LONGEST_S = 2.0
+"""When one message takes longer, no larger one is tried."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NetworkProbe:
+    """All-reduces over all ranks, and messages from rank 0 to the last one and back."""
+
+    name: str = "network"
+    about: str = "times messages between ranks"
+    in_step = True
+
+    def run(self, context: Context) -> None:
+        """Measures on this rank. Raises ValueError for one rank alone, which has nobody to talk to."""
+        place = context.place
+        if place.num_ranks < 2:
+            raise ValueError("doctor --network: needs at least 2 GPUs")
+        if context.device.torch_name != "cpu":
+            torch.cuda.set_device(context.device.torch_name)
+        group = Group(place)
+        last = place.num_ranks - 1
+
+        def all_reduce(message: torch.Tensor) -> None:
+            distributed.all_reduce(message)
+
+        def to_and_fro(message: torch.Tensor) -> None:
+            if place.rank == 0:
+                distributed.send(message, last)
+                distributed.recv(message, last)
+            elif place.rank == last:
+                distributed.recv(message, 0)
+                distributed.send(message, 0)
+
+        found = {
+            "num_ranks": place.num_ranks,
+            "all_reduce": _measure(context, all_reduce),
+            "point_to_point": [
+                {**row, "seconds": row["seconds"] / 2, "least_s": row["least_s"] / 2}
+                for row in _measure(context, to_and_fro)
+            ],
+        }
+        if place.rank == 0:
+            (Path(context.folder) / FILE).write_text(json.dumps(found, indent=1))
+        group.close()
+
+
+def _measure(context: Context, send: Callable[[torch.Tensor], None]) -> list[dict[str, float]]:
+    """A row for each size: bytes, and of rank 0 the median and the least of the seconds that it took."""
+    device = context.device.torch_name
+    rows: list[dict[str, float]] = []
+    for size in SIZES:
+        message = torch.ones(size // 4, device=device)
+        warm = _time(send, message, WARM_UP)
+        # What one rank finds must not decide: all do as many rounds.
+        told = torch.tensor([SIZE_S / warm[-1], warm[-1]], dtype=torch.float64, device=device)
+        distributed.broadcast(told, src=0)
+        rounds, one_s = told.tolist()
+        took = _time(send, message, int(min(max(rounds, ROUNDS[0]), ROUNDS[1])))
+        rows.append({"bytes": size, "seconds": statistics.median(took), "least_s": min(took), "rounds": len(took)})
+        if one_s > LONGEST_S:
+            break
+    distributed.barrier()
+    return rows
+
+
+def _time(send: Callable[[torch.Tensor], None], message: torch.Tensor, rounds: int) -> list[float]:
+    """Seconds of each round, one right after the other; a first one, in which ranks come at their own times, is not."""
+    ends = []
+    for _ in range(1 + rounds):
+        send(message)
+        if message.is_cuda:
+            torch.cuda.synchronize()
+        ends.append(time.perf_counter())
+    return [end - begin for begin, end in pairwise(ends)]
+
+
+PROBE = NetworkProbe()

@@ -1,0 +1,336 @@
+"""Runs on two hosts, which are network namespaces, and what goes wrong with them; `nox -s nodes` runs this, as root."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pandas as pd
+import psutil
+import pytest
+
+from harness.launch.channel import Channel
+from harness.launch.clocks import NodeClock
+from tests.nodes.hosts import ADDRESSES, TwoHosts, two_hosts
+from tests.nodes.sweeps import (
+    RLBENCH,
+    below,
+    copied_source,
+    finish,
+    is_quiet,
+    records,
+    remote_by_host,
+    start,
+    until,
+    until_stepping,
+)
+
+TWO_A_HOST = ("--gpus", "4", "--gpus-per-node", "2")
+LONG = ("--seconds", "600")
+LOOPBACK = {"127.0.0.1", "[::1]"}
+AWAY_S = 5000
+
+
+@pytest.fixture
+def hosts() -> Iterator[TwoHosts]:
+    """Two hosts with a quick link."""
+    with two_hosts() as made:
+        yield made
+
+
+@pytest.mark.parametrize("system", ["sync", "ddppo", "nover", "ver", "htsrl", "gossip", "easgd", "downpour"])
+def check_every_system_runs(hosts: TwoHosts, tmp_path: Path, system: str) -> None:
+    """Its ranks are on both hosts, to the sample; nothing listens where the launch did not say, nothing is left."""
+    run = start(hosts, tmp_path, "--systems", system, *TWO_A_HOST, "--seconds", "4")
+    until_stepping(hosts, 1)
+    listening = {host: hosts.listening(host) for host in (0, 1)}
+    said = finish(run)
+    (record,) = records(tmp_path)
+    assert record.status == "finished", said
+    assert [(node.first_rank, node.num_ranks) for node in record.nodes] == [(0, 2), (2, 2)]
+    assert all(node.clock_error_s is not None and node.clock_error_s < 1e-3 for node in record.nodes)
+    assert record.counters.conserved
+    assert record.counters.learned
+    for host, addresses in listening.items():
+        assert addresses <= {ADDRESSES[host], *LOOPBACK}, addresses
+    assert ADDRESSES[0] in listening[0]
+    (folder,) = (path.parent for path in tmp_path.glob("*/*/run.json"))
+    assert set(pd.read_parquet(folder / "series.parquet")["rank"]) == {0, 1, 2, 3}
+    assert record.figures.cpu_percent.value
+    until(lambda: is_quiet(hosts), "all processes end")
+    assert [path.name for path in folder.iterdir() if path.suffix in {".json", ".bin", ".jsonl"}] == ["run.json"]
+
+
+def check_one_machine_is_needed(hosts: TwoHosts, tmp_path: Path) -> None:
+    """A system one of whose ranks steps all environments is not spread over two; `all` passes it over."""
+    said = finish(start(hosts, tmp_path, "--systems", "appo", *TWO_A_HOST))
+    assert "appo: all its ranks are on one machine, and x4 needs 2 here" in said
+    said = finish(start(hosts, tmp_path, "--systems", "all", *TWO_A_HOST, "--dry-run"))
+    assert "skipped appo" in said
+    assert "skipped impala" in said
+    assert "torchrun --nnodes=2 --nproc-per-node=2 --node-rank=K --rdzv-backend=rlbench" in said
+
+
+def check_clocks_are_one(hosts: TwoHosts, tmp_path: Path) -> None:
+    """A host whose clock is 5,000 s off: iterations of all ranks end together all the same."""
+    remote = remote_by_host(tmp_path, {hosts.names[1]: f"unshare --time --monotonic {AWAY_S} --fork --kill-child"})
+    run = start(hosts, tmp_path / "runs", "--systems", "sync", *TWO_A_HOST, "--seconds", "5", "--remote", remote)
+    said = finish(run)
+    (record,) = records(tmp_path / "runs")
+    assert record.status == "finished", said
+    (folder,) = (path.parent for path in tmp_path.glob("runs/*/*/run.json"))
+    series = pd.read_parquet(folder / "series.parquet")
+    ends = series.pivot_table(index="iteration", columns="rank", values="end_s")
+    wall_s = 0.05  # seconds of the profile are so long
+    assert (ends.max(axis=1) - ends.min(axis=1)).median() * wall_s < 0.02, "they leave the last all-reduce together"
+    assert series["begin_s"].min() >= 0
+    assert pd.read_parquet(folder / "spans.parquet")["end_s"].max() < 1000
+    telemetry = pd.read_parquet(folder / "telemetry.parquet")
+    assert telemetry["t"].abs().max() < 1000 / wall_s
+
+
+ANSWER = """
+import socket, sys, time
+from harness.launch.channel import Channel, Closed
+channel = Channel(socket.create_connection((sys.argv[1], int(sys.argv[2]))))
+try:
+    while True:
+        if (message := channel.receive(1.0)) is not None:
+            channel.send("pong", number=message.fields["number"], at_s=time.perf_counter())
+except Closed:
+    pass
+"""
+
+
+def check_clocks_are_within_a_millisecond() -> None:
+    """The true distance of two clocks is known where the kernel makes it: it is found within what is said, and 1 ms."""
+    with socket.create_server((LOCAL, 0)) as listener:
+        words = [sys.executable, "-c", ANSWER, LOCAL, str(listener.getsockname()[1])]
+        away = ["unshare", "--time", "--monotonic", str(AWAY_S), "--fork", "--kill-child"]
+        other = subprocess.Popen([*away, *words])
+        connection, _ = listener.accept()
+    channel, clock = Channel(connection), NodeClock()
+    for number in range(40):
+        sent = time.perf_counter()
+        channel.send("ping", number=number)
+        message = channel.receive(5.0)
+        assert message is not None
+        clock.add(sent, message.fields["at_s"], time.perf_counter())
+        time.sleep(0.05)
+    channel.close()
+    other.wait(10)
+    shift = clock.shift()
+    now = time.perf_counter()
+    assert shift.error_s < 1e-3
+    assert abs(shift.at(now + AWAY_S) - now) < shift.error_s
+
+
+LOCAL = "127.0.0.1"
+
+
+def check_a_lost_host(hosts: TwoHosts, tmp_path: Path) -> None:
+    """All processes of a host are killed: the other ends within 10 s, the cell is failed, --resume completes it."""
+    cell = ("--systems", "ddppo", *TWO_A_HOST, "--iterations", "200", "--time-limit", "300")
+    run = start(hosts, tmp_path, *cell)
+    agent = until_stepping(hosts, 1)
+    victims = [agent, *agent.children(recursive=True)]
+    killed_at = time.monotonic()
+    for one in victims:
+        with suppress(psutil.Error):
+            one.kill()
+    until(lambda: is_quiet(hosts), "the other host ends", 10.0)
+    said = finish(run)
+    assert time.monotonic() - killed_at < 10
+    assert run.returncode == 1
+    (record,) = records(tmp_path)
+    assert record.status == "failed"
+    assert record.reason is not None
+    assert record.reason.startswith(f"node 1 ({hosts.names[1]}) was lost"), said
+    assert record.nodes[1].lost
+    again = hosts.start(0, RLBENCH, "run", "--resume", "--out", str(tmp_path), stdout=subprocess.PIPE)
+    assert "finished" in finish(again, 200)
+    assert [each.status for each in records(tmp_path)] == ["failed", "finished"]
+
+
+@pytest.mark.parametrize("module", ["harness.launch.agent", "harness.keeper", "torch.distributed.run", "harness.rank"])
+@pytest.mark.parametrize("host", [0, 1])
+def check_a_killed_process(hosts: TwoHosts, tmp_path: Path, module: str, host: int) -> None:
+    """Whichever it is: the run ends soon, as failed, with the host named, and leaves no process."""
+    run = start(hosts, tmp_path, "--systems", "ver", *TWO_A_HOST, *LONG)
+    until_stepping(hosts, 1 - host)
+    agent = until_stepping(hosts, host)
+    victim = agent if module == "harness.launch.agent" else below(agent, module)[0]
+    victim.kill()
+    said = finish(run, 30)
+    (record,) = records(tmp_path)
+    assert record.status == "failed"
+    assert record.reason is not None
+    assert f"node {host} ({hosts.names[host]})" in record.reason, said
+    if module == "harness.rank":
+        assert f"rank {2 * host} was killed by SIGKILL" in record.reason
+    until(lambda: is_quiet(hosts), "all processes end", 10)
+
+
+def check_a_rank_that_raises(hosts: TwoHosts, tmp_path: Path) -> None:
+    """Its error is the reason, and its traceback is kept, though it was on the other host."""
+    run = start(hosts, tmp_path, "--systems", "sync", *TWO_A_HOST, *LONG)
+    agent = until_stepping(hosts, 1)
+    (worker, *_) = below(agent, "harness.rank")[-1].children(recursive=True)[::-1]
+    worker.kill()
+    said = finish(run, 30)
+    (record,) = records(tmp_path)
+    assert record.reason is not None
+    assert f"on node 1 ({hosts.names[1]})" in record.reason, said
+    (folder,) = (path.parent for path in tmp_path.glob("*/*/run.json"))
+    assert (folder / "traceback.txt").read_text().startswith("Traceback")
+
+
+def check_a_silent_host(hosts: TwoHosts, tmp_path: Path) -> None:
+    """A host that stands still closes no connection: it is given up all the same, within 10 s."""
+    run = start(hosts, tmp_path, "--systems", "ver", *TWO_A_HOST, *LONG)
+    agent = until_stepping(hosts, 1)
+    for one in [agent, *agent.children(recursive=True)]:
+        with suppress(psutil.Error):
+            one.send_signal(signal.SIGSTOP)
+    stopped_at = time.monotonic()
+    until(lambda: run.poll() is not None or not hosts.processes(0), "the other host ends", 45)
+    said = finish(run, 45)
+    (record,) = records(tmp_path)
+    assert record.reason is not None
+    assert f"node 1 ({hosts.names[1]}) was lost: nothing was heard of it for 5 s" in record.reason, said
+    assert time.monotonic() - stopped_at < 45
+
+
+def check_the_harness_is_killed(hosts: TwoHosts, tmp_path: Path) -> None:
+    """Nothing goes on without it, on any host; --resume runs the cell again."""
+    run = start(hosts, tmp_path, "--systems", "ver", *TWO_A_HOST, "--iterations", "3", "--time-limit", "100")
+    until_stepping(hosts, 1)
+    (rlbench,) = [one for one in hosts.processes(0) if one.pid == run.pid]
+    rlbench.kill()
+    until(lambda: is_quiet(hosts), "all processes end", 30)
+    run.wait(10)
+    assert not records(tmp_path)
+    again = hosts.start(0, RLBENCH, "run", "--resume", "--out", str(tmp_path), stdout=subprocess.PIPE)
+    assert "finished" in finish(again)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def check_interrupted(hosts: TwoHosts, tmp_path: Path, number: int) -> None:
+    """Ctrl-C ends the run on both hosts, and leaves nothing of it."""
+    run = start(hosts, tmp_path, "--systems", "ddppo", *TWO_A_HOST, *LONG)
+    until_stepping(hosts, 1)
+    run.send_signal(number)
+    said = finish(run, 30)
+    assert run.returncode == 130, said
+    assert not records(tmp_path)
+    assert not list(tmp_path.glob("*/.partial*"))
+    assert is_quiet(hosts)
+
+
+def check_another_version(hosts: TwoHosts, tmp_path: Path) -> None:
+    """A host whose rlbench is another one is refused before anything starts."""
+    other = tmp_path / "other"
+    other.mkdir()
+    source = copied_source(other)
+    (other / "systems" / "__init__.py").write_text('"""Changed."""\n')
+    remote = remote_by_host(tmp_path, {hosts.names[1]: f"env PYTHONPATH={source}"})
+    run = start(hosts, tmp_path / "runs", "--systems", "ver", *TWO_A_HOST, *LONG, "--remote", remote)
+    said = finish(run, 60)
+    (record,) = records(tmp_path / "runs")
+    assert record.reason is not None
+    assert f"node 1 ({hosts.names[1]}) has rlbench's code" in record.reason, said
+    assert "install the same on all nodes" in record.reason
+    assert record.counters.env_steps == 0
+
+
+@pytest.mark.parametrize(
+    ("remote", "why"),
+    [
+        ("false {host}", "its command said nothing (exited with 1)"),
+        ("sh -c 'echo no route to {host} >&2; exit 255'", "no route to "),
+        ("ip netns exec {host} sleep 1000", "has not answered within"),
+    ],
+)
+def check_a_host_that_cannot_be_reached(
+    hosts: TwoHosts, tmp_path: Path, remote: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cell is failed, with the host and what its command said."""
+    monkeypatch.setenv("RLBENCH_START_LIMIT_S", "10")
+    run = start(hosts, tmp_path, "--systems", "ver", *TWO_A_HOST, *LONG, "--remote", remote)
+    said = finish(run, 60)
+    (record,) = records(tmp_path)
+    assert record.reason is not None
+    assert "node 0 (" in record.reason
+    assert why in record.reason, said
+    assert is_quiet(hosts)
+
+
+ATTACK = """
+import socket, struct
+hello = b'{{"kind": "hello", "node": 1, "secret": "?"}}'
+for data in (b'', b'\\xff' * 4096, struct.pack('!II', len(hello), 0) + hello):
+    with socket.create_connection(('{address}', {port})) as one:
+        one.sendall(data)
+        one.settimeout(5)
+        try:
+            assert one.recv(1) == b''
+        except (TimeoutError, ConnectionError):
+            pass
+"""
+
+
+def check_strangers_are_turned_away(hosts: TwoHosts, tmp_path: Path) -> None:
+    """Whoever connects to the head without the run's secret gets nothing, and harms nothing."""
+    run = start(hosts, tmp_path, "--systems", "ver", *TWO_A_HOST, "--seconds", "8")
+    until_stepping(hosts, 1)
+    (head,) = [one for one in hosts.processes(0) if "harness.keeper" in one.cmdline() and one.ppid() == run.pid]
+    (port,) = {each.laddr.port for each in head.net_connections(kind="tcp") if each.status == psutil.CONN_LISTEN}
+    attack = ATTACK.format(address=ADDRESSES[0], port=port)
+    done = hosts.run(1, sys.executable, "-c", attack)
+    assert done.returncode == 0, done.stderr
+    said = finish(run)
+    (record,) = records(tmp_path)
+    assert record.status == "finished", said
+
+
+def check_no_secret_is_shown(hosts: TwoHosts, tmp_path: Path) -> None:
+    """The run's secret is in no command line, no variable and no file."""
+    run = start(hosts, tmp_path, "--systems", "ver", *TWO_A_HOST, "--seconds", "5")
+    until_stepping(hosts, 1)
+    shown = []
+    for host in (0, 1):
+        for one in hosts.processes(host):
+            with suppress(psutil.Error):
+                shown.append(" ".join(one.cmdline()) + json.dumps(one.environ()))
+    assert shown
+    assert not [text for text in shown if "secret" in text.lower() and "rlbench" in text.lower()]
+    finish(run)
+    texts = [
+        path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.suffix in {".json", ".txt", ".err"}
+    ]
+    assert texts
+    assert not [text for text in texts if "secret" in text]
+
+
+def check_the_first_host_is_full(hosts: TwoHosts, tmp_path: Path) -> None:
+    """A file system that fills up while the parts come in: one line, and no half run."""
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(small)], check=True)
+    try:
+        run = start(hosts, small, "--systems", "ver", *TWO_A_HOST, "--seconds", "4")
+        said = finish(run)
+        assert run.returncode != 0
+        assert "No space left on device" in said
+        assert "Traceback" not in said
+        assert all(record.status == "failed" for record in records(small))
+        assert is_quiet(hosts)
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=True)

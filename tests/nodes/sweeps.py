@@ -1,0 +1,107 @@
+"""Sweeps on hosts, and what they leave."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from results import store
+from results.schema import RunRecord
+from tests.nodes.hosts import TwoHosts
+
+RLBENCH = str(Path(sys.executable).parent / "rlbench")
+EMULATED = ("--device", "emulated", "--scenario", "emulated/open-fridge:num_envs=2:rollout_steps=32:time_scale=0.05")
+START_S = 60.0
+
+
+def start(hosts: TwoHosts, out: Path, *options: str, **more: object) -> subprocess.Popen[str]:
+    """Starts `rlbench run` on the first host."""
+    words = [RLBENCH, "run", "--out", str(out), *hosts.options, *EMULATED, *options]
+    return hosts.start(0, *words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **more)
+
+
+def finish(run: subprocess.Popen[str], limit_s: float = 120.0) -> str:
+    """What it printed by its end."""
+    said, _ = run.communicate(timeout=limit_s)
+    return said
+
+
+def records(out: Path) -> list[RunRecord]:
+    """Of all runs in a folder of sweeps, in the order of their folders."""
+    return [run.record for run in store.read_runs(out)]
+
+
+def until(holds: Callable[[], object], what: str, limit_s: float = START_S) -> None:
+    """Waits until it holds."""
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline, f"{what}: not within {limit_s:g} s"
+        time.sleep(0.05)
+
+
+def agent_of(hosts: TwoHosts, host: int) -> psutil.Process | None:
+    """The agent on a host, once it is there."""
+    for one in hosts.processes(host):
+        with suppress(psutil.Error):
+            if "harness.launch.agent" in one.cmdline():
+                return one
+    return None
+
+
+def below(one: psutil.Process, module: str) -> list[psutil.Process]:
+    """The processes below one that run a module."""
+    found = []
+    for child in one.children(recursive=True):
+        with suppress(psutil.Error):
+            if module in child.cmdline():
+                found.append(child)
+    return found
+
+
+def until_stepping(hosts: TwoHosts, host: int) -> psutil.Process:
+    """The agent of a host whose ranks have started their environment workers."""
+    found: list[psutil.Process] = []
+
+    def steps() -> bool:
+        agent = agent_of(hosts, host)
+        if agent is None:
+            return False
+        with suppress(psutil.Error):
+            ranks = below(agent, "harness.rank")
+            found[:] = [agent]
+            return bool(ranks) and all(one.children() for one in ranks)
+        return False
+
+    until(steps, "the ranks step")
+    time.sleep(2.0)  # into the first iterations
+    return found[0]
+
+
+def is_quiet(hosts: TwoHosts) -> bool:
+    """Whether nothing runs on the hosts any more."""
+    return not hosts.processes(0) and not hosts.processes(1)
+
+
+def remote_by_host(folder: Path, prefixes: Mapping[str, str]) -> str:
+    """A `--remote` command that puts something before the command of each host."""
+    script = folder / "remote"
+    cases = "\n".join(f'{host}) exec ip netns exec "$host" {prefix} "$@" ;;' for host, prefix in prefixes.items())
+    script.write_text(
+        f'#!/bin/sh\nhost=$1\nshift\ncase "$host" in\n{cases}\n*) exec ip netns exec "$host" "$@" ;;\nesac\n'
+    )
+    script.chmod(0o755)
+    return f"{script} {{host}}"
+
+
+def copied_source(folder: Path) -> str:
+    """A copy of the package, for a host that has another version of it; the folder to import it from."""
+    root = Path(__file__).resolve().parents[2]
+    for package in ("harness", "systems", "scenarios", "results", "reports", "rlbench_client"):
+        subprocess.run(["cp", "-r", str(root / package), str(folder)], check=True)
+    return str(folder)

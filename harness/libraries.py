@@ -41,8 +41,8 @@ class Library(Protocol):
     def requirements(self) -> Path:
         """A requirements file for pip, with exact versions."""
 
-    def unavailable(self) -> str | None:
-        """None, or why pip cannot install it here, with the command that would help."""
+    def unavailable(self, place: Path) -> str | None:
+        """None, or why pip alone cannot install it in the environment at `place`, with the command that would help."""
 
 
 def library_of(system: object) -> Library | None:
@@ -77,7 +77,7 @@ def install_command(library: Library) -> str:
 def why_not(library: Library) -> str | None:
     """None, or why it cannot be used as it is, in a line with the command that changes that."""
     made = place_of(library)
-    if reason := library.unavailable():
+    if reason := library.unavailable(made):
         return reason
     if not is_ready(made):
         return f"{library.distribution} is not installed; use: {install_command(library)}"
@@ -118,7 +118,7 @@ def packages_of(system: object) -> dict[str, str]:
 
 def install(library: Library, say: Callable[[str], None]) -> None:
     """Makes its environment, or brings it to the versions needed. Raises ValueError with pip's error."""
-    if reason := library.unavailable():
+    if reason := library.unavailable(place_of(library)):
         raise ValueError(f"{library.name}: {reason}")
     if why_not(library) is None:
         say(f"{library.name}: {_known_as(library)} is installed")
@@ -177,7 +177,7 @@ def find(names: Sequence[str]) -> list[Library]:
     Raises ValueError that lists the known ones.
     """
     known = all_libraries()
-    all_known = [name for name, library in known.items() if library.unavailable() is None]
+    all_known = [name for name, library in known.items() if library.unavailable(place_of(library)) is None]
     by_system = {name: library_of(registry.load_system(name, {})) for name in registry.names(registry.EXTERNAL)}
     found: dict[str, Library] = {}
     for name in all_known if "all" in names else names:

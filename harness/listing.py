@@ -178,7 +178,7 @@ def _table_of_library_systems(systems: Sequence[ListedLibrarySystem]) -> Table:
     table = Table("system of a library", "what it is", "here", box=None, pad_edge=False)
     for one in systems:
         here = f"{one.library} {one.version} is installed" if one.installed else str(one.unavailable)
-        table.add_row(one.system, Text(one.about), Text(here))
+        table.add_row(one.system, Text(one.about), Text(here, overflow="fold"))  # a command is there to be copied
     return table
 
 

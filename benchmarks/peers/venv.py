@@ -33,7 +33,7 @@ class Peer:
         """Beside this file."""
         return Path(__file__).with_name(f"{self.peer}.txt")
 
-    def unavailable(self) -> str | None:
+    def unavailable(self, place: Path) -> str | None:  # noqa: ARG002  wherever that is
         """Nothing hinders pip."""
         return None
 

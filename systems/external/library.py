@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import sysconfig
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -39,9 +41,34 @@ class PipLibrary:
         """With exact versions."""
         return HERE / self.folder / "requirements.txt"
 
-    def unavailable(self) -> str | None:
+    def unavailable(self, place: Path) -> str | None:  # noqa: ARG002  wherever that is
         """Nothing hinders pip."""
         return None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CondaLibrary(PipLibrary):
+    """A library that needs something which pip cannot install: conda does, and makes the environment with it.
+
+    `rlbench systems install` then has pip install the requirements into that environment.
+    """
+
+    needs: str
+    """What conda installs, by the name of its package."""
+    module: str
+    """By which it is known in the environment, of whatever it was installed with."""
+    words: str
+    """For conda: further packages and channels."""
+
+    def unavailable(self, place: Path) -> str | None:
+        """None once it is in the environment; else the command, with the Python that this one is."""
+        if any(place.glob(f"lib/python*/site-packages/{self.module}")):
+            return None
+        made = f"conda create --prefix {shlex.quote(str(place))} python={sysconfig.get_python_version()} pip"
+        return (
+            f"{self.needs} is not installed, and pip cannot install it; use: {made} {self.needs} {self.words} && "
+            f"rlbench systems install {self.name}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,6 +104,8 @@ class LibrarySystem:
     library: ClassVar[PipLibrary]
     corrections: ClassVar[tuple[str, ...]] = ("none",)
     """What `learn.correct` may be."""
+    observations: ClassVar[tuple[frozenset[str], ...]] = (frozenset({"pixels"}),)
+    """What a scenario may show."""
     policies: ClassVar[Mapping[str, str]]
     """Networks by the scenario's `policy`: which of ours it is, or in what it differs."""
     envs_of_group: ClassVar[int] = 1
@@ -116,7 +145,10 @@ class LibrarySystem:
         spaces, num_envs = scenario.observation_space.spaces, scenario.num_envs
         batch, steps, workers = self.batch_of(scenario), self.steps_of(scenario), self.workers_of(scenario)
         rules = (
-            (list(spaces) == ["pixels"], f"its adapter takes pixels alone; the scenario has {', '.join(spaces)}"),
+            (
+                frozenset(spaces) in self.observations,
+                f"its adapter takes {self._observations_in_words()}; the scenario has {', '.join(spaces)}",
+            ),
             (
                 scenario.policy in self.policies,
                 f"policy={scenario.policy}: has no such network; known: {', '.join(self.policies)}",
@@ -131,6 +163,10 @@ class LibrarySystem:
         )
         broken = (why for holds, why in rules if not holds)
         return next(broken, None) or self.why_not_filled(batch, steps, num_envs)
+
+    def _observations_in_words(self) -> str:
+        known = [" and ".join(sorted(names)) for names in self.observations]
+        return " or ".join(f"{names} alone" for names in known)
 
     def why_not_filled(self, batch: int, steps: int, num_envs: int) -> str | None:
         """None, or why rollouts do not fill a batch; rollouts of all environments, unless a library has other ways."""

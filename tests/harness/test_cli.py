@@ -169,7 +169,7 @@ BAD_COMMANDS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("export", ".", "--format", "parquet", "--out", "x"), (".: no runs",)),
     (("systems", "nope"), ("No such command 'nope'",)),
     (("systems", "install"), ("Missing argument",)),
-    (("systems", "remove", "nope"), ("nope: unknown; known: rllib, sample-factory, sb3, torchrl",)),
+    (("systems", "remove", "nope"), ("nope: unknown; known: habitat-baselines, rllib, sample-factory, sb3, torchrl",)),
     (("scenes",), ("Missing option '--out'",)),
     (("scenes", "--out", "plans", "--count", "0"), ("count=0: must be at least 1",)),
     (("scenes", "--out", "plans", "--seed", "-1"), ("seed=-1: must be at least 0",)),

@@ -3,8 +3,10 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import sysconfig
+import venv
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -21,15 +23,17 @@ class Tiny:
     folder: Path
     name: str = "tiny"
     distribution: str = "tiny"
+    after: str = ""
+    """What must be in its environment before pip."""
 
     @property
     def requirements(self) -> Path:
         """Of one version."""
         return self.folder / "requirements.txt"
 
-    def unavailable(self) -> str | None:
-        """Pip can."""
-        return None
+    def unavailable(self, place: Path) -> str | None:
+        """Pip can, where nothing else must be there first."""
+        return None if not self.after or (place / self.after).exists() else f"{self.after} is missing; use: conda"
 
     def need(self, version: str) -> None:
         """Writes the requirements."""
@@ -110,6 +114,23 @@ def test_a_library_is_installed_used_brought_up_and_removed(tiny: Tiny) -> None:
     assert said[-2:] == ["tiny: removed", "tiny: is not installed"]
 
 
+def test_what_pip_cannot_make_is_waited_for(tiny: Tiny) -> None:
+    """Without it nothing is made or removed; with it pip adds the rest to the environment that is there."""
+    library = replace(tiny, after="theirs")
+    place = libraries.place_of(library)
+    assert libraries.why_not(library) == "theirs is missing; use: conda"
+    with pytest.raises(ValueError, match=r"^tiny: theirs is missing; use: conda$"):
+        libraries.install(library, lambda _: None)
+    assert not place.exists()
+
+    venv.create(place, with_pip=True)
+    (place / "theirs").touch()
+    assert libraries.why_not(library) == "tiny is not installed; use: rlbench systems install tiny"
+    libraries.install(library, lambda _: None)
+    assert libraries.why_not(library) is None
+    assert (place / "theirs").exists()
+
+
 def test_what_pip_says_is_passed_on(tiny: Tiny) -> None:
     """In one line, and the environment is not taken for a whole one; nor is one whose Python is gone."""
     tiny.need("3.0")
@@ -132,7 +153,32 @@ def test_what_the_command_line_says(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ended = call("run", "--systems", "sync,sb3-ppo", "--scenario", "vizdoom", "--device", "cpu", "--out", "runs")
     assert_refused(ended, "sb3-ppo: stable-baselines3 is not installed; use: rlbench systems install sb3")
     assert not list(tmp_path.glob("runs/*"))
-    assert_refused(call("systems", "install", "sb4"), "sb4: unknown; known: rllib, sample-factory, sb3, torchrl")
+    known = "habitat-baselines, rllib, sample-factory, sb3, torchrl"
+    assert_refused(call("systems", "install", "sb4"), f"sb4: unknown; known: {known}")
     assert call("systems", "remove", "sb3-ppo").out == "sb3: is not installed\n"  # by the name of a system too
     assert "sb3-ppo" in call("list", "systems").out
     assert "use: rlbench systems install sample-factory" in call("list", "systems", "--json").out
+
+
+def test_what_needs_habitat_sim_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one line with the command, whatever is asked for; `all` leaves it out."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    library = libraries.all_libraries()["habitat-baselines"]
+    place = libraries.place_of(library)
+    why = library.unavailable(place)
+    python = sysconfig.get_python_version()
+    assert why == (
+        f"habitat-sim is not installed, and pip cannot install it; use: conda create --prefix {place} python={python} "
+        "pip habitat-sim headless -c conda-forge -c aihabitat-nightly && rlbench systems install habitat-baselines"
+    )
+    ended = call("run", "--systems", "habitat-ver", "--scenario", "pointnav:policy=resnet", "--device", "cpu")
+    assert_refused(ended, f"habitat-ver: {why}")
+    assert_refused(call("systems", "install", "habitat-ddppo"), f"habitat-baselines: {why}")
+    assert [one.name for one in libraries.find(["all"])] == ["rllib", "sample-factory", "sb3", "torchrl"]
+
+    (place / "lib" / f"python{python}" / "site-packages" / "habitat_sim").mkdir(parents=True)
+    assert library.unavailable(place) is None
+    assert libraries.why_not(library) == (
+        "habitat-baselines is not installed; use: rlbench systems install habitat-baselines"
+    )

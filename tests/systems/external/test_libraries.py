@@ -13,7 +13,10 @@ from harness.request import Asked, complete
 from systems.external.library import LibrarySystem
 
 ROOT = Path(__file__).resolve().parents[3]
-SYSTEMS = ("rllib-appo", "rllib-impala", "sample-factory", "sb3-ppo", "torchrl-ppo")
+OF_RESNET = ("habitat-ddppo", "habitat-ver")
+"""They learn with `policy=resnet` alone."""
+SYSTEMS = (*OF_RESNET, "rllib-appo", "rllib-impala", "sample-factory", "sb3-ppo", "torchrl-ppo")
+RESNET = "vizdoom:policy=resnet"
 WORK = ("torch", "vizdoom", "ale-py", "pydantic")
 """What is compared, and what a record of a cell is read with."""
 
@@ -28,6 +31,11 @@ def planned(systems: str, scenario: str = "vizdoom", **options: str) -> Cell:
     asked: dict[str, Any] = {"device": "cpu", **options}
     (cell,) = plan(complete(Asked(systems=systems, scenario=scenario, **asked))[0])
     return cell
+
+
+def with_its_policy(name: str, scenario: str) -> str:
+    """The scenario, with a network that the system has."""
+    return f"{scenario.partition(':policy=')[0]}:policy=resnet" if name in OF_RESNET else scenario
 
 
 def test_all_are_there() -> None:
@@ -55,6 +63,7 @@ def test_requirements_are_exact(name: str) -> None:
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_a_cell_says_how_the_library_learns(name: str, scenario: str) -> None:
     """The record has the work, the library's own settings, its network, and in what it departs."""
+    scenario = with_its_policy(name, scenario)
     configuration = planned(name, scenario).configuration()
     assert configuration["scenario"]["learn"]["learning_rate"] > 0
     assert configuration["scenario"]["policy"]
@@ -68,8 +77,7 @@ def test_a_cell_says_how_the_library_learns(name: str, scenario: str) -> None:
 @pytest.mark.parametrize(
     ("scenario", "options", "why"),
     [
-        ("pointnav", {}, "its adapter takes pixels alone; the scenario has "),
-        ("vizdoom:policy=resnet", {}, "policy=resnet: has no such network; known: "),
+        ("vizdoom:policy=small", {}, "policy=small: has no such network; known: "),
         ("vizdoom:learn.optimizer=sgd", {}, "learn.optimizer=sgd: learns with adam"),
         ("vizdoom:num_envs=8", {"gpus": "2"}, "--gpus 2: must be at most 1 here"),
         ("vizdoom", {"device": "emulated"}, "runs on what is there; use --device cpu or cuda"),
@@ -77,8 +85,30 @@ def test_a_cell_says_how_the_library_learns(name: str, scenario: str) -> None:
 )
 def test_what_it_cannot_do_is_said(name: str, scenario: str, options: dict[str, str], why: str) -> None:
     """Before anything runs, in one line."""
+    scenario = scenario if "policy=" in scenario else with_its_policy(name, scenario)
     with pytest.raises(CannotRun, match=re.escape(why)):
         planned(name, scenario, **options)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_what_it_cannot_see_is_said(name: str) -> None:
+    """An adapter takes certain observations, and the networks that its library has."""
+    seen = "pixels alone or depth and goal alone" if name in OF_RESNET else "pixels alone"
+    scenario = "emulated/open-fridge:policy=resnet" if name in OF_RESNET else "pointnav"
+    with pytest.raises(CannotRun, match=f"its adapter takes {seen}; the scenario has "):
+        planned(name, scenario)
+    other = "conv" if name in OF_RESNET else "resnet"
+    with pytest.raises(CannotRun, match=f"policy={other}: has no such network; known: "):
+        planned(name, f"vizdoom:policy={other}")
+
+
+def test_habitat_baselines_sees_what_its_task_shows() -> None:
+    """Depth and a goal too; in what it departs depends on how it learns."""
+    departures = planned("habitat-ver", "pointnav:policy=resnet").configuration()["system"]["departures"]
+    assert set(departures) == {"value after a truncated episode", "initialisation", "advantages"}
+    scenario = "pointnav:policy=resnet:learn.normalize_advantages=false"
+    assert "advantages" not in planned("habitat-ddppo", scenario).configuration()["system"]["departures"]
+    assert planned("habitat-ver", scenario).configuration()["scenario"]["learn"]["correct"] == "truncated_is"
 
 
 @pytest.mark.parametrize(
@@ -92,6 +122,12 @@ def test_what_it_cannot_do_is_said(name: str, scenario: str, options: dict[str, 
         ("sb3-ppo:num_workers=2", "vizdoom", "each environment has a process, so there are 8"),
         ("sb3-ppo:rollout.batch=100", "vizdoom", "rollout.batch=100: must be a rollout of all environments, 512"),
         ("sb3-ppo:learn.num_minibatches=3", "vizdoom", "learn.num_minibatches=3: must divide the batch, 512 env steps"),
+        ("habitat-ver:num_workers=2", RESNET, "each environment has a process, so there are 8"),
+        ("habitat-ver:learn.correct=none", RESNET, "learn.correct=none: known: truncated_is"),
+        ("habitat-ver:learn.rho=2", RESNET, "learn.rho=2: its weights are always truncated at 1"),
+        ("habitat-ver:num_inference_workers=0", RESNET, "num_inference_workers=0: must be from 1 to 64"),
+        ("habitat-ddppo:learn.correct=truncated_is", RESNET, "learn.correct=truncated_is: known: none"),
+        ("habitat-ddppo:learn.num_minibatches=16", RESNET, "must divide num_envs=8; mini-batches are of whole"),
         ("torchrl-ppo:learn.num_minibatches=16", "vizdoom", "learn.num_minibatches=16: mini-batches are of whole"),
         ("torchrl-ppo:preemptive_threshold=0", "vizdoom", "preemptive_threshold=0: must be above 0 and at most 1"),
         ("torchrl-ppo:rollout.num_steps=-1", "vizdoom", "rollout.num_steps=-1: must be at least 0"),

@@ -185,8 +185,9 @@ class Keeper:
         if killed or not errors:
             number = killed[0] if killed else min(codes)
             how = process.how_it_ended(codes[number])
-            who = "torchrun" if self._seat is not None and not told else f"rank {number}"
-            reason = f"{who} {how}; {self._short_of_memory() or 'stderr.txt may say more'}"
+            by_torchrun = self._seat is not None and not told
+            who, where = ("torchrun", torchrun.OUTPUT) if by_torchrun else (f"rank {number}", "stderr.txt")
+            reason = f"{who} {how}; {self._short_of_memory() or f'{where} may say more'}"
             return Outcome("failed", f"{reason}{self._after_losses()}")
         first = min(errors, key=lambda number: errors[number]["at_s"])
         reason = f"rank {first}: {errors[first]['error']}"

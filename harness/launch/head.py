@@ -24,25 +24,27 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import leftovers, process
 from harness.launch.agent import TELEMETRY_FILE, describe
 from harness.launch.channel import Channel, Closed, Message
-from harness.launch.clocks import NodeClock
+from harness.launch.node import Node
 from harness.launch.nodes import address_of, interface_towards, listen
 from harness.launch.parts import LIVE_FILE, NODES_FILE
 from harness.outcome import Outcome
 from harness.plan import Cell
 from harness.progress import Snapshot
 from harness.traits import TRAITS_FILE, Traits
+from results import store
 
 if TYPE_CHECKING:
     from harness.launch.nodes import Launch
 
-START_LIMIT_S = 120.0
+START_STALLS = 2
+"""Nodes have so many times as long as an environment has (`--stall`) to come up and connect."""
 ANSWER_LIMIT_S = 30.0
 SILENT_S = 5.0
 """An agent tells every half second how far it is."""
@@ -50,6 +52,8 @@ GRACE_S = 1.5
 """After the first bad news, for the news that it followed from."""
 END_LIMIT_S = 25.0
 """Of a node: its keeper has ten seconds, and what is left is killed after that."""
+EXIT_LIMIT_S = 5.0
+"""Of a remote command, once its agent has ended or was never there."""
 STRAGGLER_LIMIT_S = 20.0
 """Ranks that go in step end together; torchrun waits for the other nodes before it ends."""
 LATE_S = 30.0
@@ -64,35 +68,6 @@ class _Over(Exception):  # noqa: N818  how a run ends, not an error
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(outcome.reason)
         self.outcome = outcome
-
-
-@dataclass(slots=True, kw_only=True)
-class Node:
-    """What the head knows of a node."""
-
-    number: int
-    host: str
-    command: subprocess.Popen[bytes]
-    ranks: range
-    clock: NodeClock = field(default_factory=NodeClock)
-    channel: Channel | None = None
-    hello: dict[str, Any] = field(default_factory=dict)
-    snapshot: Snapshot | None = None
-    outcome: Outcome | None = None
-    ended_at: float = 0.0
-    lost: str | None = None
-    """How, if it was lost."""
-    has_sent: bool = False
-
-    @property
-    def name(self) -> str:
-        """For people."""
-        return f"node {self.number} ({self.host})"
-
-    @property
-    def is_done(self) -> bool:
-        """Nothing more is to come from it."""
-        return self.outcome is not None or self.lost is not None
 
 
 class Head:
@@ -118,7 +93,7 @@ class Head:
         process.adopt_orphans()
         try:
             self._start_agents()
-            self._await(lambda node: bool(node.hello), START_LIMIT_S, "has not answered")
+            self._await(lambda node: bool(node.hello), START_STALLS * self._cell.stall_s, "has not answered")
             self._compare()
             self._ping_all()
             self._start_ranks()
@@ -153,7 +128,14 @@ class Head:
                 except OSError as error:
                     raise _Over(Outcome("failed", f"--remote: {words[0]}: {error.strerror}")) from None
             ranks = launch.ranks_of(number, self._cell.gpus)
-            node = Node(number=number, host=launch.hosts[number], command=command, ranks=ranks)
+            node = Node(
+                number=number,
+                host=launch.hosts[number],
+                command=command,
+                ranks=ranks,
+                errors=self._folder / f"node{number}.err",
+                poll=self._poll,
+            )
             self._nodes.append(node)
             told = {"address": address, "port": port, "secret": self._secret, "node": number}
             told["interface"] = launch.interface
@@ -186,7 +168,7 @@ class Head:
 
     def _start_ranks(self) -> None:
         first = self._nodes[0]
-        self._send(first, "listen")
+        first.send("listen")
         self._await(lambda _: bool(self._port), ANSWER_LIMIT_S, "has not said where it listens", [first])
         run_id, traits = secrets.token_hex(8), (self._folder / TRAITS_FILE).read_text()
         for node in self._nodes:
@@ -201,7 +183,7 @@ class Head:
                 "run_id": run_id,
             }
             ranks = [node.ranks.start, node.ranks.stop]
-            self._send(node, "start", cell=self._cell_text, traits=traits, seat=seat, ranks=ranks)
+            node.send("start", cell=self._cell_text, traits=traits, seat=seat, ranks=ranks)
 
     def _run(self) -> None:
         """Returns when all nodes have ended, or one has failed and the news of the others had time to come."""
@@ -216,7 +198,7 @@ class Head:
             self._pump(0.2)
             for node in self._nodes:
                 if not node.is_done and node.channel is not None and now - node.channel.heard_at > SILENT_S:
-                    self._lose(node, f"nothing was heard of it for {SILENT_S:g} s")
+                    node.lose(f"nothing was heard of it for {SILENT_S:g} s")
             if any(node.lost or (node.outcome and node.outcome.status != "finished") for node in self._nodes):
                 give_up_at = min(give_up_at, time.monotonic() + GRACE_S)
             ended = [node.ended_at for node in self._nodes if node.outcome]
@@ -233,21 +215,22 @@ class Head:
         outcome = self._decide()
         for node in self._nodes:
             if not node.is_done and node.channel is not None:
-                self._send(node, "end")
+                node.send("end")
         deadline = time.monotonic() + END_LIMIT_S
-        while not all(node.is_done for node in self._nodes) and time.monotonic() < deadline:
+        asked = [node for node in self._nodes if node.channel is not None]
+        while not all(node.is_done for node in asked) and time.monotonic() < deadline:
             self._pump(0.2, heeds_stdin=False)
         here = [node for node in self._nodes if node.outcome and not node.lost]
         self._ping_all(here)
         for node in here:
-            self._send(node, "collect")
+            node.send("collect")
         while not all(node.has_sent or node.lost for node in here):
             self._pump(0.2, heeds_stdin=False)
             for node in here:
                 if node.channel is not None and time.monotonic() - node.channel.heard_at > ANSWER_LIMIT_S:
-                    self._lose(node, f"it has sent nothing for {ANSWER_LIMIT_S:g} s")
+                    node.lose(f"it has sent nothing for {ANSWER_LIMIT_S:g} s")
         for node in here:
-            self._send(node, "end")
+            node.send("end")
         missing = next((node for node in self._nodes if not node.has_sent), None)
         if outcome.status == "finished" and missing is not None:
             return Outcome("failed", f"the part of {missing.name} is missing: {missing.lost or 'it never ended'}")
@@ -280,7 +263,7 @@ class Head:
     def _ping(self, node: Node) -> None:
         number = len(self._pings)
         self._pings[number] = time.perf_counter()
-        self._send(node, "ping", number=number)
+        node.send("ping", number=number)
 
     def _ping_all(self, nodes: list[Node] | None = None) -> None:
         """Compares clocks: pings to one node after the other, each sent when the one before is answered."""
@@ -310,10 +293,10 @@ class Head:
                     while message := node.channel.receive(0.0):
                         self._take(node, message)
                 except Closed as closed:
-                    self._lose(node, str(closed))
+                    node.lose(str(closed))
             if node.channel is None and not node.lost and node.command.poll() is not None:
                 how = process.how_it_ended(node.command.returncode)
-                node.lost = f"{self._last_line(node) or 'its command said nothing'} ({how})"
+                node.lost = f"{node.last_line() or 'its command said nothing'} ({how})"
         if time.monotonic() >= self._next_live:
             self._next_live = time.monotonic() + 0.5
             self._leave_live()
@@ -352,11 +335,11 @@ class Head:
             case "sent":
                 node.has_sent = True
             case kind:
-                self._lose(node, f"it sent what is no message: {kind!r}")
+                node.lose(f"it sent what is no message: {kind!r}")
 
     def _keep_file(self, node: Node, name: str, data: bytes) -> None:
         if not NAME.fullmatch(name):
-            self._lose(node, f"it sent a file of the name {name!r}")
+            node.lose(f"it sent a file of the name {name!r}")
             return
         stem, dot, suffix = name.partition(".")
         if name in OF_EACH_NODE:
@@ -366,27 +349,6 @@ class Head:
                 file.write(data)
         except OSError as error:
             raise _Over(Outcome("failed", f"{name} of {node.name} cannot be written: {error.strerror}")) from None
-
-    def _send(self, node: Node, kind: str, **fields: Any) -> None:
-        if node.channel is not None and not node.lost:
-            try:
-                node.channel.send(kind, **fields)
-            except Closed as closed:
-                self._lose(node, str(closed))
-
-    def _lose(self, node: Node, how: str) -> None:
-        """A node is gone: it can neither be told nor asked anything any more."""
-        said = self._last_line(node)
-        node.lost = f"{how}; its command said: {said}" if said else how
-        if node.channel is not None:
-            self._poll.unregister(node.channel)
-            node.channel.close()
-
-    def _last_line(self, node: Node) -> str:
-        with suppress(OSError):
-            lines = (self._folder / f"node{node.number}.err").read_text(errors="replace").split("\n")
-            return next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return ""
 
     def _leave_live(self) -> None:
         """Says how far the run is, for the display."""
@@ -400,27 +362,13 @@ class Head:
             env_steps=sum(one.env_steps for one in snapshots),
         )
         with suppress(OSError):  # it is for a display alone
-            unfinished = self._folder / f".{LIVE_FILE}"
-            unfinished.write_text(json.dumps(asdict(together)))
-            unfinished.rename(self._folder / LIVE_FILE)
+            store.write_whole(self._folder / LIVE_FILE, json.dumps(asdict(together)))
 
     def _leave_nodes(self) -> None:
         """Says what the nodes were, for the record."""
-        said = []
-        for node in self._nodes:
-            shift = asdict(node.clock.shift()) if node.clock.num_samples else None
-            said.append(
-                {
-                    "host": node.hello.get("host", node.host),
-                    "first_rank": node.ranks.start,
-                    "num_ranks": len(node.ranks),
-                    "clock": shift,
-                    "machine": node.hello.get("machine", {}),
-                    "lost": node.lost,
-                }
-            )
-        with suppress(OSError):
-            (self._folder / NODES_FILE).write_text(json.dumps(said))
+        said = [node.described() for node in self._nodes]
+        with suppress(OSError):  # where the disk is full, the record cannot be written either
+            store.write_whole(self._folder / NODES_FILE, json.dumps(said))
 
     def _close(self) -> None:
         """Ends the remote commands, which ends what is left of the agents."""
@@ -430,7 +378,7 @@ class Head:
             assert node.command.stdin is not None
             with suppress(OSError):
                 node.command.stdin.close()
-        deadline = time.monotonic() + ANSWER_LIMIT_S
+        deadline = time.monotonic() + EXIT_LIMIT_S
         for node in self._nodes:
             with suppress(subprocess.TimeoutExpired):
                 node.command.wait(max(0.1, deadline - time.monotonic()))

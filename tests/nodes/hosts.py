@@ -62,6 +62,13 @@ class TwoHosts:
         lines = self.run(host, "ss", "--no-header", "--listening", "--tcp", "--numeric").stdout.splitlines()
         return {line.split()[3].rpartition(":")[0] for line in lines}
 
+    def ports(self, host: int, pid: int) -> set[int]:
+        """Ports that a process listens on."""
+        lines = self.run(
+            host, "ss", "--no-header", "--listening", "--tcp", "--numeric", "--processes"
+        ).stdout.splitlines()
+        return {int(line.split()[3].rpartition(":")[2]) for line in lines if f"pid={pid}," in line}
+
     @property
     def options(self) -> list[str]:
         """Of `rlbench run` on the first host."""

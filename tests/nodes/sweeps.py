@@ -59,7 +59,8 @@ def below(one: psutil.Process, module: str) -> list[psutil.Process]:
     found = []
     for child in one.children(recursive=True):
         with suppress(psutil.Error):
-            if module in child.cmdline():
+            words = child.cmdline()  # torchrun's own has `-m harness.rank` too, behind its own `-m`
+            if "-m" in words and words[words.index("-m") + 1] == module:
                 found.append(child)
     return found
 

@@ -61,6 +61,25 @@ def survive(session: nox.Session) -> None:
 
 
 @nox.session
+def nodes(session: nox.Session) -> None:
+    """Runs sweeps on two hosts, which are network namespaces, and kills what is on them; as root, takes 12 min."""
+    install(session, "tests")
+    names = ("-o", "python_files=check_*.py", "-o", "python_functions=check_*", "-o", "norecursedirs=.*")
+    session.run("pytest", "tests/nodes", *names, *session.posargs)
+
+
+@nox.session
+def slurm(session: nox.Session) -> None:
+    """Starts a Slurm of two nodes on this machine, runs sweeps as its jobs, and stops it; as root, takes 12 min.
+
+    Needs Debian's packages slurm-wlm and munge.
+    """
+    session.install(*CONSTRAINTS, "-e", ".[slurm]", *nox.project.dependency_groups(PROJECT, "tests"))
+    names = ("-o", "python_files=check_*.py", "-o", "python_functions=check_*", "-o", "norecursedirs=.*")
+    session.run("pytest", "tests/slurm", *names, *session.posargs)
+
+
+@nox.session
 def libraries(session: nox.Session) -> None:
     """Installs other people's libraries, 6 GB in the cache folder, and trains with each; takes long."""
     install(session, "tests")
@@ -97,6 +116,7 @@ BENCHMARKS = {
     "runners": "benchmarks.against_runners",
     "overhead": "tests.bench.bench_overhead",
     "mechanisms": "benchmarks.mechanisms",
+    "two-hosts": "benchmarks.two_hosts",
     "memory": "tests.bench.bench_memory",
     "predict": "benchmarks.predict_speed",
     "report": "tests.bench.bench_report",

@@ -1,0 +1,286 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.commands import PlaceCheck
+from harness.launch.choose import SRUN, LaunchOptions, choose
+from harness.launch.nodes import SSH, Launch, NodeSeat, Slurm, address_of, interface_towards, place_of
+from harness.launch.torchrun import OUTPUT, dry_run_lines, endpoint, first_failure
+from harness.plan import plan
+from harness.request import Asked, complete
+
+
+def launch(**fields: object) -> Launch:
+    """Two hosts of four GPUs."""
+    return Launch(**{"hosts": ("a", "b"), "gpus_per_node": 4, "remote": "env {host}", **fields})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("gpus", "nodes"), [(1, [range(1)]), (4, [range(4)]), (6, [range(4), range(4, 6)])])
+def test_ranks_fill_one_node_after_the_other(gpus: int, nodes: list[range]) -> None:
+    """The last one may have fewer."""
+    assert launch().num_nodes(gpus) == len(nodes)
+    assert [launch().ranks_of(node, gpus) for node in range(len(nodes))] == nodes
+
+
+def test_too_few_hosts_are_refused() -> None:
+    """With the rule and the values."""
+    with pytest.raises(ValueError, match="--gpus 9: needs 3 hosts of 4 GPUs, and --hosts names 2"):
+        launch().num_nodes(9)
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"hosts": ()}, "--hosts: must be 1 to 1,024 different hosts"),
+        ({"hosts": ("a", "a")}, "--hosts: must be 1 to 1,024 different hosts"),
+        ({"hosts": ("a", "-oProxyCommand=x")}, "'-oProxyCommand=x' is no name of a host"),
+        ({"hosts": ("a b",)}, "'a b' is no name of a host"),
+        ({"gpus_per_node": 0}, "--gpus-per-node 0: must be at least 1"),
+        ({"remote": "ssh a"}, "must hold {host}"),
+        ({"remote": "ssh '{host}"}, "No closing quotation"),
+    ],
+)
+def test_a_launch_is_checked(fields: dict[str, object], why: str) -> None:
+    """Once, when it is made."""
+    with pytest.raises(ValueError, match=why.replace("{", r"\{").replace("}", r"\}")):
+        launch(**fields)
+
+
+def test_ssh_gets_its_words_quoted() -> None:
+    """It gives them to a shell; other commands do not."""
+    words = ["/opt/my python", "-m", "x"]
+    assert launch(remote="ssh -q {host}").command(1, words) == ["ssh", "-q", "b", "'/opt/my python'", "-m", "x"]
+    assert launch(remote="srun -w {host}").command(0, words) == ["srun", "-w", "a", *words]
+
+
+@pytest.mark.parametrize("place", [None, launch(), Slurm(gpus_per_node=8, settings={"partition": "gpu"}, at_once=3)])
+def test_places_come_back_from_a_plan(place: Launch | Slurm | None, tmp_path: Path) -> None:
+    """As JSON has them, and the head has them."""
+    told = None if place is None else json.loads(json.dumps(asdict(place)))
+    assert place_of(told) == place
+    if isinstance(place, Launch):
+        place.leave(tmp_path)
+    assert Launch.read(tmp_path) == (place if isinstance(place, Launch) else None)
+
+
+def test_a_seat_comes_back(tmp_path: Path) -> None:
+    """The keeper reads what the agent wrote; without it, it has all ranks."""
+    assert NodeSeat.read(tmp_path) is None
+    seat = NodeSeat(
+        node=1,
+        num_nodes=2,
+        first_rank=4,
+        num_local=3,
+        num_ranks=7,
+        address="10.0.0.1",
+        port=4,
+        interface="eth0",
+        run_id="x",
+    )
+    seat.leave(tmp_path)
+    assert NodeSeat.read(tmp_path) == seat
+    assert seat.ranks == range(4, 7)
+
+
+def test_interfaces_are_found() -> None:
+    """By name, and by whom they lead to."""
+    assert address_of("lo") == "127.0.0.1"
+    assert interface_towards("127.0.0.1") == "lo"
+    with pytest.raises(ValueError, match=f"--interface none0: {socket.gethostname()} has .*lo"):
+        address_of("none0")
+    with pytest.raises(ValueError, match=r"--hosts: nowhere\.invalid: .*; name the network interface with --interface"):
+        interface_towards("nowhere.invalid")
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"launcher": "kubernetes"}, "--launcher kubernetes: unknown; known: local, torchrun, slurm"),
+        ({"hosts": "a"}, "--hosts: goes with --launcher torchrun"),
+        ({"gpus_per_node": 2}, "--gpus-per-node: goes with --launcher torchrun or slurm"),
+        ({"partition": "gpu"}, "--partition: goes with --launcher slurm"),
+        ({"one_allocation": True}, "--one-allocation: goes with --launcher slurm"),
+        ({"launcher": "torchrun", "at_once": 3}, "--at-once: goes with --launcher slurm"),
+        ({"launcher": "slurm", "hosts": "a"}, "--hosts: goes with --launcher torchrun"),
+        ({"launcher": "torchrun", "hosts": "a"}, "--launcher torchrun: needs --gpus-per-node"),
+        ({"launcher": "torchrun", "gpus_per_node": 2}, "needs --hosts a,b outside a Slurm allocation"),
+        (
+            {"launcher": "torchrun", "gpus_per_node": 2, "hosts": "a", "remote": "no-such-program {host}"},
+            "no-such-program is not found",
+        ),
+    ],
+)
+def test_options_are_checked(options: dict[str, object], why: str) -> None:
+    """Before anything is planned."""
+    with pytest.raises(ValueError, match=why.replace("{", r"\{")):
+        choose(LaunchOptions(**options), {})  # type: ignore[arg-type]
+
+
+def test_this_machine_is_the_default() -> None:
+    """Nothing is launched elsewhere without being asked for."""
+    assert choose(LaunchOptions(), {}) is None
+
+
+def test_hosts_are_those_that_were_named() -> None:
+    """In their order, reached as was said."""
+    options = LaunchOptions(launcher="torchrun", hosts="b, a", gpus_per_node=2, remote="env {host}", interface="lo")
+    assert choose(options, {"SLURM_JOB_NODELIST": "c"}) == Launch(
+        hosts=("b", "a"), gpus_per_node=2, interface="lo", remote="env {host}"
+    )
+    assert "{host}" in SSH
+
+
+def test_hosts_of_an_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm expands their names, and srun reaches them."""
+
+    def run(words: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        assert words == ["scontrol", "show", "hostnames", "n[1-2]"]
+        return subprocess.CompletedProcess(words, 0, "n1\nn2\n", "")
+
+    monkeypatch.setattr("harness.launch.choose.subprocess.run", run)
+    monkeypatch.setattr("harness.launch.choose.shutil.which", lambda _: "/usr/bin/srun")
+    made = choose(LaunchOptions(launcher="torchrun", gpus_per_node=2), {"SLURM_JOB_NODELIST": "n[1-2]"})
+    assert made == Launch(hosts=("n1", "n2"), gpus_per_node=2, remote=SRUN)
+
+
+@pytest.mark.parametrize(
+    ("slurm", "why"),
+    [("partition", "must be options of sbatch"), ("A=3", "must be options of sbatch"), ("a=1,,b=2", "must be options")],
+)
+def test_options_of_sbatch(slurm: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their long names."""
+    monkeypatch.setattr("harness.launch.choose.shutil.which", lambda _: "/usr/bin/sbatch")
+    monkeypatch.setattr("harness.launch.choose.importlib.util.find_spec", lambda _: object())
+    options = {"launcher": "slurm", "gpus_per_node": 8, "partition": "gpu"}
+    with pytest.raises(ValueError, match=why):
+        choose(LaunchOptions(**options, slurm=slurm), {})  # type: ignore[arg-type]
+    made = choose(LaunchOptions(**options, slurm="account=lab,cpus-per-task=4", at_once=2), {})  # type: ignore[arg-type]
+    settings = {"partition": "gpu", "account": "lab", "cpus-per-task": "4"}
+    assert made == Slurm(gpus_per_node=8, settings=settings, at_once=2)
+
+
+def test_slurm_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line that says what is missing."""
+    monkeypatch.setattr("harness.launch.choose.shutil.which", lambda _: None)
+    with pytest.raises(ValueError, match="sbatch is not found; this is no login node of a Slurm cluster"):
+        choose(LaunchOptions(launcher="slurm", gpus_per_node=8), {})
+    monkeypatch.setattr("harness.launch.choose.shutil.which", lambda _: "/usr/bin/sbatch")
+    monkeypatch.setattr("harness.launch.choose.importlib.util.find_spec", lambda _: None)
+    with pytest.raises(ValueError, match=r"submitit is not installed; use: pip install 'rlbench\[slurm\]'"):
+        choose(LaunchOptions(launcher="slurm", gpus_per_node=8), {})
+
+
+def test_a_system_that_needs_one_machine() -> None:
+    """It is refused on two, and only there."""
+    asked = Asked(systems="appo", gpus="4,8", device="emulated", scenario="emulated/open-fridge")
+    small, large = plan(complete(asked)[0])
+    check = PlaceCheck(launch())
+    check(small)
+    with pytest.raises(ValueError, match="appo: all its ranks are on one machine, and x8 needs 2 here"):
+        check(large)
+    PlaceCheck(None)(large)
+
+
+def test_what_other_machines_have_is_to_be_said() -> None:
+    """No GPU of theirs is to be seen from here, and none of ours is asked for."""
+    with pytest.raises(ValueError, match="--device: say cuda, cpu or emulated"):
+        complete(Asked(systems="ver"), elsewhere=True)
+    request, _ = complete(Asked(systems="ver", device="cuda", gpus="16", scenario="pointnav"), elsewhere=True)
+    assert [cell.gpus for cell in plan(request)] == [16]
+
+
+def test_what_torchrun_says_of_the_first_failure(tmp_path: Path) -> None:
+    """Its report names the rank and how it ended; without one nothing is known."""
+    assert first_failure(tmp_path) == {}
+    report = """
+Failures:
+[1]:
+  rank      : 3 (local_rank: 1)
+  exitcode  : -15 (pid: 8)
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-22_22:41:41
+  host      : b
+  rank      : 2 (local_rank: 0)
+  exitcode  : -9 (pid: 7)
+"""
+    (tmp_path / OUTPUT).write_text(report)
+    assert first_failure(tmp_path) == {2: -9}
+
+
+def test_addresses_of_both_kinds() -> None:
+    """Torch reads them back."""
+    assert endpoint("10.0.0.1", 29400) == "10.0.0.1:29400"
+    assert endpoint("fe80::1", 29400) == "[fe80::1]:29400"
+
+
+def test_a_dry_run_prints_torchruns_commands() -> None:
+    """One for each number of GPUs, for all its nodes."""
+    asked = Asked(systems="ver,ddppo", gpus="4,8", device="emulated", scenario="emulated/open-fridge")
+    lines = dry_run_lines(launch(), plan(complete(asked)[0]))
+    assert len(lines) == 4
+    assert lines[2] == "x8: on each of a, b, with K from 0 to 1:"
+    assert lines[3].split() == [
+        "torchrun",
+        "--nnodes=2",
+        "--nproc-per-node=4",
+        "--node-rank=K",
+        "--rdzv-backend=rlbench",
+        "--rdzv-endpoint=a:29400",
+        "--rdzv-id=RUN",
+        "--rdzv-conf=rank=K",
+        "--max-restarts=0",
+        "-m",
+        "harness.rank",
+        "FOLDER",
+    ]
+
+
+def test_torchruns_store_listens_at_one_address(tmp_path: Path) -> None:
+    """Under torchrun as anybody would start it: two agents meet, and nothing listens elsewhere."""
+    with socket.create_server(("127.0.0.2", 0)) as free:
+        port = free.getsockname()[1]
+    (tmp_path / "meet.py").write_text(
+        "import os, time, torch.distributed as d\n"
+        "d.init_process_group('gloo')\n"
+        "print('rank', os.environ['RANK'], 'of', d.get_world_size(), flush=True)\n"
+        "d.barrier()\n"
+        f"open(r'{tmp_path}/up-' + os.environ['RANK'], 'w').close()\n"
+        f"while not os.path.exists(r'{tmp_path}/seen'): time.sleep(0.05)\n"
+    )
+    agents = []
+    for node in (0, 1):
+        words = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"]
+        words += ["--rdzv-backend=rlbench", f"--rdzv-endpoint=127.0.0.2:{port}", f"--rdzv-conf=rank={node}"]
+        variables = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+        agents.append(
+            subprocess.Popen([*words, str(tmp_path / "meet.py")], stdout=subprocess.PIPE, text=True, env=variables)
+        )
+    deadline = time.monotonic() + 90
+    while len(list(tmp_path.glob("up-*"))) < 2:
+        assert time.monotonic() < deadline
+        assert all(agent.poll() is None for agent in agents)
+        time.sleep(0.05)
+    listening = {
+        connection.laddr.ip
+        for agent in agents
+        for one in [psutil.Process(agent.pid), *psutil.Process(agent.pid).children(recursive=True)]
+        for connection in one.net_connections(kind="tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    (tmp_path / "seen").touch()
+    said = [agent.communicate(timeout=60)[0].strip() for agent in agents]
+    assert said == ["rank 0 of 2", "rank 1 of 2"]
+    assert "127.0.0.2" in listening
+    assert listening <= {"127.0.0.1", "127.0.0.2"}

@@ -1,0 +1,127 @@
+"""A link of 1 ms and 100 Mbit/s between hosts: what `doctor --network` says of it, and what `predict` makes of that."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from results import store
+from results.schema import RunRecord
+from tests.nodes.hosts import REMOTE, TwoHosts, two_hosts
+from tests.nodes.sweeps import RLBENCH
+
+DELAY_S, BYTES_PER_S = 1e-3, 100e6 / 8
+GPUS = ("--gpus", "8")
+SECONDS = "40"
+PROFILE = """\
+about = "quick steps without a network of its own, so that the real one is all that there is"
+[collect]
+num_envs = 2
+rollout_steps = 128
+[step]
+median_ms = 10.0
+sigma = 0.05
+[collision]
+median_ms = 10.0
+share = 0.01
+mean_stay_steps = 2.0
+[episode]
+mean_steps = 200.0
+sigma = 0.1
+reset_ms = 0.0
+[heterogeneous]
+sigma = 0.1
+[cpu]
+cores_per_gpu = 2
+actor_infer_ms = 10.0
+[gpu]
+render_ms = 0.1
+infer_fixed_ms = 2.0
+infer_item_ms = 0.05
+prepare_ms = 10.0
+learn_item_ms = 0.3
+render_while_learning_factor = 1.0
+learn_while_rendering_factor = 1.0
+[network]
+synchronize_ms = {synchronize_ms}
+synchronize_doubling_ms = 0.0
+latency_ms = {latency_ms}
+bandwidth_mb_per_s = {bandwidth_mb_per_s}
+weights_mb = {weights_mb}
+"""
+
+
+def profile(folder: Path, name: str, weights_mb: float, network: dict[str, float] | None = None) -> Path:
+    """Writes the profile, with a network that costs nothing, or with one."""
+    told = {"synchronize_ms": 0.0, "latency_ms": 0.0, "bandwidth_mb_per_s": 1e9, **(network or {})}
+    path = folder / f"{name}.toml"
+    path.write_text(PROFILE.format(**told, weights_mb=weights_mb))
+    return path
+
+
+def measured(hosts: TwoHosts, folder: Path, scenario: Path) -> tuple[RunRecord, Path]:
+    """A run of `sync` on 4 + 4 emulated GPUs, and its folder."""
+    out = folder / "runs"
+    words = [RLBENCH, "run", "--systems", "sync", "--scenario", f"emulated/{scenario}", "--device", "emulated"]
+    words += ["--out", str(out), *GPUS, "--gpus-per-node", "4", "--seconds", SECONDS, *hosts.options]
+    done = hosts.run(0, *words)
+    (run,) = store.read_runs(out)
+    assert run.record.status == "finished", done.stdout + done.stderr
+    return run.record, run.path
+
+
+def predicted(folder: Path, scenario: Path) -> RunRecord:
+    """The same, predicted."""
+    out = folder / f"predicted-{scenario.stem}"
+    words = [RLBENCH, "predict", "--systems", "sync", "--scenario", f"emulated/{scenario}", *GPUS, "--seconds", SECONDS]
+    subprocess.run([*words, "--out", str(out)], check=True, stdout=subprocess.DEVNULL)
+    (run,) = store.read_runs(out)
+    return run.record
+
+
+def doctor(hosts: TwoHosts, out: Path) -> str:
+    """What `rlbench doctor --network` prints; it writes what it found to `out`."""
+    words = ["doctor", "--network", "--device", "cpu", "--hosts", ",".join(hosts.names), "--gpus-per-node", "4"]
+    words += ["--interface", "eth0", "--remote", REMOTE, "--out", str(out)]
+    done = hosts.run(0, RLBENCH, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def share(record: RunRecord) -> float:
+    """Of the ranks' time, in messages."""
+    return record.figures.time_shares["communicate"]
+
+
+def check_a_slow_link(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The link is found; and `communicate` takes so much more of the time as `predict` says, within 20 %."""
+    free = profile(tmp_path, "free", 0.0)
+    folder = tmp_path / "quick"
+    folder.mkdir()
+    with two_hosts() as hosts:
+        quick, run_folder = measured(hosts, folder, free)
+    weights_mb = (run_folder / "policy.pt").stat().st_size / 1e6
+    folder = tmp_path / "slow"
+    folder.mkdir()
+    with two_hosts(DELAY_S, BYTES_PER_S) as hosts:
+        slow, _ = measured(hosts, folder, free)
+        said = doctor(hosts, tmp_path / "network.toml")
+    found = tomllib.loads((tmp_path / "network.toml").read_text())
+    ways = {row["bytes"]: row["median_ms"] for row in found["point_to_point"]}
+    assert ways[4] == pytest.approx(1e3 * DELAY_S, rel=0.5)
+    largest = max(ways)
+    assert largest / ways[largest] * 1e3 == pytest.approx(BYTES_PER_S, rel=0.1)
+    assert re.search(r"all-reduces are as over links of [\d.]+ ms and [\d.]+ MB/s between ranks", said)
+    with_link = profile(tmp_path, "with-link", weights_mb, found["network"])
+    grew = share(slow) - share(quick)
+    should_grow = share(predicted(tmp_path, with_link)) - share(predicted(tmp_path, free))
+    before, after = share(quick), share(slow)
+    line = f"communicate: {before:.1%} quick, {after:.1%} slow; grew {grew:.1%}, predicted {should_grow:.1%}"
+    with capsys.disabled():
+        sys.stdout.write(f"\n{line}\n")
+    assert grew == pytest.approx(should_grow, rel=0.2)

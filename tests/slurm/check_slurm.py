@@ -1,0 +1,238 @@
+"""Sweeps as jobs of a real Slurm with two nodes; `nox -s slurm` starts and stops it, as root."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from results import store
+from results.schema import RunRecord
+from tests.slurm.cluster import Cluster, cluster
+
+RLBENCH = str(Path(sys.executable).parent / "rlbench")
+EMULATED = ("--device", "emulated", "--scenario", "emulated/open-fridge:num_envs=2:rollout_steps=32:time_scale=0.05")
+PLACE = ("--launcher", "slurm", "--partition", "gpu", "--gpus-per-node", "1", "--interface", "lo")
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two nodes, `na` and `nb`, for all checks."""
+    with cluster(tmp_path_factory.mktemp("slurm")) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing(slurm: Cluster) -> Iterator[None]:
+    """After each check no job is there, and no process of one."""
+    yield
+    slurm.ask("scancel", "--user=root", "--full")
+    until(lambda: not slurm.jobs(), "all jobs end")
+    until(lambda: not slurm.steps(), "all processes of jobs end")
+    until(lambda: set(slurm.node_states().values()) == {"idle"}, "all nodes are idle")
+
+
+def start(slurm: Cluster, out: Path, *options: str) -> subprocess.Popen[str]:
+    """Starts `rlbench run` on the login node."""
+    words = [RLBENCH, "run", "--out", str(out), *options]
+    return subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=slurm.variables, cwd=out.parent
+    )
+
+
+def finish(run: subprocess.Popen[str], limit_s: float = 200.0) -> str:
+    """What it printed by its end."""
+    return run.communicate(timeout=limit_s)[0]
+
+
+def records(out: Path) -> list[RunRecord]:
+    """Of all runs in a folder of sweeps, in the order of their folders."""
+    return [run.record for run in store.read_runs(out)]
+
+
+def until(holds: Callable[[], object], what: str, limit_s: float = 60.0) -> None:
+    """Waits until it holds."""
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline, f"{what}: not within {limit_s:g} s"
+        time.sleep(0.2)
+
+
+def until_stepping(out: Path, number: int = 1) -> None:
+    """Waits until so many runs have stepped their environments."""
+
+    def steps() -> bool:
+        found = 0
+        for path in out.glob("*/.partial-*/live.json"):
+            with suppress(OSError, ValueError):
+                found += json.loads(path.read_text())["env_steps"] > 0
+        return found >= number
+
+    until(steps, "environments are stepped", 120)
+
+
+def check_a_sweep(slurm: Cluster, tmp_path: Path) -> None:
+    """A job for each cell, on one node or two, with every cell finished once; arrays with a cap on how many run."""
+    out = tmp_path / "runs"
+    cells = ("--systems", "ddppo,ver", "--gpus", "1,2", "--seconds", "4", "--at-once", "1")
+    said = finish(start(slurm, out, *cells, *EMULATED, *PLACE))
+    found = records(out)
+    assert [record.status for record in found] == ["finished"] * 4, said
+    assert sorted((record.cell.system, record.cell.gpus) for record in found) == [
+        ("ddppo", 1),
+        ("ddppo", 2),
+        ("ver", 1),
+        ("ver", 2),
+    ]
+    assert [len(record.nodes) for record in found] == [record.cell.gpus for record in found]
+    assert "4 running" not in said
+    assert "2 (emulated)" in said
+    assert len(set(json.loads(next(out.glob("*/jobs.json")).read_text())["0"])) == 2
+
+
+def check_one_allocation(slurm: Cluster, tmp_path: Path) -> None:
+    """One job runs all cells."""
+    out = tmp_path / "runs"
+    cells = ("--systems", "sync,ver", "--gpus", "1,2", "--seconds", "3", "--one-allocation")
+    said = finish(start(slurm, out, *cells, *EMULATED, *PLACE))
+    assert [record.status for record in records(out)] == ["finished"] * 4, said
+    jobs = json.loads(next(out.glob("*/jobs.json")).read_text())
+    assert len({each["job"] for each in jobs.values()}) == 1
+
+
+def check_an_allocation_that_exists(slurm: Cluster, tmp_path: Path) -> None:
+    """Inside `salloc`, runs are spread over its nodes, which are reached by srun."""
+    out = tmp_path / "runs"
+    words = [
+        "salloc",
+        "--nodes=2",
+        RLBENCH,
+        "run",
+        "--out",
+        str(out),
+        "--systems",
+        "ver",
+        "--gpus",
+        "2",
+        "--seconds",
+        "3",
+    ]
+    words += ["--launcher", "torchrun", "--gpus-per-node", "1", "--interface", "lo", *EMULATED]
+    done = subprocess.run(words, capture_output=True, text=True, env=slurm.variables, check=False, timeout=120)
+    (record,) = records(out)
+    assert record.status == "finished", done.stdout + done.stderr
+    assert len(record.nodes) == 2
+
+
+def check_another_shell_waits_on(slurm: Cluster, tmp_path: Path) -> None:
+    """Who stops waiting stops nothing; --resume waits for the same job, and runs no cell twice."""
+    out = tmp_path / "runs"
+    run = start(slurm, out, "--systems", "ver", "--gpus", "2", "--seconds", "15", *EMULATED, *PLACE)
+    until_stepping(out)
+    jobs = slurm.jobs()
+    run.send_signal(signal.SIGINT)
+    said = finish(run, 20)
+    assert run.returncode == 130
+    assert "the jobs go on" in said
+    assert slurm.jobs() == jobs
+    again = finish(start(slurm, out, "--resume"))
+    assert "finished" in again
+    assert [record.status for record in records(out)] == ["finished"]
+
+
+def check_a_killed_login_process(slurm: Cluster, tmp_path: Path) -> None:
+    """Nor does who is killed; the run that was over meanwhile is not run again."""
+    out = tmp_path / "runs"
+    run = start(slurm, out, "--systems", "ver", "--gpus", "1", "--seconds", "3", *EMULATED, *PLACE)
+    until_stepping(out)
+    run.kill()
+    finish(run)
+    until(lambda: not slurm.jobs(), "the job ends")
+    again = start(slurm, out, "--resume")
+    finish(again)
+    assert again.returncode == 0
+    assert [record.status for record in records(out)] == ["finished"]
+
+
+def check_scancel(slurm: Cluster, tmp_path: Path) -> None:
+    """The cell is failed, with the job's number and what Slurm says; --resume completes it."""
+    out = tmp_path / "runs"
+    run = start(slurm, out, "--systems", "ddppo", "--gpus", "2", "--seconds", "8", *EMULATED, *PLACE)
+    until_stepping(out)
+    (job,) = slurm.jobs()
+    slurm.ask("scancel", job)
+    said = finish(run)
+    (record,) = records(out)
+    assert run.returncode == 1
+    assert record.reason is not None
+    assert record.reason.startswith(f"job {job} ended as CANCELLED"), said
+    assert not list(out.glob("*/.partial*"))
+    again = finish(start(slurm, out, "--resume"))
+    assert [each.status for each in records(out)] == ["failed", "finished"], again
+
+
+def check_a_killed_node(slurm: Cluster, tmp_path: Path) -> None:
+    """A node goes down with all its processes: the cell fails with the node named, or Slurm runs it again."""
+    out = tmp_path / "runs"
+    run = start(slurm, out, "--systems", "ver", "--gpus", "2", "--seconds", "10", *EMULATED, *PLACE)
+    until_stepping(out)
+    slurm.kill_node("nb")
+    time.sleep(15)  # Slurm notices after its SlurmdTimeout
+    slurm.start_node("nb")
+    said = finish(run)
+    found = records(out)
+    statuses = [record.status for record in found]
+    assert statuses in (["failed"], ["finished"], ["failed", "finished"]), said
+    if found[0].status == "failed":
+        assert "nb" in (found[0].reason or ""), said
+    finish(start(slurm, out, "--resume"))
+    assert [record.status for record in records(out)].count("finished") == 1
+
+
+def check_a_time_limit(slurm: Cluster, tmp_path: Path) -> None:
+    """Before the limit the run is given up and the job requeued; what it left counts nowhere."""
+    out = tmp_path / "runs"
+    more = ("--slurm", "time=0:40,signal=USR1@20")
+    run = start(slurm, out, "--systems", "ver", "--gpus", "1", "--iterations", "100000", *EMULATED, *PLACE, *more)
+    until_stepping(out)
+    (job,) = slurm.jobs()
+
+    def restarts() -> int:
+        said = slurm.ask("scontrol", "--oneliner", "show", "job", job)
+        return int(dict(word.split("=", 1) for word in said.split() if "=" in word)["Restarts"])
+
+    until(lambda: restarts() >= 1, "the job is requeued", 120)
+    assert not records(out)
+    slurm.ask("scancel", job)
+    said = finish(run)
+    (record,) = records(out)
+    assert record.status == "failed", said
+    assert f"job {job} ended as" in (record.reason or "")
+
+
+def check_a_requeued_job_goes_on(slurm: Cluster, tmp_path: Path) -> None:
+    """One that was requeued in the middle runs the cell again, and it is there once."""
+    out = tmp_path / "runs"
+    run = start(slurm, out, "--systems", "ddppo", "--gpus", "2", "--seconds", "8", *EMULATED, *PLACE)
+    until_stepping(out)
+    (job,) = slurm.jobs()
+    slurm.ask("scontrol", "requeue", job)
+    said = finish(run, 300)
+    assert [record.status for record in records(out)] == ["finished"], said
+
+
+def check_what_slurm_refuses(slurm: Cluster, tmp_path: Path) -> None:
+    """One line, exit code 2."""
+    out = tmp_path / "runs"
+    run = start(slurm, out, "--systems", "ver", "--gpus", "1", *EMULATED, *PLACE, "--slurm", "partition=none")
+    said = finish(run)
+    assert run.returncode == 2
+    assert "partition" in said.splitlines()[-1]
+    assert "Traceback" not in said

@@ -26,7 +26,7 @@ def run(system: str, asked: argparse.Namespace, out: Path, hosts: TwoHosts | Non
     """Steps/s of one run; on two hosts, or on this machine. Raises CalledProcessError if it fails."""
     words = [*rlbench(), "run", "--systems", system, "--gpus", str(asked.gpus), "--device", "emulated"]
     words += ["--time-scale", f"{asked.time_scale:g}", "--seconds", f"{asked.seconds:g}", "--out", str(out)]
-    words += ["--scenario", "emulated/open-fridge"]
+    words += ["--scenario", "emulated/open-fridge:num_envs=4:rollout_steps=32"]
     if hosts is not None:
         words += [*hosts.options, "--gpus-per-node", str(asked.gpus // 2)]
         words = ["ip", "netns", "exec", hosts.names[0], *words]
@@ -40,7 +40,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--systems", default=SYSTEMS)
     parser.add_argument("--gpus", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=30, help="of training in each run, on the wall")
+    parser.add_argument("--seconds", type=float, default=20, help="of training in each run, on the wall")
     parser.add_argument("--time-scale", type=float, default=1.0)
     asked = parser.parse_args()
     print(machine(), flush=True)

@@ -214,7 +214,7 @@ class Runner:
     ) -> schema.RunRecord:
         system, scenario = cell.load()
         time_scale = getattr(scenario, "time_scale", 1.0)
-        lost = [one.rank for one in outcome.lost]
+        lost, nodes = [one.rank for one in outcome.lost], parts.describe(partial)
         measured = measure(partial, cell, time_scale, telemetry, Traits.of(system), lost)
         status, reason = outcome.status, outcome.reason
         if status == "finished" and measured.problem:
@@ -232,8 +232,8 @@ class Runner:
             configuration=cell.configuration(),
             counters=measured.counters,
             figures=measured.figures,
-            machine=self.about_machine,
-            nodes=parts.describe(partial),
+            machine=nodes[0].machine if nodes else self.about_machine,
+            nodes=nodes,
             packages=packages_of(system),
             commit=machine.commit(Path.cwd()),
             command=list(self.command),

@@ -76,7 +76,7 @@ def surroundings(run: RunRecord) -> dict[str, str | None]:
 
 
 def usable_cores(run: RunRecord) -> float | None:
-    """Cores that the run could keep busy, by affinity and by the control group's quota; None where nobody looked."""
+    """Cores of one machine that the run could keep busy, by affinity and the control group's quota; None if unknown."""
     known = [run.machine.get("num_affine_cores"), run.machine.get("cpu_quota_cores")]
     return min((float(each) for each in known if isinstance(each, (int, float)) and each > 0), default=None)
 
@@ -184,7 +184,7 @@ def _further_learning(run: RunRecord) -> dict[str, str | None]:
 
 def _cores_per_gpu(run: RunRecord) -> str | None:
     cores = usable_cores(run)
-    return None if run.figures.predicted else _recorded(cores and cores / run.cell.gpus)
+    return None if run.figures.predicted else _recorded(cores and cores * max(1, len(run.nodes)) / run.cell.gpus)
 
 
 def _machine(run: RunRecord) -> str | None:
@@ -193,6 +193,14 @@ def _machine(run: RunRecord) -> str | None:
     if run.figures.predicted:
         return None
     return _fields({name: run.machine.get(field) for name, field in fields.items()}) if run.machine else NOT_RECORDED
+
+
+def _machines(run: RunRecord) -> str | None:
+    """How many the ranks were spread over, and how."""
+    if run.figures.predicted:
+        return None
+    ranks = " + ".join(str(node.num_ranks) for node in run.nodes)
+    return f"{len(run.nodes)} with {ranks} ranks" if len(run.nodes) > 1 else "1"
 
 
 def _gpus(run: RunRecord) -> str | None:
@@ -243,6 +251,7 @@ EXECUTION: dict[str, Reader] = {
     "limits": _limits,
     "cores per GPU": _cores_per_gpu,
     "machine": _machine,
+    "number of machines": _machines,
     "GPUs": _gpus,
     "versions": _versions,
     "commit": _commit,

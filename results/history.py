@@ -39,12 +39,13 @@ LEAST_SIDE = 2
 
 
 def machine_class(run: RunRecord) -> str:
-    """Machines whose figures may stand in one line: processor, usable cores, GPUs."""
+    """Machines whose figures may stand in one line: processor, usable cores, GPUs, and how many of them."""
     cores = usable_cores(run)
     gpus = [str(gpu.get("name")) for gpu in gpus_of(run)]
     named = [f"{gpus.count(name)} x {name}" for name in dict.fromkeys(gpus)] if run.cell.device == "cuda" else []
     known = "unknown cores" if cores is None else f"{cores:g} cores"
-    return ", ".join([str(run.machine.get("cpu_model") or "unknown processor"), known, *named])
+    machines = [f"{len(run.nodes)} machines"] if len(run.nodes) > 1 else []
+    return ", ".join([str(run.machine.get("cpu_model") or "unknown processor"), known, *named, *machines])
 
 
 def rows_of(runs: Sequence[StoredRun], seed: int = 0) -> list[Revision]:

@@ -12,6 +12,7 @@ stdin ends, and the keeper ends its ranks; if all of the node's processes are ki
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -24,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +51,8 @@ END_LIMIT_S = 10.0
 KEPT_HERE = ("cell.json", "traits.json", "node.json", "gpu*.bin", "shm-*.txt", "outcome.json", ".*", "tmp")
 """What is of no use elsewhere."""
 TELEMETRY_FILE = "telemetry.json"
+PREFIX, LOCK = "rlb-node-", ".agent"
+"""Of the folder of a node's part, and the file there that its agent has locked for as long as it lives."""
 
 
 def describe() -> dict[str, Any]:
@@ -64,6 +68,19 @@ def source_digest() -> str:
         for path in sorted((root / package).rglob("*.py")):
             digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]
+
+
+def remove_stale() -> None:
+    """Removes what agents that were killed with all their processes have left here: folders, and shared memory."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with suppress(OSError):  # somebody else's, or gone by now
+            lock = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                leftovers.remove_files(folder)
+                shutil.rmtree(folder)
+            finally:
+                os.close(lock)
 
 
 class Agent:
@@ -122,7 +139,10 @@ class Agent:
         return True
 
     def _run(self, told: dict[str, Any]) -> None:
-        folder = Path(tempfile.mkdtemp(prefix="rlb-node-"))
+        remove_stale()
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        fcntl.flock(lock, fcntl.LOCK_EX)
         try:
             (folder / "cell.json").write_text(told["cell"])
             (folder / "traits.json").write_text(told["traits"])
@@ -140,6 +160,7 @@ class Agent:
         finally:
             leftovers.end_run(folder)
             shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
 
     def _keep(self, cell: Cell, folder: Path, scratch: Path, ranks: range) -> Outcome:
         """Starts the keeper, tells the head how far the node is, and leaves no process behind."""
@@ -165,6 +186,7 @@ class Agent:
         telemetry = Telemetry(keeper.pid, PERIOD_S, gpu_indices(cell.device, len(ranks)))
         try:
             self._tell(keeper, LiveMeters(folder, ranks))  # until it ends, or is to end
+            self._head.send("ending")
         finally:
             assert keeper.stdin is not None
             keeper.stdin.close()

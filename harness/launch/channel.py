@@ -19,7 +19,7 @@ from typing import Any
 
 SIZES = struct.Struct("!II")
 """Bytes of the header and of the data behind it."""
-LARGEST_HEADER = 16 * 2**20
+LARGEST_HEADER = 4 * 2**20
 """Bytes; a traceback or the description of a machine is thousands."""
 LARGEST_DATA = 2**20
 """Bytes of one message; files go in pieces."""

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from harness import leftovers, process
 from harness.launch.agent import TELEMETRY_FILE, describe
 from harness.launch.channel import Channel, Closed, Message
-from harness.launch.node import Node
+from harness.launch.node import END_LIMIT_S, Node, decide
 from harness.launch.nodes import address_of, interface_towards, listen
 from harness.launch.parts import LIVE_FILE, NODES_FILE
 from harness.outcome import Outcome
@@ -46,18 +46,15 @@ if TYPE_CHECKING:
 START_STALLS = 2
 """Nodes have so many times as long as an environment has (`--stall`) to come up and connect."""
 ANSWER_LIMIT_S = 30.0
-SILENT_S = 5.0
-"""An agent tells every half second how far it is."""
 GRACE_S = 1.5
 """After the first bad news, for the news that it followed from."""
-END_LIMIT_S = 25.0
-"""Of a node: its keeper has ten seconds, and what is left is killed after that."""
 EXIT_LIMIT_S = 5.0
 """Of a remote command, once its agent has ended or was never there."""
 STRAGGLER_LIMIT_S = 20.0
 """Ranks that go in step end together; torchrun waits for the other nodes before it ends."""
 LATE_S = 30.0
 """A node's own time limit is the run's; the head's is so much later."""
+MOST_STRANGERS = 16
 NUM_PINGS = 20
 PING_EVERY_S = 1.0
 OF_EACH_NODE = {"processes.txt", "keeper.err", "torchrun.err", TELEMETRY_FILE}
@@ -197,8 +194,9 @@ class Head:
                 next_ping = now + PING_EVERY_S
             self._pump(0.2)
             for node in self._nodes:
-                if not node.is_done and node.channel is not None and now - node.channel.heard_at > SILENT_S:
-                    node.lose(f"nothing was heard of it for {SILENT_S:g} s")
+                limit_s = node.silent_limit_s
+                if not node.is_done and node.channel is not None and now - node.channel.heard_at > limit_s:
+                    node.lose(f"nothing was heard of it for {limit_s:g} s")
             if any(node.lost or (node.outcome and node.outcome.status != "finished") for node in self._nodes):
                 give_up_at = min(give_up_at, time.monotonic() + GRACE_S)
             ended = [node.ended_at for node in self._nodes if node.outcome]
@@ -212,7 +210,7 @@ class Head:
 
     def _end(self) -> Outcome:
         """Has all nodes end, and collects what they have left; how the run ended."""
-        outcome = self._decide()
+        outcome = decide(self._nodes)
         for node in self._nodes:
             if not node.is_done and node.channel is not None:
                 node.send("end")
@@ -235,18 +233,6 @@ class Head:
         if outcome.status == "finished" and missing is not None:
             return Outcome("failed", f"the part of {missing.name} is missing: {missing.lost or 'it never ended'}")
         return outcome
-
-    def _decide(self) -> Outcome:
-        """A node that was lost is the cause of what the others say; else the first that failed."""
-        if lost := [node for node in self._nodes if node.lost]:
-            return Outcome("failed", f"{lost[0].name} was lost: {lost[0].lost}")
-        bad = [node for node in self._nodes if node.outcome and node.outcome.status != "finished"]
-        if not bad:
-            return Outcome("finished")
-        killed = [node for node in bad if "was killed by" in (node.outcome.reason or "")]  # type: ignore[union-attr]
-        first = min(killed or bad, key=lambda node: node.ended_at)
-        assert first.outcome is not None
-        return Outcome(first.outcome.status, f"{first.outcome.reason}; on {first.name}", first.outcome.traceback)
 
     def _await(self, is_so: Any, limit_s: float, what: str, nodes: list[Node] | None = None) -> None:
         """Returns when it is so for all nodes; raises _Over when one is lost, or after `limit_s`."""
@@ -278,28 +264,44 @@ class Head:
         """Waits for news, for `limit_s` at most, and takes it. Raises _Over when the runner is gone."""
         ready = {fd for fd, _ in self._poll.poll(limit_s * 1000)}
         assert self._listener is not None
-        if heeds_stdin and sys.stdin.fileno() in ready:
-            raise _Over(Outcome("interrupted", "the harness ended the run"))
+        if sys.stdin.fileno() in ready:
+            self._poll.unregister(sys.stdin)  # it stays at its end
+            if heeds_stdin:
+                raise _Over(Outcome("interrupted", "the harness ended the run"))
         if self._listener.fileno() in ready:
-            connection, _ = self._listener.accept()
-            stranger = Channel(connection)
-            self._strangers.append(stranger)
-            self._poll.register(stranger, select.POLLIN)
+            self._admit()
         for stranger in [one for one in self._strangers if one.fileno() in ready]:
             self._greet(stranger)
         for node in self._nodes:
-            if node.channel is not None and not node.lost and node.channel.fileno() in ready:
-                try:
-                    while message := node.channel.receive(0.0):
-                        self._take(node, message)
-                except Closed as closed:
-                    node.lose(str(closed))
-            if node.channel is None and not node.lost and node.command.poll() is not None:
-                how = process.how_it_ended(node.command.returncode)
-                node.lost = f"{node.last_line() or 'its command said nothing'} ({how})"
+            if node.channel is None:
+                node.look_at_command()
+            elif not node.lost and node.channel.fileno() in ready:
+                self._hear(node, node.channel)
         if time.monotonic() >= self._next_live:
             self._next_live = time.monotonic() + 0.5
             self._leave_live()
+
+    def _hear(self, node: Node, channel: Channel) -> None:
+        """Takes what a node has sent."""
+        try:
+            while not node.lost and (message := channel.receive(0.0)):
+                self._take(node, message)
+        except Closed as closed:
+            node.lose(str(closed))
+        except (KeyError, TypeError, ValueError) as error:
+            node.lose(f"it sent what is no message ({error!r})")
+
+    def _admit(self) -> None:
+        """Takes a connection, whose first message will say whose it is; of many that say nothing the oldest must go."""
+        assert self._listener is not None
+        connection, _ = self._listener.accept()
+        stranger = Channel(connection)
+        self._strangers.append(stranger)
+        self._poll.register(stranger, select.POLLIN)
+        if len(self._strangers) > MOST_STRANGERS + len(self._nodes):
+            oldest = self._strangers.pop(0)
+            self._poll.unregister(oldest)
+            oldest.close()
 
     def _greet(self, stranger: Channel) -> None:
         """Takes a connection for a node's, or ends it."""
@@ -328,6 +330,8 @@ class Head:
                 self._port = int(fields["port"])
             case "live":
                 node.snapshot = Snapshot(**fields)
+            case "ending":
+                node.is_ending = True
             case "outcome":
                 node.outcome, node.ended_at = Outcome(**{**fields, "lost": ()}), time.monotonic()
             case "file":

@@ -11,10 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from harness.launch.channel import Channel, Closed
 from harness.launch.clocks import NodeClock
+from harness.outcome import Outcome
+from harness.process import how_it_ended
 
 if TYPE_CHECKING:
-    from harness.outcome import Outcome
+    from collections.abc import Sequence
+
     from harness.progress import Snapshot
+
+
+SILENT_S = 5.0
+"""An agent tells every half second how far it is."""
+START_SILENT_S = 60.0
+END_LIMIT_S = 25.0
+"""Of a node: its keeper has ten seconds, and what is left is killed after that."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,6 +43,8 @@ class Node:
     channel: Channel | None = None
     hello: dict[str, Any] = field(default_factory=dict)
     snapshot: Snapshot | None = None
+    is_ending: bool = False
+    """Its keeper has ended; the agent clears up, and says nothing meanwhile."""
     outcome: Outcome | None = None
     ended_at: float = 0.0
     lost: str | None = None
@@ -43,6 +55,13 @@ class Node:
     def name(self) -> str:
         """For people."""
         return f"node {self.number} ({self.host})"
+
+    @property
+    def silent_limit_s(self) -> float:
+        """How long nothing may be heard of it."""
+        if self.snapshot is None:
+            return START_SILENT_S  # it imports what the cell needs
+        return END_LIMIT_S if self.is_ending else SILENT_S
 
     @property
     def is_done(self) -> bool:
@@ -65,6 +84,12 @@ class Node:
             self.poll.unregister(self.channel)
             self.channel.close()
 
+    def look_at_command(self) -> None:
+        """A node whose command ends before its agent has connected is lost."""
+        if not self.lost and self.command.poll() is not None:
+            how = how_it_ended(self.command.returncode)
+            self.lost = f"{self.last_line() or 'its command said nothing'} ({how})"
+
     def last_line(self) -> str:
         """Of what its command has written to stderr."""
         with suppress(OSError):
@@ -82,3 +107,15 @@ class Node:
             "machine": self.hello.get("machine", {}),
             "lost": self.lost,
         }
+
+
+def decide(nodes: Sequence[Node]) -> Outcome:
+    """How a run ends: a node that was lost is the cause of what the others say; else the first that failed is."""
+    if lost := [node for node in nodes if node.lost]:
+        return Outcome("failed", f"{lost[0].name} was lost: {lost[0].lost}")
+    bad = {node.number: node.outcome for node in nodes if node.outcome and node.outcome.status != "finished"}
+    if not bad:
+        return Outcome("finished")
+    killed = [number for number, outcome in bad.items() if "was killed by" in (outcome.reason or "")]
+    first = min(killed or bad, key=lambda number: nodes[number].ended_at)
+    return Outcome(bad[first].status, f"{bad[first].reason}; on {nodes[first].name}", bad[first].traceback)

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from harness.launch import agent
+
+
+def test_what_killed_agents_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders whose agent lives are left alone, and so is what is no agent's."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for name in ("rlb-node-dead", "rlb-node-alive", "rlb-node-strange", "rlb-other"):
+        (tmp_path / name).mkdir()
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    (tmp_path / "rlb-node-dead" / "tmp").symlink_to(scratch)
+    for name in ("rlb-node-dead", "rlb-node-alive"):
+        (tmp_path / name / agent.LOCK).touch()
+    held = os.open(tmp_path / "rlb-node-alive" / agent.LOCK, os.O_RDWR)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    agent.remove_stale()
+    os.close(held)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rlb-node-alive", "rlb-node-strange", "rlb-other"]
+
+
+def test_code_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same code has the same name, wherever it lies; a changed line has another."""
+    for package in ("harness/launch", "systems", "scenarios"):
+        (tmp_path / package).mkdir(parents=True)
+    (tmp_path / "systems" / "a.py").write_text("x = 1\n")
+    monkeypatch.setattr(agent, "__file__", str(tmp_path / "harness" / "launch" / "agent.py"))
+    before = agent.source_digest()
+    assert before == agent.source_digest()
+    (tmp_path / "systems" / "a.py").write_text("x = 2\n")
+    assert agent.source_digest() != before
+    assert agent.describe()["source"] == agent.source_digest()

@@ -90,6 +90,11 @@ def run_sweep(
         sweep, cells = _resumed(asked, out, console)
         if options != LaunchOptions() and launch != sweep.launch:
             raise ValueError(f"--resume: {sweep.folder} was planned for other machines; leave them out, or start anew")
+        if options == LaunchOptions() and isinstance(sweep.launch, Launch) and not sweep.launch.is_usual:
+            raise ValueError(
+                f"--resume: {sweep.folder} reaches hosts by a command of its own, {sweep.launch.remote}; give the same "
+                "options again, so that it is yours"
+            )
         launch = sweep.launch
     else:
         request, line = complete(asked, elsewhere=launch is not None)

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from harness import machine
-from harness.launch.choose import SRUN, allocated_hosts
-from harness.launch.nodes import Launch
+from harness.launch.choose import allocated_hosts
+from harness.launch.nodes import SRUN, Launch
 from harness.plan import Hasher
 from harness.progress import Display
 from harness.sweep import Sweep

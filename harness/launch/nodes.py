@@ -22,6 +22,8 @@ LAUNCH_FILE = "launch.json"
 SEAT_FILE = "node.json"
 """In the working folder of a node: the agent tells the keeper."""
 SSH = "ssh -o BatchMode=yes -o ServerAliveInterval=3 -o ServerAliveCountMax=2 {host}"
+SRUN = "srun --overlap --nodes=1 --ntasks=1 --nodelist={host}"
+"""How a step of a Slurm allocation runs a command on one of its nodes."""
 HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.:-]{0,252}[A-Za-z0-9_])?")
 MOST_HOSTS = 1024
 
@@ -53,6 +55,11 @@ class Launch:
             shlex.split(self.remote)
         except ValueError as error:
             raise ValueError(f"--remote {self.remote!r}: {error}") from None
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether hosts are reached as they are without `--remote`, so that a plan brings no command of its own."""
+        return self.remote in {SSH, SRUN}
 
     def num_nodes(self, gpus: int) -> int:
         """How many nodes a run of so many ranks has. Raises ValueError when there are not as many."""
@@ -105,6 +112,10 @@ class Slurm:
         """Checks every field once."""
         if self.gpus_per_node < 1:
             raise ValueError(f"--gpus-per-node {self.gpus_per_node}: must be at least 1")
+        for name, value in self.settings.items():
+            # Each becomes a line of a shell script.
+            if not re.fullmatch(r"[a-z][a-z-]*", name) or not (isinstance(value, str) and value.isprintable()):
+                raise ValueError(f"--slurm {name}={value!r}: must be options of sbatch, such as account=lab,qos=high")
         if self.at_once < 0:
             raise ValueError(f"--at-once {self.at_once}: must be at least 0; 0 is as many as Slurm will")
 

@@ -13,6 +13,7 @@ import getpass
 import json
 import math
 import os
+import re
 import subprocess
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -71,6 +72,8 @@ class Jobs:
 
     def run(self, cells: Sequence[Cell], interrupts: Interrupts) -> bool:
         """Submits what is not in the queue, and waits for all; False when somebody stopped the waiting."""
+        if not re.fullmatch(r"[\w.-]+", self._sweep.id):
+            raise ValueError(f"{self._sweep.folder}: its name becomes that of jobs: letters, digits, '_', '.' and '-'")
         numbers = [self._sweep.cells.index(cell) for cell in cells]
         known, queue = self._read(), queued()
         waiting = {number: known[number] for number in numbers if number in known and known[number].job in queue}

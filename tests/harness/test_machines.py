@@ -12,12 +12,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.commands import PlaceCheck
-from harness.launch.choose import SRUN, LaunchOptions, choose
-from harness.launch.nodes import SSH, Launch, NodeSeat, Slurm, address_of, interface_towards, place_of
+from harness.commands import PlaceCheck, run_sweep
+from harness.launch.choose import LaunchOptions, choose
+from harness.launch.nodes import SRUN, SSH, Launch, NodeSeat, Slurm, address_of, interface_towards, place_of
 from harness.launch.torchrun import OUTPUT, dry_run_lines, endpoint, first_failure
 from harness.plan import plan
 from harness.request import Asked, complete
+from harness.sweep import Sweep
 
 
 def launch(**fields: object) -> Launch:
@@ -151,6 +152,28 @@ def test_hosts_of_an_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.launch.choose.shutil.which", lambda _: "/usr/bin/srun")
     made = choose(LaunchOptions(launcher="torchrun", gpus_per_node=2), {"SLURM_JOB_NODELIST": "n[1-2]"})
     assert made == Launch(hosts=("n1", "n2"), gpus_per_node=2, remote=SRUN)
+
+
+def test_settings_of_a_plan_are_no_shell_script() -> None:
+    """A plan may be somebody else's; each of its settings becomes a line of the script that Slurm runs."""
+    for settings in ({"account": "lab\nrm -rf"}, {"account\nrm": "x"}, {"account": 3}):
+        with pytest.raises(ValueError, match="must be options of sbatch"):
+            place_of({"gpus_per_node": 1, "settings": settings})
+
+
+def test_a_plan_brings_no_command(tmp_path: Path) -> None:
+    """How hosts are reached is a command: what --resume alone finds in a plan is not run."""
+    out = tmp_path / "runs"
+    asked = Asked(systems="ver", device="emulated", scenario="emulated/open-fridge")
+    sweep = Sweep.create(out, plan(complete(asked)[0]), ["rlbench"], launch(hosts=("a",)))
+    with pytest.raises(ValueError, match=r"reaches hosts by a command of its own, env \{host\}; give the same options"):
+        run_sweep(Asked(), out, resume=True, dry_run=False, command=[])
+    options = LaunchOptions(launcher="torchrun", hosts="a", gpus_per_node=4, remote="env {host}")
+    assert run_sweep(Asked(), out, resume=True, dry_run=True, command=[], options=options) == 0
+    other = LaunchOptions(launcher="torchrun", hosts="b", gpus_per_node=4, remote="env {host}")
+    with pytest.raises(ValueError, match="was planned for other machines"):
+        run_sweep(Asked(), out, resume=True, dry_run=True, command=[], options=other)
+    assert Sweep.read(sweep.plan_file).launch == launch(hosts=("a",))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from harness.launch.channel import Channel
 from harness.launch.clocks import NodeClock
 from tests.nodes.hosts import ADDRESSES, TwoHosts, two_hosts
 from tests.nodes.sweeps import (
-    RLBENCH,
     below,
     copied_source,
     finish,
@@ -154,7 +153,7 @@ def check_a_lost_host(hosts: TwoHosts, tmp_path: Path) -> None:
     assert record.reason is not None
     assert record.reason.startswith(f"node 1 ({hosts.names[1]}) was lost"), said
     assert record.nodes[1].lost
-    again = hosts.start(0, RLBENCH, "run", "--resume", "--out", str(tmp_path), stdout=subprocess.PIPE)
+    again = start(hosts, tmp_path, *cell, "--resume")
     assert "finished" in finish(again, 200)
     assert [each.status for each in records(tmp_path)] == ["failed", "finished"]
 
@@ -210,14 +209,15 @@ def check_a_silent_host(hosts: TwoHosts, tmp_path: Path) -> None:
 
 def check_the_harness_is_killed(hosts: TwoHosts, tmp_path: Path) -> None:
     """Nothing goes on without it, on any host; --resume runs the cell again."""
-    run = start(hosts, tmp_path, "--systems", "ver", *TWO_A_HOST, "--iterations", "3", "--time-limit", "100")
+    cell = ("--systems", "ver", *TWO_A_HOST, "--iterations", "3", "--time-limit", "100")
+    run = start(hosts, tmp_path, *cell)
     until_stepping(hosts, 1)
     (rlbench,) = [one for one in hosts.processes(0) if one.pid == run.pid]
     rlbench.kill()
     until(lambda: is_quiet(hosts), "all processes end", 30)
     finish(run, 10)
     assert not records(tmp_path)
-    again = hosts.start(0, RLBENCH, "run", "--resume", "--out", str(tmp_path), stdout=subprocess.PIPE)
+    again = start(hosts, tmp_path, *cell, "--resume")
     assert "finished" in finish(again)
 
 

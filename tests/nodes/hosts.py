@@ -112,7 +112,7 @@ def two_hosts(delay_s: float = 0.0, bytes_per_s: float = 0.0) -> Iterator[TwoHos
             _ip("netns", "del", name)
         if link is not None:
             link.kill()
-            link.wait()
+            link.communicate()
 
 
 def _open_tun(namespace: str) -> int:

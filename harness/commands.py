@@ -16,7 +16,7 @@ from harness.choices import CannotRun
 from harness.launch.choose import LaunchOptions, choose
 from harness.launch.nodes import Launch, Slurm
 from harness.launch.torchrun import dry_run_lines
-from harness.plan import Cell, Hasher, plan, plan_with_skipped
+from harness.plan import Cell, Hasher, plan_with_skipped
 from harness.progress import Display
 from harness.request import Asked, complete
 from harness.shared_memory import check_room
@@ -90,10 +90,11 @@ def run_sweep(
         sweep, cells = _resumed(asked, out, console)
         if options != LaunchOptions() and launch != sweep.launch:
             raise ValueError(f"--resume: {sweep.folder} was planned for other machines; leave them out, or start anew")
-        if options == LaunchOptions() and isinstance(sweep.launch, Launch) and not sweep.launch.is_usual:
+        if options == LaunchOptions() and sweep.launch is not None and not sweep.launch.is_usual:
+            told = "--slurm" if isinstance(sweep.launch, Slurm) else f"--remote {sweep.launch.remote}"
             raise ValueError(
-                f"--resume: {sweep.folder} reaches hosts by a command of its own, {sweep.launch.remote}; give the same "
-                "options again, so that it is yours"
+                f"--resume: {sweep.folder} was planned with {told}, which could run anything; give the same options "
+                "again, so that it is yours"
             )
         launch = sweep.launch
     else:
@@ -120,8 +121,8 @@ def _resumed(asked: Asked, out: Path, console: Console) -> tuple[Sweep, list[Cel
     """The newest sweep, and its cells that have no finished run."""
     sweep = Sweep.newest(out)
     if asked.systems:
-        request, _ = complete(asked)
-        planned = plan(request)
+        request, _ = complete(asked, elsewhere=sweep.launch is not None)
+        planned, _ = plan_with_skipped(request, PlaceCheck(sweep.launch))
         if set(map(Hasher().of, planned)) != set(map(Hasher().of, sweep.cells)):
             raise ValueError(
                 f"--resume: the newest sweep in {out} planned other cells ({' '.join(sweep.command)}); "

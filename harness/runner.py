@@ -49,6 +49,8 @@ END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL_S = 0.25
 KEEPER_LIMIT_S = 60.0
 """A keeper that has not ended its run so long after the time limit never will: it is stopped, or hangs."""
+GATHER_LIMIT_S = 600.0
+"""More for several machines: to gather what all have left, beside the time in which they come up."""
 BUSY_CPU_SHARE = 0.85
 """Emulated GPUs whose processes keep the cores busier than this measure the machine too."""
 
@@ -169,6 +171,8 @@ class Runner:
             telemetry = Telemetry(keeper.pid, PERIOD_S, gpus)
             meters = LiveMeters(partial, range(cell.gpus)) if self.launch is None else LiveNodes(partial)
             deadline = time.monotonic() + cell.time_limit_s + KEEPER_LIMIT_S
+            if self.launch is not None:
+                deadline += 2 * cell.stall_s + GATHER_LIMIT_S
             try:
                 while keeper.poll() is None and not self.interrupts.requested and time.monotonic() < deadline:
                     self._say_lost(partial, meters)

@@ -21,6 +21,7 @@ import select
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -73,7 +74,10 @@ def source_digest() -> str:
 def remove_stale() -> None:
     """Removes what agents that were killed with all their processes have left here: folders, and shared memory."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        with suppress(OSError):  # somebody else's, or gone by now
+        with suppress(OSError):  # gone by now, or a run of another agent
+            status = folder.lstat()
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+                continue  # whoever else may write there could have us remove anything
             lock = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -140,9 +144,10 @@ class Agent:
 
     def _run(self, told: dict[str, Any]) -> None:
         remove_stale()
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        unlocked = Path(tempfile.mkdtemp(prefix="rlb-new-"))
+        lock = os.open(unlocked / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         fcntl.flock(lock, fcntl.LOCK_EX)
+        folder = unlocked.rename(unlocked.with_name(unlocked.name.replace("rlb-new-", PREFIX)))
         try:
             (folder / "cell.json").write_text(told["cell"])
             (folder / "traits.json").write_text(told["traits"])

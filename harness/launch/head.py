@@ -43,20 +43,16 @@ from results import store
 if TYPE_CHECKING:
     from harness.launch.nodes import Launch
 
-START_STALLS = 2
+START_STALLS, ANSWER_LIMIT_S = 2, 30.0
 """Nodes have so many times as long as an environment has (`--stall`) to come up and connect."""
-ANSWER_LIMIT_S = 30.0
 GRACE_S = 1.5
 """After the first bad news, for the news that it followed from."""
 EXIT_LIMIT_S = 5.0
 """Of a remote command, once its agent has ended or was never there."""
-STRAGGLER_LIMIT_S = 20.0
-"""Ranks that go in step end together; torchrun waits for the other nodes before it ends."""
-LATE_S = 30.0
-"""A node's own time limit is the run's; the head's is so much later."""
+STRAGGLER_LIMIT_S, LATE_S = 20.0, 30.0
+"""Ranks that go in step end together, in so long at most; and a node's own time limit is the run's."""
 MOST_STRANGERS = 16
-NUM_PINGS = 20
-PING_EVERY_S = 1.0
+NUM_PINGS, PING_EVERY_S = 20, 1.0
 OF_EACH_NODE = {"processes.txt", "keeper.err", "torchrun.err", TELEMETRY_FILE}
 NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,120}")
 
@@ -80,6 +76,7 @@ class Head:
         self._strangers: list[Channel] = []
         """Connections that have not said yet whose they are."""
         self._pings: dict[int, float] = {}
+        self._is_alone = False  # the runner is gone, or wants the run ended
         self._port = 0
         self._listener: socket.socket | None = None
         self._poll = select.poll()
@@ -200,12 +197,12 @@ class Head:
             if any(node.lost or (node.outcome and node.outcome.status != "finished") for node in self._nodes):
                 give_up_at = min(give_up_at, time.monotonic() + GRACE_S)
             ended = [node.ended_at for node in self._nodes if node.outcome]
-            if self._in_step and ended and now - min(ended) > STRAGGLER_LIMIT_S:
-                late = next(node for node in self._nodes if not node.is_done)
+            late = [node for node in self._nodes if not node.is_done]
+            if late and self._in_step and ended and now - min(ended) > STRAGGLER_LIMIT_S:
                 raise _Over(
-                    Outcome("failed", f"{late.name} did not end within {STRAGGLER_LIMIT_S:g} s of the other nodes")
+                    Outcome("failed", f"{late[0].name} did not end within {STRAGGLER_LIMIT_S:g} s of the other nodes")
                 )
-            if now > deadline:
+            if late and now > deadline:
                 raise _Over(Outcome("timed-out", f"not over after {self._cell.time_limit_s:g} s (--time-limit)"))
 
     def _end(self) -> Outcome:
@@ -218,21 +215,26 @@ class Head:
         asked = [node for node in self._nodes if node.channel is not None]
         while not all(node.is_done for node in asked) and time.monotonic() < deadline:
             self._pump(0.2, heeds_stdin=False)
-        here = [node for node in self._nodes if node.outcome and not node.lost]
+        self._collect([node for node in self._nodes if node.outcome and not node.lost])
+        missing = next((node for node in self._nodes if not node.has_sent), None)
+        if outcome.status == "finished" and missing is not None:
+            return Outcome("failed", f"the part of {missing.name} is missing: {missing.lost or 'it never ended'}")
+        return outcome
+
+    def _collect(self, here: list[Node]) -> None:
+        """Gets what the nodes have left, and lets their agents go."""
         self._ping_all(here)
         for node in here:
             node.send("collect")
         while not all(node.has_sent or node.lost for node in here):
             self._pump(0.2, heeds_stdin=False)
             for node in here:
-                if node.channel is not None and time.monotonic() - node.channel.heard_at > ANSWER_LIMIT_S:
+                if node.channel is None or node.has_sent:
+                    continue
+                if time.monotonic() - node.channel.heard_at > ANSWER_LIMIT_S:
                     node.lose(f"it has sent nothing for {ANSWER_LIMIT_S:g} s")
         for node in here:
             node.send("end")
-        missing = next((node for node in self._nodes if not node.has_sent), None)
-        if outcome.status == "finished" and missing is not None:
-            return Outcome("failed", f"the part of {missing.name} is missing: {missing.lost or 'it never ended'}")
-        return outcome
 
     def _await(self, is_so: Any, limit_s: float, what: str, nodes: list[Node] | None = None) -> None:
         """Returns when it is so for all nodes; raises _Over when one is lost, or after `limit_s`."""
@@ -257,8 +259,10 @@ class Head:
             for _ in range(NUM_PINGS):
                 before, deadline = node.clock.num_samples, time.monotonic() + ANSWER_LIMIT_S
                 self._ping(node)
-                while node.clock.num_samples == before and not node.lost and time.monotonic() < deadline:
+                while node.clock.num_samples == before and not node.lost:
                     self._pump(0.2, heeds_stdin=False)
+                    if time.monotonic() > deadline:
+                        node.lose(f"it has answered no ping for {ANSWER_LIMIT_S:g} s")
 
     def _pump(self, limit_s: float, *, heeds_stdin: bool = True) -> None:
         """Waits for news, for `limit_s` at most, and takes it. Raises _Over when the runner is gone."""
@@ -266,8 +270,9 @@ class Head:
         assert self._listener is not None
         if sys.stdin.fileno() in ready:
             self._poll.unregister(sys.stdin)  # it stays at its end
-            if heeds_stdin:
-                raise _Over(Outcome("interrupted", "the harness ended the run"))
+            self._is_alone = True
+        if self._is_alone and heeds_stdin:
+            raise _Over(Outcome("interrupted", "the harness ended the run"))
         if self._listener.fileno() in ready:
             self._admit()
         for stranger in [one for one in self._strangers if one.fileno() in ready]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,8 +64,8 @@ class Job:
             )
             for number in self.numbers:
                 cell = sweep.cells[number]
-                with cell_lock(sweep.folder, number):
-                    if hasher.of(cell) in sweep.finished():
+                with cell_lock(sweep.folder, number, lambda: interrupts.requested) as is_ours:
+                    if not is_ours or hasher.of(cell) in sweep.finished():
                         continue
                     sweep.remove_partial(number)
                     display.begin(number + 1, cell)
@@ -84,14 +84,20 @@ class Job:
 
 
 @contextmanager
-def cell_lock(folder: Path, number: int) -> Iterator[None]:
-    """Keeps a cell of the sweep in `folder` for this process; waits while another one has it."""
+def cell_lock(folder: Path, number: int, gives_up: Callable[[], bool]) -> Iterator[bool]:
+    """Keeps a cell of the sweep in `folder` for this process; waits while another one has it.
+
+    Yields whether this process has it: not where `gives_up` said so first.
+    """
     with (folder / f".cell-{1 + number:03d}.lock").open("w") as file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
+                if gives_up():
+                    yield False
+                    return
                 time.sleep(LOOK_S)
             else:
                 break
-        yield
+        yield True

@@ -25,7 +25,7 @@ from harness.budget import Limits
 from harness.network import NetworkCosts
 from harness.plan import Cell
 from harness.progress import Display
-from harness.runner import Interrupts, Runner
+from harness.runner import Interrupted, Interrupts, Runner
 from harness.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -86,6 +86,8 @@ def print_network(launch: Launch, gpus: int, device: DeviceKind, out: Path | Non
 
     Raises ValueError when a node cannot be reached or had an error.
     """
+    if gpus < 2:
+        raise ValueError(f"--gpus {gpus}: must be at least 2: one rank has nobody to talk to")
     launch.num_nodes(gpus)
     found = _run(launch, gpus, device, console)
     rows = [row for row in found["all_reduce"] if row["bytes"] >= LEAST_FITTED_BYTES]
@@ -150,7 +152,10 @@ def _run(launch: Launch, gpus: int, device: DeviceKind, console: Console) -> dic
         )
         display.say(f"{machine.now():%H:%M:%S} measuring between {gpus} ranks; this takes about a minute")
         display.begin(1, cell)
-        record = runner.run(cell)
+        try:
+            record = runner.run(cell)
+        except Interrupted:
+            raise KeyboardInterrupt from None
         path = sweep.folder / record.id / FILE
         if not path.exists():
             raise ValueError(f"doctor --network: {record.reason}")

@@ -78,6 +78,8 @@ class Node:
 
     def lose(self, how: str) -> None:
         """The node is gone: it can neither be told nor asked anything any more."""
+        if self.lost:
+            return
         said = self.last_line()
         self.lost = f"{how}; its command said: {said}" if said else how
         if self.channel is not None:

@@ -26,6 +26,8 @@ SRUN = "srun --overlap --nodes=1 --ntasks=1 --nodelist={host}"
 """How a step of a Slurm allocation runs a command on one of its nodes."""
 HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.:-]{0,252}[A-Za-z0-9_])?")
 MOST_HOSTS = 1024
+HARMLESS = {"partition", "account", "qos", "constraint", "time", "reservation"}
+"""Options of sbatch that say where and how long, and nothing else."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,12 +114,21 @@ class Slurm:
         """Checks every field once."""
         if self.gpus_per_node < 1:
             raise ValueError(f"--gpus-per-node {self.gpus_per_node}: must be at least 1")
+        if not isinstance(self.settings, Mapping):
+            raise ValueError("--slurm: must be options of sbatch, such as account=lab,qos=high")  # noqa: TRY004  a plan's
         for name, value in self.settings.items():
             # Each becomes a line of a shell script.
             if not re.fullmatch(r"[a-z][a-z-]*", name) or not (isinstance(value, str) and value.isprintable()):
                 raise ValueError(f"--slurm {name}={value!r}: must be options of sbatch, such as account=lab,qos=high")
         if self.at_once < 0:
             raise ValueError(f"--at-once {self.at_once}: must be at least 0; 0 is as many as Slurm will")
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether a plan, which may be somebody else's, asks for a place in the queue alone: no variable, no file."""
+        return all(
+            name in HARMLESS and re.fullmatch(r"[\w.:@+-]*", value) is not None for name, value in self.settings.items()
+        )
 
     def num_nodes(self, gpus: int) -> int:
         """How many nodes a run of so many ranks has."""

@@ -15,8 +15,9 @@ import math
 import os
 import re
 import subprocess
+import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,7 @@ JOBS_FILE = "jobs.json"
 LOGS = "slurm"
 """Folder of submitit's files in that of the sweep."""
 POLL_S = 3.0
+MOST_FAILURES = 200
 GONE_AFTER = 2
 """Looks: a job that is requeued may be in no list for a moment."""
 ANSWER_LIMIT_S = 60.0
@@ -69,6 +71,8 @@ class Jobs:
     def __init__(self, sweep: Sweep, runner: Runner, slurm: Slurm) -> None:
         self._sweep, self._runner, self._slurm = sweep, runner, slurm
         self._hasher = Hasher()
+        self._failures = 0
+        """Times in a row that Slurm has not answered."""
 
     def run(self, cells: Sequence[Cell], interrupts: Interrupts) -> bool:
         """Submits what is not in the queue, and waits for all; False when somebody stopped the waiting."""
@@ -79,8 +83,9 @@ class Jobs:
         waiting = {number: known[number] for number in numbers if number in known and known[number].job in queue}
         new = [number for number in numbers if number not in waiting]
         runs_before = {number: len(self._runs_of(number)) for number in new}
-        waiting |= {number: _Waiting(number, job, runs_before[number]) for number, job in self._submit(new).items()}
-        self._write(known | waiting)
+        for submitted in self._submit(new):
+            waiting |= {number: _Waiting(number, job, runs_before[number]) for number, job in submitted.items()}
+            self._write(known | waiting)  # at once: what runs must be known if the next is refused
         for one in waiting.values():
             self._say(one, f"job {one.job}")
         while waiting and not interrupts.requested:
@@ -91,10 +96,10 @@ class Jobs:
             interrupts.sleep(POLL_S if waiting else 0.0)
         return not waiting
 
-    def _submit(self, numbers: Sequence[int]) -> dict[int, str]:
-        """Job ids by cell."""
+    def _submit(self, numbers: Sequence[int]) -> Iterator[dict[int, str]]:
+        """Submits cells that need as many nodes together, one group after the other: their job ids by cell."""
         if not numbers:
-            return {}
+            return
         os.environ["SUBMITIT_PREEMPT_SIGNAL"] = SIGNAL  # it is read when submitit is imported
         import submitit
 
@@ -103,7 +108,6 @@ class Jobs:
             by_nodes[self._slurm.num_nodes(self._sweep.cells[number].gpus)].append(number)
         if self._slurm.one_allocation:
             by_nodes = {max(by_nodes): list(numbers)}
-        found: dict[int, str] = {}
         plan = str(self._sweep.plan_file.resolve())
         for nodes, of_nodes in by_nodes.items():
             executor = submitit.SlurmExecutor(self._sweep.folder.resolve() / LOGS, max_num_timeout=MOST_REQUEUES)
@@ -111,13 +115,13 @@ class Jobs:
             try:
                 if self._slurm.one_allocation:
                     job = executor.submit(Job(plan, tuple(of_nodes), self._slurm.gpus_per_node, self._slurm.interface))
-                    found |= dict.fromkeys(of_nodes, job.job_id)
+                    found = dict.fromkeys(of_nodes, job.job_id)
                 else:
                     made = [Job(plan, (one,), self._slurm.gpus_per_node, self._slurm.interface) for one in of_nodes]
-                    found |= dict(zip(of_nodes, (job.job_id for job in executor.map_array(_call, made)), strict=True))
+                    found = dict(zip(of_nodes, (job.job_id for job in executor.map_array(_call, made)), strict=True))
             except (RuntimeError, subprocess.SubprocessError) as error:
                 raise ValueError(f"sbatch: {_last_line(error)}") from None
-        return found
+            yield found
 
     def _parameters(self, nodes: int, numbers: Sequence[int]) -> dict[str, Any]:
         cells = [self._sweep.cells[number] for number in numbers]
@@ -140,7 +144,14 @@ class Jobs:
 
     def _look(self, waiting: Sequence[_Waiting]) -> None:
         """Asks Slurm for the states of all jobs, and shows the running ones."""
-        queue = queued()
+        try:
+            queue = queued()
+        except ValueError as error:  # Slurm's controller may be away for a while
+            self._failures += 1
+            if self._failures > MOST_FAILURES:
+                raise ValueError(f"{error}; the jobs go on, and --resume waits for them again") from None
+            return
+        self._failures = 0
         for one in waiting:
             state = queue.get(one.job)
             one.missed = 0 if state else one.missed + 1
@@ -163,8 +174,12 @@ class Jobs:
     def _end(self, one: _Waiting) -> None:
         """A job has left the queue: shows what it left, or leaves a failed run that says what became of it."""
         cell = self._sweep.cells[one.number]
-        with cell_lock(self._sweep.folder, one.number):
+        deadline = time.monotonic() + ANSWER_LIMIT_S
+        with cell_lock(self._sweep.folder, one.number, lambda: time.monotonic() > deadline) as is_ours:
             runs = self._runs_of(one.number)
+            if not is_ours:
+                self._say(one, f"job {one.job} has left the queue, but another process still has the cell")
+                return
             if len(runs) > one.runs_before:
                 record = max(runs, key=lambda record: record.began)
             else:

@@ -10,20 +10,27 @@ from harness.launch import agent
 
 
 def test_what_killed_agents_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Folders whose agent lives are left alone, and so is what is no agent's."""
+    """Folders whose agent lives are left alone, and so is what is no agent's, or where others may have written."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     for name in ("rlb-node-dead", "rlb-node-alive", "rlb-node-strange", "rlb-other"):
         (tmp_path / name).mkdir()
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     (tmp_path / "rlb-node-dead" / "tmp").symlink_to(scratch)
-    for name in ("rlb-node-dead", "rlb-node-alive"):
+    for name in ("rlb-node-dead", "rlb-node-alive", "rlb-node-open"):
+        (tmp_path / name).mkdir(exist_ok=True)
         (tmp_path / name / agent.LOCK).touch()
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (tmp_path / "rlb-node-open" / "tmp").symlink_to(precious)
+    (tmp_path / "rlb-node-open").chmod(0o777)
+    (tmp_path / "rlb-node-link").symlink_to(precious)
     held = os.open(tmp_path / "rlb-node-alive" / agent.LOCK, os.O_RDWR)
     fcntl.flock(held, fcntl.LOCK_EX)
     agent.remove_stale()
     os.close(held)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["rlb-node-alive", "rlb-node-strange", "rlb-other"]
+    left = ["precious", "rlb-node-alive", "rlb-node-link", "rlb-node-open", "rlb-node-strange", "rlb-other"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == left
 
 
 def test_code_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,7 +166,7 @@ def test_a_plan_brings_no_command(tmp_path: Path) -> None:
     out = tmp_path / "runs"
     asked = Asked(systems="ver", device="emulated", scenario="emulated/open-fridge")
     sweep = Sweep.create(out, plan(complete(asked)[0]), ["rlbench"], launch(hosts=("a",)))
-    with pytest.raises(ValueError, match=r"reaches hosts by a command of its own, env \{host\}; give the same options"):
+    with pytest.raises(ValueError, match=r"was planned with --remote env \{host\}, which could run anything"):
         run_sweep(Asked(), out, resume=True, dry_run=False, command=[])
     options = LaunchOptions(launcher="torchrun", hosts="a", gpus_per_node=4, remote="env {host}")
     assert run_sweep(Asked(), out, resume=True, dry_run=True, command=[], options=options) == 0

@@ -92,9 +92,11 @@ def check_a_sweep(slurm: Cluster, tmp_path: Path) -> None:
         ("ver", 2),
     ]
     assert [len(record.nodes) for record in found] == [record.cell.gpus for record in found]
-    assert "4 running" not in said
+    scripts = [path.read_text() for path in out.glob("*/slurm/*_submission.sh")]
+    assert len(scripts) == 2
+    assert all("#SBATCH --array=0-1%1" in script for script in scripts)
     assert "2 (emulated)" in said
-    assert len(set(json.loads(next(out.glob("*/jobs.json")).read_text())["0"])) == 2
+    assert len({job["job"] for job in json.loads(next(out.glob("*/jobs.json")).read_text()).values()}) == 4
 
 
 def check_one_allocation(slurm: Cluster, tmp_path: Path) -> None:

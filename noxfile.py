@@ -9,6 +9,8 @@ nox.options.reuse_venv = "yes"
 nox.options.sessions = ["lint", "types", "tests"]
 
 CONSTRAINTS = ("-c", "constraints.txt")
+CHECKS = ("-o", "python_files=check_*.py", "-o", "python_functions=check_*", "-o", "norecursedirs=.*")
+"""Options of pytest for what is no test of every day."""
 PROJECT = nox.project.load_toml("pyproject.toml")
 
 
@@ -48,43 +50,38 @@ def gate(session: nox.Session) -> None:
 def browser(session: nox.Session) -> None:
     """Opens reports in Chromium, of Debian's package `chromium`: what they draw, request and download."""
     install(session, "browser")
-    names = ("-o", "python_files=check_*.py", "-o", "python_functions=check_*", "-o", "norecursedirs=.*")
-    session.run("pytest", "tests/browser", *names, *session.posargs)
+    session.run("pytest", "tests/browser", *CHECKS, *session.posargs)
 
 
 @nox.session
 def survive(session: nox.Session) -> None:
     """Kills, stops and interrupts real sweeps; takes hours, `--share 0.1` after `--` a tenth of it."""
     install(session, "tests")
-    names = ("-o", "python_files=check_*.py", "-o", "python_functions=check_*", "-o", "norecursedirs=.*")
-    session.run("pytest", "tests/survive", *names, *session.posargs)
+    session.run("pytest", "tests/survive", *CHECKS, *session.posargs)
 
 
 @nox.session
 def nodes(session: nox.Session) -> None:
-    """Runs sweeps on two hosts, which are network namespaces, and kills what is on them; as root, takes 12 min."""
+    """Runs sweeps on two hosts, which are network namespaces, and kills what is on them; as root."""
     install(session, "tests")
-    names = ("-o", "python_files=check_*.py", "-o", "python_functions=check_*", "-o", "norecursedirs=.*")
-    session.run("pytest", "tests/nodes", *names, *session.posargs)
+    session.run("pytest", "tests/nodes", *CHECKS, *session.posargs)
 
 
 @nox.session
 def slurm(session: nox.Session) -> None:
-    """Starts a Slurm of two nodes on this machine, runs sweeps as its jobs, and stops it; as root, takes 12 min.
+    """Starts a Slurm of two nodes on this machine, runs sweeps as its jobs, and stops it; as root, takes 8 min.
 
     Needs Debian's packages slurm-wlm and munge.
     """
     session.install(*CONSTRAINTS, "-e", ".[slurm]", *nox.project.dependency_groups(PROJECT, "tests"))
-    names = ("-o", "python_files=check_*.py", "-o", "python_functions=check_*", "-o", "norecursedirs=.*")
-    session.run("pytest", "tests/slurm", *names, *session.posargs)
+    session.run("pytest", "tests/slurm", *CHECKS, *session.posargs)
 
 
 @nox.session
 def libraries(session: nox.Session) -> None:
     """Installs other people's libraries, 6 GB in the cache folder, and trains with each; takes long."""
     install(session, "tests")
-    names = ("-o", "python_files=check_*.py", "-o", "python_functions=check_*", "-o", "norecursedirs=.*")
-    session.run("pytest", "tests/libraries", *names, *session.posargs)
+    session.run("pytest", "tests/libraries", *CHECKS, *session.posargs)
 
 
 @nox.session

@@ -11,6 +11,7 @@ import faulthandler
 import json
 import os
 import signal
+import subprocess
 import time
 import traceback
 from contextlib import suppress
@@ -35,6 +36,17 @@ def die_with_parent(parent_pid: int) -> None:
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
         os._exit(1)
+
+
+def end_keeper(keeper: subprocess.Popen[bytes], limit_s: float) -> None:
+    """Has a keeper end its run, by the end of its stdin, and kills it when it does not end."""
+    assert keeper.stdin is not None
+    keeper.stdin.close()
+    try:
+        keeper.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        keeper.kill()
+        keeper.wait()
 
 
 def leave_to_others(*numbers: signal.Signals) -> None:

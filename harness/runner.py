@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL_S = 0.25
-KEEPER_LIMIT_S = 60.0
+KEEPER_END_S, KEEPER_LIMIT_S = 10.0, 60.0
 """A keeper that has not ended its run so long after the time limit never will: it is stopped, or hangs."""
 GATHER_LIMIT_S = 600.0
 """More for several machines: to gather what all have left, beside the time in which they come up."""
@@ -181,13 +181,7 @@ class Runner:
                         keeper.wait(POLL_S)
                 goes_on = keeper.poll() is None
             finally:
-                assert keeper.stdin is not None
-                keeper.stdin.close()
-                try:
-                    keeper.wait(10)
-                except subprocess.TimeoutExpired:
-                    keeper.kill()
-                    keeper.wait()
+                process.end_keeper(keeper, KEEPER_END_S)
                 telemetry.stop()
                 leftovers.end_run(partial, spare=others)
         if goes_on and self.interrupts.requested:

@@ -91,9 +91,9 @@ class Agent:
     """One node's part of one run."""
 
     def __init__(self, told: dict[str, Any]) -> None:
-        self._node, self._secret, self._interface = int(told["node"]), str(told["secret"]), str(told["interface"])
+        self._node, self._secret = int(told["node"]), str(told["secret"])
         head = (str(told["address"]), int(told["port"]))
-        self._interface = self._interface or interface_towards(head[0])
+        self._interface = str(told["interface"]) or interface_towards(head[0])
         self._address = address_of(self._interface)
         self._head = Channel(socket.create_connection(head, CONNECT_LIMIT_S))
         self._store: socket.socket | None = None
@@ -193,13 +193,7 @@ class Agent:
             self._tell(keeper, LiveMeters(folder, ranks))  # until it ends, or is to end
             self._head.send("ending")
         finally:
-            assert keeper.stdin is not None
-            keeper.stdin.close()
-            try:
-                keeper.wait(END_LIMIT_S)
-            except subprocess.TimeoutExpired:
-                keeper.kill()
-                keeper.wait()
+            process.end_keeper(keeper, END_LIMIT_S)
             telemetry.stop()
             leftovers.end_run(folder)
         left = {"rows": telemetry.rows, "num_gpus": telemetry.num_gpus, "problem": telemetry.problem}

@@ -192,7 +192,7 @@ def check_a_rank_that_raises(hosts: TwoHosts, tmp_path: Path) -> None:
 
 
 def check_a_silent_host(hosts: TwoHosts, tmp_path: Path) -> None:
-    """A host that stands still closes no connection: it is given up all the same, within 10 s."""
+    """A host that stands still closes no connection: it is given up all the same, and the run ends."""
     run = start(hosts, tmp_path, "--systems", "ver", *TWO_A_HOST, *LONG)
     agent = until_stepping(hosts, 1)
     for one in [agent, *agent.children(recursive=True)]:

@@ -54,11 +54,6 @@ class Channel:
         """For `poll`: readable when something has come."""
         return self._socket.fileno()
 
-    @property
-    def own_address(self) -> str:
-        """The address of this end."""
-        return str(self._socket.getsockname()[0])
-
     def send(self, kind: str, data: bytes = b"", **fields: Any) -> None:
         """Sends a message. Raises Closed."""
         header = json.dumps({"kind": kind, **fields}).encode()

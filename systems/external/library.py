@@ -108,6 +108,8 @@ class LibrarySystem:
     """What a scenario may show."""
     policies: ClassVar[Mapping[str, str]]
     """Networks by the scenario's `policy`: which of ours it is, or in what it differs."""
+    env_a_worker: ClassVar[bool] = False
+    """Each environment has a process of its own."""
     envs_of_group: ClassVar[int] = 1
     """A worker has a multiple of so many environments."""
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
@@ -142,6 +144,8 @@ class LibrarySystem:
 
     def why_not_on(self, scenario: Scenario, learn: LearnSettings) -> str | None:
         """None, or why the library cannot do this."""
+        if self.env_a_worker and self.num_workers not in {0, scenario.num_envs}:
+            return f"num_workers={self.num_workers}: each environment has a process, so there are {scenario.num_envs}"
         spaces, num_envs = scenario.observation_space.spaces, scenario.num_envs
         batch, steps, workers = self.batch_of(scenario), self.steps_of(scenario), self.workers_of(scenario)
         rules = (
@@ -183,6 +187,8 @@ class LibrarySystem:
 
     def workers_of(self, scenario: Scenario) -> int:
         """Processes that step environments: as many as cores, if they can have as many environments each."""
+        if self.env_a_worker:
+            return scenario.num_envs
         groups = max(1, scenario.num_envs // self.envs_of_group)
         most = min(len(os.sched_getaffinity(0)), groups)
         return self.num_workers or max(number for number in range(1, most + 1) if groups % number == 0)

@@ -28,6 +28,7 @@ class HabitatBaselines(LibrarySystem):
 
     library: ClassVar[CondaLibrary] = HABITAT
     observations: ClassVar[tuple[frozenset[str], ...]] = (frozenset({"pixels"}), frozenset({"depth", "goal"}))
+    env_a_worker: ClassVar[bool] = True
     policies: ClassVar[Mapping[str, str]] = {"resnet": "resnet"}
     trainer: ClassVar[str]
     """By which habitat-baselines knows it."""
@@ -35,16 +36,6 @@ class HabitatBaselines(LibrarySystem):
     def learned_with(self, learn: LearnSettings) -> LearnSettings:
         """The clip range is [1 - clip, 1 + clip]."""
         return replace(learn, clip_low=0.0)
-
-    def workers_of(self, scenario: Scenario) -> int:
-        """One for each environment."""
-        return scenario.num_envs
-
-    def why_not_on(self, scenario: Scenario, learn: LearnSettings) -> str | None:
-        """None, or why the library cannot do this."""
-        if self.num_workers not in {0, scenario.num_envs}:
-            return f"num_workers={self.num_workers}: each environment has a process, so there are {scenario.num_envs}"
-        return super().why_not_on(scenario, learn)
 
     def settings(self, context: Context) -> dict[str, Any]:
         """What `train.py` is told, as JSON."""

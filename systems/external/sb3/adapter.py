@@ -18,21 +18,12 @@ class StableBaselines(LibrarySystem):
     """PPO with an environment in each worker process."""
 
     library: ClassVar[PipLibrary] = PipLibrary(name="sb3", distribution="stable-baselines3", folder="sb3")
+    env_a_worker: ClassVar[bool] = True
     policies: ClassVar[Mapping[str, str]] = {"nature": "nature", "conv": "nature"}
 
     def learned_with(self, learn: LearnSettings) -> LearnSettings:
         """The clip range is [1 - clip, 1 + clip]."""
         return replace(learn, clip_low=0.0)
-
-    def workers_of(self, scenario: Scenario) -> int:
-        """One for each environment."""
-        return scenario.num_envs
-
-    def why_not_on(self, scenario: Scenario, learn: LearnSettings) -> str | None:
-        """None, or why the library cannot do this."""
-        if self.num_workers not in {0, scenario.num_envs}:
-            return f"num_workers={self.num_workers}: each environment has a process, so there are {scenario.num_envs}"
-        return super().why_not_on(scenario, learn)
 
     def list_departures(self, scenario: Scenario) -> tuple[Departure, ...]:  # noqa: ARG002  on all alike
         """What its arguments cannot set as rlbench's own systems have it."""

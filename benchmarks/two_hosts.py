@@ -18,7 +18,7 @@ from benchmarks.programs import machine, rlbench
 from results import store
 from tests.nodes.hosts import TwoHosts, two_hosts
 
-SYSTEMS = "sync,ddppo,nover,ver,htsrl,gossip,easgd,downpour"
+SYSTEMS = "sync,ddppo,nover,ver,htsrl,appo,impala,gossip,easgd,downpour"
 AIM = 0.05
 
 

@@ -157,6 +157,7 @@ def run(
         slurm=slurm,
         at_once=at_once,
         one_allocation=one_allocation,
+        oversubscribe=oversubscribe and launcher != "local",
     )
     command = ["rlbench", *sys.argv[1:]]
     raise typer.Exit(run_sweep(asked, out, resume=resume, dry_run=dry_run, command=command, options=options))

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from harness import libraries, registry
 from harness.choices import CannotRun
-from harness.launch.choose import LaunchOptions, choose
-from harness.launch.nodes import Launch, Slurm
+from harness.launch.choose import LaunchOptions, choose, in_this_allocation
+from harness.launch.nodes import SRUN, Launch, Slurm
 from harness.launch.torchrun import dry_run_lines
 from harness.plan import Cell, Hasher, plan_with_skipped
 from harness.progress import Display
@@ -120,6 +120,8 @@ def run_sweep(
 def _resumed(asked: Asked, out: Path, console: Console) -> tuple[Sweep, list[Cell]]:
     """The newest sweep, and its cells that have no finished run."""
     sweep = Sweep.newest(out)
+    if isinstance(sweep.launch, Launch) and sweep.launch.remote == SRUN:
+        sweep = replace(sweep, launch=in_this_allocation(sweep.launch))
     if asked.systems:
         request, _ = complete(asked, elsewhere=sweep.launch is not None)
         planned, _ = plan_with_skipped(request, PlaceCheck(sweep.launch))
@@ -140,6 +142,8 @@ def _resumed(asked: Asked, out: Path, console: Console) -> tuple[Sweep, list[Cel
     finished = sweep.finished()
     hasher = Hasher()
     cells = [cell for cell in sweep.cells if hasher.of(cell) not in finished]
+    for cell in cells:
+        PlaceCheck(sweep.launch)(cell)
     done = f"{len(sweep.cells) - len(cells)} of {len(sweep.cells)} cells finished"
     print_lines(console, [f"resuming {sweep.folder}: {done}"])
     return sweep, cells

@@ -121,6 +121,8 @@ class Keeper:
             self._leave_stacks()
             return Outcome("failed", too_much)
         progress.look()
+        if self._traits.one_learner and 0 not in self._numbers:
+            return None  # whether the ranks here have anything to do is for rank 0 and its own keeper to say
         if seconds := progress.learned_nothing_s(alive):
             return self._learns_nothing(seconds)
         stalled = alive & set(progress.stalled())

@@ -184,10 +184,12 @@ class Runner:
                 process.end_keeper(keeper, KEEPER_END_S)
                 telemetry.stop()
                 leftovers.end_run(partial, spare=others)
-        if goes_on and self.interrupts.requested:
+        outcome = Outcome.read(partial)
+        # What asks for the end of this process may end nodes of the run first, as Slurm does: that is no failure.
+        ended_with_us = self.launch is not None and (outcome is None or outcome.status != "finished")
+        if self.interrupts.requested and (goes_on or ended_with_us):
             raise Interrupted
         self._say_lost(partial, meters)
-        outcome = Outcome.read(partial)
         if outcome is None:
             how = "stood still and was ended" if goes_on else process.how_it_ended(keeper.returncode)
             how = f"the keeper of the run {how}"

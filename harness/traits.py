@@ -30,6 +30,8 @@ class Traits:
     """When a rank is killed, the others go on; False: its end is the end of the run."""
     one_machine: bool = False
     """All its ranks must be on one machine."""
+    one_learner: bool = False
+    """Rank 0 learns for all; the others stand still for as long as it has nothing for them to do."""
 
     @classmethod
     def of(cls, system: object) -> Traits:

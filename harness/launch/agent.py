@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import leftovers, machine, process
-from harness.devices import gpu_indices
+from harness.devices import gpu_indices, visible_gpus
 from harness.launch.channel import LARGEST_DATA, Channel, Closed, Message
 from harness.launch.nodes import NodeSeat, address_of, interface_towards, listen
 from harness.outcome import Outcome
@@ -62,11 +62,11 @@ def describe() -> dict[str, Any]:
 
 
 def source_digest() -> str:
-    """Names the code of the installed rlbench: two commits of one version differ in it."""
+    """Names the code of the installed rlbench, and its profiles: two commits of one version differ in it."""
     root = Path(__file__).resolve().parents[2]
     digest = hashlib.sha256()
-    for package in ("harness", "systems", "scenarios"):
-        for path in sorted((root / package).rglob("*.py")):
+    for package in ("harness", "systems", "scenarios", "results"):
+        for path in sorted(path for path in (root / package).rglob("*") if path.suffix in {".py", ".toml"}):
             digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]
 
@@ -110,6 +110,7 @@ class Agent:
             address=self._address,
             alike=describe(),
             machine=machine.describe(),
+            num_gpus=len(visible_gpus()),
         )
         self._poll.register(self._head, select.POLLIN)
         self._poll.register(sys.stdin, select.POLLIN | select.POLLHUP)
@@ -152,10 +153,7 @@ class Agent:
             (folder / "cell.json").write_text(told["cell"])
             (folder / "traits.json").write_text(told["traits"])
             NodeSeat(**told["seat"], interface=self._interface).leave(folder)
-            cell = Cell.from_json(told["cell"])
-            _, scenario = cell.load()
-            scratch = leftovers.make_scratch(folder, Before.now(scenario))
-            outcome = self._keep(cell, folder, scratch, range(*told["ranks"]))
+            outcome = self._keep_cell(Cell.from_json(told["cell"]), folder, told)
             self._head.send("outcome", **asdict(outcome))
             message = self._await(WELCOME_LIMIT_S)
             if message is not None and message.kind == "collect":
@@ -166,6 +164,18 @@ class Agent:
             leftovers.end_run(folder)
             shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
+
+    def _keep_cell(self, cell: Cell, folder: Path, told: dict[str, Any]) -> Outcome:
+        """Runs the node's part of a cell, if it is the same here as where it was planned."""
+        try:
+            if cell.hash() != told["hash"]:
+                reason = f"{cell.scenario} is another one here: is it a file that differs between the nodes?"
+                return Outcome("failed", reason)
+            _, scenario = cell.load()
+        except ValueError as error:  # a profile that is not here
+            return Outcome("failed", str(error))
+        scratch = leftovers.make_scratch(folder, Before.now(scenario))
+        return self._keep(cell, folder, scratch, range(*told["ranks"]))
 
     def _keep(self, cell: Cell, folder: Path, scratch: Path, ranks: range) -> Outcome:
         """Starts the keeper, tells the head how far the node is, and leaves no process behind."""

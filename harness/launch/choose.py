@@ -8,7 +8,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.launch.nodes import SRUN, SSH, Launch, Slurm
 
@@ -29,6 +29,7 @@ class LaunchOptions:
     slurm: str | None = None
     at_once: int | None = None
     one_allocation: bool = False
+    oversubscribe: bool = False
 
     def not_of(self, launcher: str) -> str | None:
         """An option that was given and goes with another launcher."""
@@ -66,6 +67,7 @@ def choose(options: LaunchOptions, variables: Mapping[str, str] = os.environ) ->
         gpus_per_node=options.gpus_per_node,
         interface=options.interface or "",
         remote=options.remote or remote,
+        oversubscribe=options.oversubscribe,
     )
     program = shlex.split(launch.remote)[0]
     if shutil.which(program) is None:
@@ -90,6 +92,7 @@ def _slurm(options: LaunchOptions, gpus_per_node: int) -> Slurm:
         settings=settings,
         at_once=options.at_once or 0,
         one_allocation=options.one_allocation,
+        oversubscribe=options.oversubscribe,
     )
 
 
@@ -100,6 +103,18 @@ def _hosts(options: LaunchOptions, variables: Mapping[str, str]) -> tuple[tuple[
     if "SLURM_JOB_NODELIST" not in variables:
         raise ValueError("--launcher torchrun: needs --hosts a,b outside a Slurm allocation")
     return allocated_hosts(variables), SRUN
+
+
+def in_this_allocation(planned: Launch, variables: Mapping[str, str] = os.environ) -> Launch:
+    """What was planned inside a Slurm allocation, on the nodes of the one that we are in.
+
+    Raises ValueError outside of any.
+    """
+    if "SLURM_JOB_NODELIST" not in variables:
+        raise ValueError(
+            "--resume: the sweep was planned inside a Slurm allocation; take it up again inside one (salloc)"
+        )
+    return replace(planned, hosts=allocated_hosts(variables))
 
 
 def allocated_hosts(variables: Mapping[str, str]) -> tuple[str, ...]:

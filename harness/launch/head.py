@@ -31,7 +31,8 @@ from typing import TYPE_CHECKING, Any
 from harness import leftovers, process
 from harness.launch.agent import TELEMETRY_FILE, describe
 from harness.launch.channel import Channel, Closed, Message
-from harness.launch.node import END_LIMIT_S, Node, decide
+from harness.launch.clocks import NUM_AT_ENDS
+from harness.launch.node import END_LIMIT_S, Node, decide, why_no_room, why_not_alike
 from harness.launch.nodes import address_of, interface_towards, listen
 from harness.launch.parts import LIVE_FILE, NODES_FILE
 from harness.outcome import Outcome
@@ -52,7 +53,7 @@ EXIT_LIMIT_S = 5.0
 STRAGGLER_LIMIT_S, LATE_S = 20.0, 30.0
 """Ranks that go in step end together, in so long at most; and a node's own time limit is the run's."""
 MOST_STRANGERS = 16
-NUM_PINGS, PING_EVERY_S = 20, 1.0
+PING_EVERY_S = 1.0
 OF_EACH_NODE = {"processes.txt", "keeper.err", "torchrun.err", TELEMETRY_FILE}
 NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,120}")
 
@@ -144,21 +145,12 @@ class Head:
         return interface_towards(others[0]) if others else "lo"
 
     def _compare(self) -> None:
-        """Refuses nodes with other software: a figure is of one version."""
-        first, own = self._nodes[0], describe()
-        for node in self._nodes:
-            other, whose = (first.hello["alike"], first.name) if node is not first else (own, "this machine")
-            for name in ("source", "rlbench") if node is first else sorted(other | node.hello["alike"]):
-                mine, theirs = other.get(name), node.hello["alike"].get(name)
-                if mine != theirs:
-                    what = "rlbench's code" if name == "source" else name
-                    raise _Over(
-                        Outcome(
-                            "failed",
-                            f"{node.name} has {what} {theirs or '(none)'} where {whose} has {mine or '(none)'}; "
-                            "install the same on all nodes",
-                        )
-                    )
+        """Refuses nodes with other software, or with too few GPUs."""
+        reason = why_not_alike(self._nodes, describe())
+        if self._cell.device == "cuda" and not self._launch.oversubscribe:
+            reason = reason or why_no_room(self._nodes)
+        if reason:
+            raise _Over(Outcome("failed", reason))
 
     def _start_ranks(self) -> None:
         first = self._nodes[0]
@@ -171,13 +163,12 @@ class Head:
                 "num_nodes": len(self._nodes),
                 "first_rank": node.ranks.start,
                 "num_local": len(node.ranks),
-                "num_ranks": self._cell.gpus,
                 "address": first.hello["address"],
                 "port": self._port,
                 "run_id": run_id,
             }
             ranks = [node.ranks.start, node.ranks.stop]
-            node.send("start", cell=self._cell_text, traits=traits, seat=seat, ranks=ranks)
+            node.send("start", cell=self._cell_text, hash=self._cell.hash(), traits=traits, seat=seat, ranks=ranks)
 
     def _run(self) -> None:
         """Returns when all nodes have ended, or one has failed and the news of the others had time to come."""
@@ -256,7 +247,7 @@ class Head:
     def _ping_all(self, nodes: list[Node] | None = None) -> None:
         """Compares clocks: pings to one node after the other, each sent when the one before is answered."""
         for node in self._nodes if nodes is None else nodes:
-            for _ in range(NUM_PINGS):
+            for _ in range(NUM_AT_ENDS):
                 before, deadline = node.clock.num_samples, time.monotonic() + ANSWER_LIMIT_S
                 self._ping(node)
                 while node.clock.num_samples == before and not node.lost:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +21,15 @@ from rich.text import Text
 
 from harness import machine
 from harness.launch.choose import allocated_hosts
-from harness.launch.nodes import SRUN, Launch
+from harness.launch.nodes import SRUN, Launch, Slurm
+from harness.launch.slurm_commands import ask, job_fields
 from harness.plan import Hasher
 from harness.progress import Display
 from harness.sweep import Sweep
 from reports.table import make_console
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from submitit.helpers import DelayedSubmission
 
 LOOK_S = 1.0
@@ -41,8 +43,7 @@ class Job:
     """Path of the sweep's plan."""
     numbers: tuple[int, ...]
     """Of the cells in the sweep, from 0."""
-    gpus_per_node: int
-    interface: str
+    slurm: Slurm
 
     def __call__(self) -> None:
         """Runs the cells that have no finished run yet."""
@@ -50,7 +51,11 @@ class Job:
 
         sweep = Sweep.read(Path(self.plan))
         launch = Launch(
-            hosts=allocated_hosts(os.environ), gpus_per_node=self.gpus_per_node, interface=self.interface, remote=SRUN
+            hosts=allocated_hosts(os.environ),
+            gpus_per_node=self.slurm.gpus_per_node,
+            interface=self.slurm.interface,
+            remote=SRUN,
+            oversubscribe=self.slurm.oversubscribe,
         )
         console, hasher = make_console(), Hasher()
         with Display(console, len(sweep.cells)) as display, Interrupts() as interrupts:
@@ -73,14 +78,38 @@ class Job:
                         record = runner.run(cell)
                     except Interrupted:
                         console.print(Text("interrupted"))
-                        return
+                        break
                     display.end(record.status, f": {record.reason}" if record.reason else "")
+            if interrupts.requested:
+                _requeue_if_preempted(console)
 
     def checkpoint(self) -> DelayedSubmission:
         """What submitit has Slurm run again after USR1: the same; a cell that has finished is passed over."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
+
+
+def _requeue_if_preempted(console: Console) -> None:
+    """Has Slurm run this job again if it is preempted with a grace time.
+
+    One that ends within that time by itself, as this one is about to, counts for Slurm as completed.
+    """
+    job = own_job(os.environ)
+    told = job_fields(job)
+    if told.get("JobState") == "RUNNING" and told.get("PreemptTime", "None") not in {"None", "N/A"}:
+        console.print(Text(f"job {job} is preempted, and requeued"))
+        try:
+            ask(["scontrol", "requeue", job])
+        except ValueError as error:  # whoever waits for the job says that it left no run
+            console.print(Text(f"it is not requeued: {error}"))
+
+
+def own_job(variables: Mapping[str, str]) -> str:
+    """How Slurm names this job; SLURM_JOB_ID may stand for all of its array."""
+    if "SLURM_ARRAY_TASK_ID" in variables:
+        return f"{variables['SLURM_ARRAY_JOB_ID']}_{variables['SLURM_ARRAY_TASK_ID']}"
+    return variables.get("SLURM_JOB_ID", "")
 
 
 @contextmanager

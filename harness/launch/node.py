@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import select
 import subprocess
 from contextlib import suppress
@@ -25,6 +26,9 @@ SILENT_S = 5.0
 START_SILENT_S = 60.0
 END_LIMIT_S = 25.0
 """Of a node: its keeper has ten seconds, and what is left is killed after that."""
+
+CONSEQUENCE = re.compile("Connection (closed|reset) by peer")
+"""What gloo says to a rank when another one is gone."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -111,6 +115,35 @@ class Node:
         }
 
 
+def why_not_alike(nodes: Sequence[Node], own: dict[str, Any]) -> str | None:
+    """None, or which node has other software than the first one, whose code is to be this machine's (`own`).
+
+    A figure is of one version.
+    """
+    first = nodes[0]
+    for node in nodes:
+        other, whose = (first.hello["alike"], first.name) if node is not first else (own, "this machine")
+        for name in ("source", "rlbench") if node is first else sorted(other | node.hello["alike"]):
+            mine, theirs = other.get(name), node.hello["alike"].get(name)
+            if mine != theirs:
+                what = "rlbench's code" if name == "source" else name
+                return (
+                    f"{node.name} has {what} {theirs or '(none)'} where {whose} has {mine or '(none)'}; install the "
+                    "same on all nodes"
+                )
+    return None
+
+
+def why_no_room(nodes: Sequence[Node]) -> str | None:
+    """None, or which node has fewer GPUs than ranks."""
+    for node in nodes:
+        num_gpus, num_ranks = int(node.hello["num_gpus"]), len(node.ranks)
+        if num_gpus < num_ranks:
+            few = f"{node.name} has {num_gpus} NVIDIA GPUs for {num_ranks} ranks"
+            return f"{few}; lower --gpus-per-node, or --oversubscribe"
+    return None
+
+
 def decide(nodes: Sequence[Node]) -> Outcome:
     """How a run ends: a node that was lost is the cause of what the others say; else the first that failed is."""
     if lost := [node for node in nodes if node.lost]:
@@ -119,5 +152,7 @@ def decide(nodes: Sequence[Node]) -> Outcome:
     if not bad:
         return Outcome("finished")
     killed = [number for number, outcome in bad.items() if "was killed by" in (outcome.reason or "")]
-    first = min(killed or bad, key=lambda number: nodes[number].ended_at)
+    # Ranks that only hear of another's end may be ended first.
+    causes = [number for number, outcome in bad.items() if not CONSEQUENCE.search(outcome.reason or "")]
+    first = min(killed or causes or bad, key=lambda number: nodes[number].ended_at)
     return Outcome(bad[first].status, f"{bad[first].reason}; on {nodes[first].name}", bad[first].traceback)

@@ -42,6 +42,8 @@ class Launch:
     """Network interface, alike on all hosts, that everything listens on; empty: the one that leads to the others."""
     remote: str = SSH
     """The command that runs another command on `{host}`."""
+    oversubscribe: bool = False
+    """Whether ranks may share a GPU where a host has fewer than ranks."""
 
     def __post_init__(self) -> None:
         """Checks every field once."""
@@ -109,6 +111,8 @@ class Slurm:
     """So many jobs run at the same time; 0 for as many as Slurm will."""
     one_allocation: bool = False
     """One job runs all cells, one after the other."""
+    oversubscribe: bool = False
+    """Whether ranks may share a GPU where a node has fewer than ranks."""
 
     def __post_init__(self) -> None:
         """Checks every field once."""
@@ -150,7 +154,6 @@ class NodeSeat:
     num_nodes: int
     first_rank: int
     num_local: int
-    num_ranks: int
     address: str
     """Where the ranks' store listens: on node 0."""
     port: int

@@ -9,7 +9,6 @@ waits for them again. It never runs a cell that a job still has.
 
 from __future__ import annotations
 
-import getpass
 import json
 import math
 import os
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.launch.job import Job, cell_lock
+from harness.launch.slurm_commands import ANSWER_LIMIT_S, how_it_ended, last_line, queued
 from harness.plan import Hasher
 from harness.progress import LiveNodes
 from results import store
@@ -42,7 +42,6 @@ POLL_S = 3.0
 MOST_FAILURES = 200
 GONE_AFTER = 2
 """Looks: a job that is requeued may be in no list for a moment."""
-ANSWER_LIMIT_S = 60.0
 MARGIN_S = 300.0
 """Of a job's time limit: to start and end the processes of a cell."""
 WARNED_S = 60
@@ -114,13 +113,13 @@ class Jobs:
             executor.update_parameters(**self._parameters(nodes, of_nodes))
             try:
                 if self._slurm.one_allocation:
-                    job = executor.submit(Job(plan, tuple(of_nodes), self._slurm.gpus_per_node, self._slurm.interface))
+                    job = executor.submit(Job(plan, tuple(of_nodes), self._slurm))
                     found = dict.fromkeys(of_nodes, job.job_id)
                 else:
-                    made = [Job(plan, (one,), self._slurm.gpus_per_node, self._slurm.interface) for one in of_nodes]
+                    made = [Job(plan, (one,), self._slurm) for one in of_nodes]
                     found = dict(zip(of_nodes, (job.job_id for job in executor.map_array(_call, made)), strict=True))
             except (RuntimeError, subprocess.SubprocessError) as error:
-                raise ValueError(f"sbatch: {_last_line(error)}") from None
+                raise ValueError(f"sbatch: {last_line(error)}") from None
             yield found
 
     def _parameters(self, nodes: int, numbers: Sequence[int]) -> dict[str, Any]:
@@ -206,39 +205,6 @@ class Jobs:
     def _write(self, jobs: Mapping[int, _Waiting]) -> None:
         told = {number: {"job": one.job, "runs_before": one.runs_before} for number, one in jobs.items()}
         store.write_whole(self._sweep.folder / JOBS_FILE, json.dumps(told, indent=1))
-
-
-def queued() -> dict[str, str]:
-    """The states of this user's jobs that have not ended, by their ids, `12` or `12_3`. Raises ValueError."""
-    words = ["squeue", "--noheader", "--array", f"--user={getpass.getuser()}", "--format=%i|%T"]
-    lines = _ask(words).split()
-    return dict(line.strip().split("|", 1) for line in lines if "|" in line)
-
-
-def how_it_ended(job: str) -> str:
-    """What Slurm says of a job that has ended, which it forgets after some minutes."""
-    try:
-        said = _ask(["scontrol", "--oneliner", "show", "job", job])
-    except ValueError:
-        return "is unknown to Slurm by now"
-    told = dict(word.split("=", 1) for word in said.split() if "=" in word)
-    state, why, code = told.get("JobState", "?"), told.get("Reason", "None"), told.get("ExitCode", "?")
-    return f"ended as {state}" + (f" ({why})" if why != "None" else f" (exit code {code})")
-
-
-def _ask(words: list[str]) -> str:
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=ANSWER_LIMIT_S, check=False)  # noqa: S603
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ValueError(f"{words[0]}: {error}; is this a login node of a Slurm cluster?") from None
-    if done.returncode:
-        raise ValueError(f"{words[0]}: {_last_line(done.stderr)}")
-    return done.stdout
-
-
-def _last_line(said: object) -> str:
-    lines = [line.strip() for line in str(said).splitlines() if line.strip()]
-    return lines[-1] if lines else "it failed"
 
 
 def _call(job: Job) -> None:

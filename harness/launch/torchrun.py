@@ -55,32 +55,32 @@ def endpoint(address: str, port: int) -> str:
 
 def dry_run_lines(launch: Launch, cells: Sequence[Cell]) -> list[str]:
     """What would be started on each node, for somebody who starts it with something else."""
+    told = [f"{name}={value}" for name, value in interface_variables(launch.interface or "INTERFACE").items()]
     lines = []
     for gpus in sorted({cell.gpus for cell in cells}):
         nodes = launch.num_nodes(gpus)
-        lines.append(f"x{gpus}: on each of {', '.join(launch.hosts[:nodes])}, with K from 0 to {nodes - 1}:")
-        seat = NodeSeat(
-            node=0,
-            num_nodes=nodes,
-            first_rank=0,
-            num_local=min(gpus, launch.gpus_per_node),
-            num_ranks=gpus,
-            address=launch.hosts[0],
-            port=29400,
-            interface=launch.interface,
-            run_id="RUN",
-        )
-        told = " ".join(words(seat, "FOLDER")).replace("node-rank=0", "node-rank=K").replace("rank=0 ", "rank=K ")
-        lines.append(f"  torchrun {told}")
+        lines.append(f"x{gpus}: with {' '.join(told)} in the environment")
+        for node in range(nodes):
+            ranks = launch.ranks_of(node, gpus)
+            seat = NodeSeat(
+                node=node,
+                num_nodes=nodes,
+                first_rank=ranks.start,
+                num_local=len(ranks),
+                address=launch.hosts[0],
+                port=29400,
+                interface=launch.interface,
+                run_id="RUN",
+            )
+            lines.append(f"  on {launch.hosts[node]}: torchrun {' '.join(words(seat, 'FOLDER'))}")
     return lines
 
 
-def variables(interface: str) -> dict[str, str]:
-    """What the ranks inherit: process groups listen on one interface."""
+def interface_variables(interface: str) -> dict[str, str]:
+    """With them process groups listen on one interface."""
     return {
         "GLOO_SOCKET_IFNAME": interface,
         "NCCL_SOCKET_IFNAME": f"={interface}",  # without `=` it is a prefix
-        **sleeping_threads(),
     }
 
 
@@ -95,7 +95,8 @@ def launch(folder: Path, seat: NodeSeat, store_fds: Sequence[int] = ()) -> subpr
             [sys.executable, "-P", "-m", "torch.distributed.run", *words(seat, str(folder))],
             env={
                 **os.environ,
-                **variables(seat.interface),
+                **interface_variables(seat.interface),
+                **sleeping_threads(),
                 PARENT_VARIABLE: UNDER_TORCHRUN,
                 **({process.STORE_VARIABLE: str(store_fds[0])} if store_fds else {}),
             },

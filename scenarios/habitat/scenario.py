@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from harness.contract import Seat
     from scenarios.pointnav.task import PointNavEnv
 
-INSTALL = "conda install habitat-sim headless -c conda-forge -c aihabitat"
+INSTALL = "conda install habitat-sim headless -c conda-forge -c aihabitat-nightly"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -65,7 +65,7 @@ class Player:
         self._weights, self._stop = acting.weights, acting.weights["stop"]
         self._truncated = table["truncated"]
         self._step = step
-        self._version = -1
+        self._turn, self._version = -1, -1
 
     def play(self, env: int, slots: npt.NDArray[np.int32]) -> int:
         """Steps an environment through `slots` [T + 1]; returns how many steps it took, T unless it was stopped."""
@@ -84,9 +84,9 @@ class Player:
         return len(places) - 1
 
     def _take_newest_weights(self) -> None:
-        version = self._weights["weights_version"]
-        if int(version[0]) != self._version:
-            self._version = read_newest(self._weights["weights"], version, self._load)
+        turn = int(self._weights["weights_turn"][0])  # what is read may be newer: then it is read once more than needed
+        if turn != self._turn:
+            self._turn, self._version = turn, read_newest(self._weights, self._load)
 
     @torch.no_grad()
     def _load(self, flat: npt.NDArray[np.float32]) -> None:

@@ -16,6 +16,8 @@ from systems.engine.dynamic import check_bounds, choose_batch
 from systems.engine.worker import Priority
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
     from systems.engine.sampler import Sampler
@@ -25,6 +27,16 @@ def group_of(num_envs: int, envs_per_worker: int) -> npt.NDArray[np.int64]:
     """The group of each environment, [N]: worker w has groups 2w and 2w + 1, of half its environments each."""
     worker, place = np.divmod(np.arange(num_envs), envs_per_worker)
     return 2 * worker + (place >= envs_per_worker // 2)
+
+
+def groups_of(parts: Sequence[tuple[int, int]]) -> npt.NDArray[np.int64]:
+    """The group of each environment, [N], where machines have so many environments, so many of them in a worker."""
+    groups: list[npt.NDArray[np.int64]] = []
+    num_groups = 0
+    for num_envs, envs_per_worker in parts:
+        groups.append(num_groups + group_of(num_envs, envs_per_worker))
+        num_groups += 2 * num_envs // envs_per_worker
+    return np.concatenate(groups)
 
 
 def whole_groups(
@@ -109,7 +121,7 @@ class DoubleBuffered:
 
     def collect(self, sampler: Sampler) -> None:
         """Fills the rollout, or stops early when the sampler says so."""
-        groups = group_of(sampler.rollout.num_envs, sampler.pool.envs_per_worker)
+        groups = groups_of(sampler.pool.parts)
         turn = 0
         sampler.receive(0)
         while not sampler.is_over:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     from systems.engine.actor import Actor
 
 
+class Shared(Protocol):
+    """Columns by their names, as `weight_columns` has them."""
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]: ...
+
+
 class Followed(Protocol):
     """Weights that others act with."""
 
@@ -34,7 +40,7 @@ class Followed(Protocol):
         """The learner changes its weights inside."""
 
     def publish(self, version: int) -> None:
-        """The learner's weights are of this version now; called inside `changing`, for every version in turn."""
+        """The learner's weights are of this version now; called inside `changing`."""
 
     def refresh(self) -> None:
         """The thread that samples is about to act, and takes what is newest."""
@@ -93,10 +99,26 @@ class CopiedWeights:
 def weight_columns(num_parameters: int) -> tuple[Column, ...]:
     """Shared memory through which actors get weights."""
     return (
-        Column("weights", (2, num_parameters), "<f4"),  # learner; version v is in half v % 2
-        Column("weights_version", (1,), "<i8"),  # learner, after the half is whole
+        Column("weights", (2, num_parameters), "<f4"),  # writer; what it wrote k-th, from 1, is in half k % 2
+        Column("weights_version", (2,), "<i8"),  # writer, with the half
+        Column("weights_turn", (1,), "<i8"),  # writer, once that is whole: k; 0: nothing yet
         Column("stop", (1,), "|b1"),  # rank: actors end what they play
     )
+
+
+class SharedHalves:
+    """Writes weights for actors in processes of their own; one thread does."""
+
+    def __init__(self, table: Table) -> None:
+        self._halves = torch.from_numpy(table["weights"])
+        self._versions, self._turn = table["weights_version"], table["weights_turn"]
+
+    def write(self, flat: torch.Tensor, version: int) -> None:
+        """Writes `flat`, [P], to the half that nobody reads, then says so."""
+        turn = int(self._turn[0]) + 1
+        self._halves[turn % 2].copy_(flat)
+        self._versions[turn % 2] = version
+        self._turn[0] = turn
 
 
 class BroadcastWeights:
@@ -104,8 +126,9 @@ class BroadcastWeights:
 
     def __init__(self, learned: torch.nn.Module, table: Table) -> None:
         self._parameters = list(learned.parameters())
-        self._halves = torch.from_numpy(table["weights"])
-        self._version = table["weights_version"]
+        self._shared = SharedHalves(table)
+        self.on_publish: Callable[[], None] = lambda: None
+        """Called by the learner's thread when newer weights are in shared memory."""
 
     def changing(self) -> AbstractContextManager[None]:
         """Actors read a copy."""
@@ -113,24 +136,23 @@ class BroadcastWeights:
 
     @torch.no_grad()
     def publish(self, version: int) -> None:
-        """Writes the half that nobody reads, then says so."""
-        flat = torch.cat([parameter.reshape(-1) for parameter in self._parameters])
-        self._halves[version % 2].copy_(flat)
-        self._version[0] = version
+        """Writes them to shared memory."""
+        self._shared.write(torch.cat([parameter.reshape(-1) for parameter in self._parameters]), version)
+        self.on_publish()
 
     def refresh(self) -> None:
         """The thread that samples does not act."""
 
 
-def read_newest(
-    halves: npt.NDArray[np.float32], version: npt.NDArray[np.int64], read: Callable[[npt.NDArray[np.float32]], None]
-) -> int:
+def read_newest(table: Shared, read: Callable[[npt.NDArray[np.float32]], None]) -> int:
     """Calls `read` with the newest weights, again if they may have been overwritten; returns their version.
 
-    The writer of version v + 1 is in the other half. Once v + 1 is there, the writer of v + 2 may be back in this one.
+    The writer of turn k + 1 is in the other half. Once k + 1 is there, the writer of k + 2 may be back in this one.
     """
+    halves, versions, turn = table["weights"], table["weights_version"], table["weights_turn"]
     while True:
-        before = int(version[0])
+        before = int(turn[0])
         read(halves[before % 2])
-        if int(version[0]) == before:
-            return before
+        version = int(versions[before % 2])
+        if int(turn[0]) == before:
+            return version

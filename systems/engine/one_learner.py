@@ -1,8 +1,9 @@
 """`Central`: one learner for all ranks (Sample Factory section 3.1; on several GPUs as VER section 5.1 ran it).
 
-Rank 0 learns and infers, with the environments of all ranks of the machine in its workers; they render on the devices
+Rank 0 learns and infers, with the environments of all ranks of its machine in its workers; they render on the devices
 that `placement` says. The other ranks own a device and wait for rank 0 at the end of every iteration: what frees them
-is rank 0, or its death. One machine only, as Sample Factory: observations go through shared memory.
+is rank 0, or its death. On other machines the first rank serves the environments of all ranks there (`env_server.py`):
+what goes through shared memory on one machine goes over the network then.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ if TYPE_CHECKING:
 PLACEMENTS = ("separate", "together")
 
 
-def rendering_rank(env: int, rank: int, num_ranks: int, placement: str) -> int:
+def rendering_rank(env: int, rank: int, ranks: range, placement: str) -> int:
     """The rank on whose device an environment renders.
 
     Args:
-        env: counted over all ranks.
+        env: counted over the ranks of the machine.
         rank: to which the environment belongs.
-        num_ranks: of the run.
-        placement: `separate` leaves rank 0's device to learning and inference and deals the environments to the others
-            (VER section 5.1); `together` renders on each environment's own rank.
+        ranks: of the machine.
+        placement: `separate` leaves rank 0's device to learning and inference and deals the environments of its machine
+            to the other devices there (VER section 5.1); `together`, and on other machines, it is the rank's own.
     """
-    if placement == "separate" and num_ranks > 1:
-        return 1 + env % (num_ranks - 1)
+    if placement == "separate" and 0 in ranks and len(ranks) > 1:
+        return ranks[1 + env % (len(ranks) - 1)]
     return rank
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from harness.devices import num_ranks_here
 from harness.emulated_gpu import EmulatedGpu
@@ -11,6 +14,7 @@ from harness.emulated_gpu import EmulatedGpu
 if TYPE_CHECKING:
     from harness.contract import Device, Place
     from harness.settings import GpuCosts
+    from systems.engine.group import Group
 
 RANKS_PER_CORE = 2
 """From so many on, ranks stay on a core."""
@@ -19,6 +23,32 @@ RANKS_PER_CORE = 2
 def emulated_cores(costs: GpuCosts, num_envs: int, num_envs_of_rank: int) -> int:
     """Cores for the workers of `num_envs` environments, which may be of several ranks; one for each if not stated."""
     return costs.cores * num_envs // num_envs_of_rank or num_envs
+
+
+def machines_of(group: Group, place: Place) -> tuple[range, ...]:
+    """The ranks of each machine, rank 0's first; waits for all ranks.
+
+    Raises ValueError where the launcher has not numbered those of a machine one after the other, as torchrun does.
+    """
+    local_ranks = group.gather(np.array([float(place.local_rank)]))[:, 0].astype(int).tolist()
+    firsts = [rank for rank, local_rank in enumerate(local_ranks) if local_rank == 0]
+    machines = tuple(range(first, end) for first, end in pairwise([*firsts, place.num_ranks]))
+    if [rank - ranks.start for ranks in machines for rank in ranks] != local_ranks:
+        raise ValueError(
+            f"LOCAL_RANK of ranks 0 to {place.num_ranks - 1} is {local_ranks}: must count up on each machine"
+        )
+    return machines
+
+
+def worker_cores(place: Place, device: Device, costs: GpuCosts, num_envs: int, num_envs_of_rank: int) -> int:
+    """Cores of this machine for the workers of `num_envs` environments, which may be of several of its ranks.
+
+    On emulated GPUs as many as there would be on a machine that has the GPUs.
+    """
+    if isinstance(device, EmulatedGpu):
+        return emulated_cores(costs, num_envs, num_envs_of_rank)
+    share = num_envs / (num_envs_of_rank * num_ranks_here(place))
+    return max(1, int(len(os.sched_getaffinity(0)) * share))
 
 
 def stay_on_a_core(place: Place, device: Device, *, is_concurrent: bool) -> None:

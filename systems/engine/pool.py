@@ -1,4 +1,4 @@
-"""The environment workers of one rank, seen from the rank.
+"""The environment workers of one rank, seen from the rank; those of other machines behind environment servers.
 
 The rank writes commands to a pipe for each worker, and reads replies from one pipe that all share; one thread at a
 time does so. It blocks in `poll` until a reply, a wake-up, the death of a worker, or a second has passed. What frees
@@ -6,9 +6,10 @@ it: a reply; `wake`, which any thread may call; a worker's end (its sentinel bec
 `WorkerDied` with the worker's traceback; an environment that has not answered for `stall_s`, which raises
 `WorkerStalled` with the worker's stack, also while other environments do answer. A rank that learns, or waits for
 other ranks, does not look at its workers: a thread does, blocked in a `poll` of its own on their sentinels, and ends
-the process when the rank has not noticed a death by itself. Closing the command pipes ends the workers; one that does
-not end within `CLOSE_S` is killed. Workers are forked from a fork server, which imports the simulators once, and torch
-only where the policy acts in the workers.
+the process when the rank has not noticed a death by itself. Environments of other machines are commanded and heard
+through `env_client.py`, by the same thread in the same `poll`. Closing the command pipes ends the workers; one that
+does not end within `CLOSE_S` is killed. Workers are forked from a fork server, which imports the simulators once, and
+torch only where the policy acts in the workers.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from harness.contract import Context, Seat
+    from systems.engine.env_client import EnvClient
     from systems.engine.tables import Table
 
 CLOSE_S = 5.0
@@ -96,6 +98,9 @@ class WorkerPool:
         self._labels: list[str] = []
         self._sent_at = np.zeros(len(seats))
         self._waiting = np.zeros(len(seats), dtype=bool)
+        self._num_here = len(seats)
+        self._servers: dict[int, EnvClient] = {}
+        self._others_wake: set[int] = set()
         self._heard_at = np.zeros(len(seats) // envs_per_worker)
         self._looked_for_stalls_at = 0.0
         forkserver = multiprocessing.get_context("forkserver")
@@ -144,10 +149,41 @@ class WorkerPool:
         """Process numbers of the workers' processes."""
         return [worker.pid or 0 for worker in self._processes]
 
+    @property
+    def parts(self) -> list[tuple[int, int]]:
+        """(Environments, environments of a worker) of each machine, in the order of the environments."""
+        here = (self._num_here, self.envs_per_worker)
+        return [here, *((len(server.envs), server.envs_per_worker) for server in self._servers.values())]
+
+    @property
+    def num_envs(self) -> int:
+        """N, of all machines."""
+        return sum(num_envs for num_envs, _ in self.parts)
+
+    def add_server(self, server: EnvClient) -> None:
+        """Environments of another machine, numbered on from those that are here; before `begin`."""
+        assert server.envs.start == self.num_envs, "environments are numbered without gaps"
+        self._servers[server.fileno()] = server
+        self._poll.register(server.fileno(), select.POLLIN)
+
+    def also_wake_for(self, fd: int) -> None:
+        """Makes `receive` return whenever there is something to read from a descriptor."""
+        self._others_wake.add(fd)
+        self._poll.register(fd, select.POLLIN)
+
     def send(
         self, envs: npt.NDArray[np.int64], slots: npt.NDArray[np.int64], slots_next: npt.NDArray[np.int64]
     ) -> None:
         """Has each of `envs` apply the action in its slot and write what follows to its next slot. All are [K]."""
+        for server in self._servers.values():
+            there = np.flatnonzero((envs >= server.envs.start) & (envs < server.envs.stop))
+            if len(there) and slots[there[0]] == RESET:
+                server.begin(envs[there], slots_next[there])
+            elif len(there):
+                server.step(envs[there], slots[there], slots_next[there])
+        if self._servers:
+            here = envs < self._num_here
+            envs, slots, slots_next = envs[here], slots[here], slots_next[here]
         now = time.perf_counter()
         for env, slot, slot_next in zip(envs.tolist(), slots.tolist(), slots_next.tolist(), strict=True):
             self._command(env, COMMAND.pack(env, slot, slot_next), now)
@@ -159,6 +195,10 @@ class WorkerPool:
             env: the environment.
             slots: [T + 1], of the steps and of what follows the last.
         """
+        for server in self._servers.values():
+            if env in server.envs:
+                server.play(env, slots)
+                return
         head = COMMAND.pack(env, PLAY, len(slots))
         self._command(env, head + slots.astype(np.int32).tobytes(), time.perf_counter())
 
@@ -192,7 +232,11 @@ class WorkerPool:
         got: list[npt.NDArray[np.int32]] = []
         missing = least
         while True:
-            has_replies, woken = self._block(0 if missing <= 0 else 1000)
+            has_replies, woken, speaking = self._block(0 if missing <= 0 else 1000)
+            for server in speaking:
+                came = server.receive()
+                got += came
+                missing -= sum(map(len, came))
             if has_replies:
                 replies = np.frombuffer(os.read(self._replies, READ_BYTES), dtype=np.int32).reshape(-1, 2)
                 self._waiting[replies[:, 0]] = False
@@ -205,11 +249,12 @@ class WorkerPool:
         joined = np.concatenate(got).astype(np.int64) if got else np.empty((0, 2), np.int64)
         return joined[:, 0], joined[:, 1]
 
-    def _block(self, timeout_ms: int) -> tuple[bool, bool]:
-        """Waits for something to happen: whether a reply can be read, and whether `wake` was called."""
+    def _block(self, timeout_ms: int) -> tuple[bool, bool, list[EnvClient]]:
+        """Waits for something to happen: whether a reply can be read, whether to return, and which servers spoke."""
         ready = dict(self._poll.poll(timeout_ms))
         if not ready:
-            return False, False
+            return False, False, []
+        speaking = [server for fd, server in self._servers.items() if fd in ready]
         # Without POLLIN it is the end of file, for all workers have died.
         has_replies = bool(ready.get(self._replies, 0) & select.POLLIN)
         if not has_replies:
@@ -219,7 +264,7 @@ class WorkerPool:
         woken = self._wake in ready
         if woken:
             os.eventfd_read(self._wake)
-        return has_replies, woken
+        return has_replies, woken or not self._others_wake.isdisjoint(ready), speaking
 
     def _look_for_stalls(self) -> None:
         """Raises when a worker that has something to do has said nothing for `stall_s`; looks once a second."""
@@ -227,6 +272,8 @@ class WorkerPool:
         if now < self._looked_for_stalls_at + 1:
             return
         self._looked_for_stalls_at = now
+        for server in self._servers.values():
+            server.look_for_stalls(now)
         workers = np.arange(len(self._waiting)) // self.envs_per_worker
         late = self._waiting & (np.maximum(self._sent_at, self._heard_at[workers]) < now - self._stall_s)
         if late.any():
@@ -286,6 +333,8 @@ class WorkerPool:
         for fd in self._commands:
             os.close(fd)
         self._commands.clear()
+        for server in self._servers.values():
+            server.close()
         deadline = time.perf_counter() + grace_s
         for worker in self._processes:
             worker.join(max(0.0, deadline - time.perf_counter()))

@@ -22,11 +22,15 @@ import torch
 from harness.contract import Place
 from systems.engine.actor import Actor, close_runs
 from systems.engine.assembly import (
+    actor_seed_of,
+    connect_servers,
     make_policy,
     open_following,
     open_rollout,
     open_stale_fill,
     seats_of,
+    send_weights,
+    start_server,
     start_workers,
 )
 from systems.engine.background import Background
@@ -35,7 +39,7 @@ from systems.engine.continuous import Continuous
 from systems.engine.group import Group
 from systems.engine.learner import Learner
 from systems.engine.one_learner import Central
-from systems.engine.placing import stay_on_a_core
+from systems.engine.placing import machines_of, stay_on_a_core
 from systems.engine.progress import RunProgress
 from systems.engine.rollout import Experience, runs_of
 from systems.engine.sampler import Sampler
@@ -67,6 +71,7 @@ def run_rank(system: EngineSystem, context: Context) -> None:
     loop = RankLoop(system, context)
     try:
         system.overlap.run(loop)
+        loop.stop_actors()
     except BaseException:
         loop.abort()
         raise
@@ -74,14 +79,25 @@ def run_rank(system: EngineSystem, context: Context) -> None:
 
 
 def own_device(system: EngineSystem, context: Context) -> None:
-    """What a rank does whose environments run in rank 0's workers: it keeps count of the iterations, and waits."""
+    """What a rank does that rank 0 acts and learns for: it keeps count of the iterations, and waits.
+
+    The first one of another machine serves the environments there meanwhile.
+    """
+    rank = context.place.rank
     group = Group(context.place, context.device)
+    machine = next(ranks for ranks in machines_of(group, context.place) if rank in ranks)
+    server = start_server(system, context, machine) if rank == machine.start else None
+    if server is not None:
+        server.address(rank).publish(group)
     averager = system.average.open(group, context.meter, torch.nn.Module(), np.random.default_rng())
     progress = RunProgress(context, averager, all_learn=False)
     group.sum(np.zeros(1))
     context.meter.begin()
     while not progress.end_iteration({}):
-        pass
+        if server is not None:
+            server.check()
+    if server is not None:
+        server.join()
     averager.close()
 
 
@@ -99,22 +115,30 @@ class RankLoop:
         self._is_ahead = False
         self._statistics: dict[str, float] = {}
         scenario, place = context.scenario, context.place
-        seats = seats_of(system, context)
+        self._group = Group(place, context.device)
+        central = isinstance(system.average, Central)
+        here, *elsewhere = machines_of(self._group, place) if central else (range(place.rank, place.rank + 1),)
+        num_envs = scenario.num_envs * (place.num_ranks if central else 1)
         self._num_steps = system.rollout.steps(scenario.rollout_steps)
-        self._stale = open_stale_fill(system, context, len(seats))
-        self._rollout = open_rollout(system, context, len(seats))
+        self._stale = open_stale_fill(system, context, num_envs)
+        self._rollout = open_rollout(system, context, num_envs)
         if isinstance(self._rollout, StreamRollout):
             self._rollout.on_room = self.wake
         self._policy = make_policy(context)
         self._table = Table(
-            rollout_columns(scenario.observation_space, len(seats), len(self._rollout.acted), self._policy.state_size)
+            rollout_columns(scenario.observation_space, num_envs, len(self._rollout.acted), self._policy.state_size)
         )
-        actor_seed, learner_seed = np.random.SeedSequence([context.seed, place.rank]).generate_state(2).tolist()
+        actor_seed, learner_seed = actor_seed_of(context)
         generator = torch.Generator(context.device.torch_name).manual_seed(actor_seed)
         self._critic = Actor(self._policy, self._table, context.device, generator)
         self._following = open_following(system, context, self._critic, generator)
-        self._pool = start_workers(system, context, self._table, seats, self._following, actor_seed)
+        shared = self._following.shared
+        self._pool = start_workers(system, context, self._table, seats_of(system, context, here), shared, actor_seed)
         try:
+            servers = connect_servers(
+                context, self._group, self._table, elsewhere, self._pool, acted=shared is not None
+            )
+            self._sender = send_weights(context, servers, self._following, self._free_main_thread)
             self._join_ranks(learner_seed)
         except BaseException:
             self.abort()
@@ -123,7 +147,6 @@ class RankLoop:
     def _join_ranks(self, learner_seed: int) -> None:
         """All ranks begin together, with equal weights."""
         system, context, meter = self._system, self._context, self._context.meter
-        self._group = Group(context.place, context.device)
         if not isinstance(system.average, Central):
             self._group.broadcast(self._policy.parameters())
         stream = np.random.default_rng([context.seed, context.place.rank, 0x67])
@@ -264,10 +287,15 @@ class RankLoop:
     def _label(self) -> str:
         return f"rank{self._context.place.rank}"
 
-    def close(self) -> None:
-        """Ends a run that went well: one rank leaves the weights, the workers end, and the rank leaves the group."""
+    def stop_actors(self) -> None:
+        """Has workers that hold the policy end what they play; raises what the thread that sends them weights has."""
         if self._following.shared is not None:
             self._following.shared["stop"][0] = True
+        if self._sender is not None:
+            self._sender.close()
+
+    def close(self) -> None:
+        """Ends a run that went well: one rank leaves the weights, the workers end, and the rank leaves the group."""
         self._sampler.drain()
         self._pool.close()
         held = 0 if self._experience is None else self._experience.num_samples - self._experience.num_stale

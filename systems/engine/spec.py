@@ -79,8 +79,8 @@ class EngineSystem:
         return isinstance(self.average, AllReduce | Central)
 
     @property
-    def one_machine(self) -> bool:
-        """Whether one rank steps the environments of all, which render on the GPUs of all."""
+    def one_learner(self) -> bool:
+        """Whether rank 0 learns for all."""
         return isinstance(self.average, Central)
 
     def check(self, scenario: Scenario) -> Scenario:

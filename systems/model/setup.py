@@ -83,6 +83,6 @@ def make_fleet_state(system: EngineSystem, scenario: Scenario, num_ranks: int, r
         placement = system.average.placement
         state.envs["cores_of"][0] = ranks
         numbered = enumerate(ranks.tolist())
-        state.envs["gpu_of"][0] = [rendering_rank(env, rank, num_ranks, placement) for env, rank in numbered]
+        state.envs["gpu_of"][0] = [rendering_rank(env, rank, range(num_ranks), placement) for env, rank in numbered]
     state.group_of[:] = group_of(num_envs, rules.envs_per_worker)
     return state

@@ -35,12 +35,15 @@ def test_what_killed_agents_left_is_removed(tmp_path: Path, monkeypatch: pytest.
 
 def test_code_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same code has the same name, wherever it lies; a changed line has another."""
-    for package in ("harness/launch", "systems", "scenarios"):
+    for package in ("harness/launch", "systems", "scenarios", "results"):
         (tmp_path / package).mkdir(parents=True)
     (tmp_path / "systems" / "a.py").write_text("x = 1\n")
+    (tmp_path / "scenarios" / "a.toml").write_text("x = 1\n")
     monkeypatch.setattr(agent, "__file__", str(tmp_path / "harness" / "launch" / "agent.py"))
     before = agent.source_digest()
     assert before == agent.source_digest()
-    (tmp_path / "systems" / "a.py").write_text("x = 2\n")
-    assert agent.source_digest() != before
+    for changed in ("systems/a.py", "scenarios/a.toml"):
+        (tmp_path / changed).write_text("x = 2\n")
+        assert agent.source_digest() != before
+        (tmp_path / changed).write_text("x = 1\n")
     assert agent.describe()["source"] == agent.source_digest()

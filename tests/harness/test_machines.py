@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -14,11 +15,16 @@ import pytest
 
 from harness.commands import PlaceCheck, run_sweep
 from harness.launch.choose import LaunchOptions, choose
+from harness.launch.job import own_job
+from harness.launch.node import Node, decide
 from harness.launch.nodes import SRUN, SSH, Launch, NodeSeat, Slurm, address_of, interface_towards, place_of
 from harness.launch.torchrun import OUTPUT, dry_run_lines, endpoint, first_failure
+from harness.outcome import Outcome
 from harness.plan import plan
 from harness.request import Asked, complete
 from harness.sweep import Sweep
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "ppo.toml"
 
 
 def launch(**fields: object) -> Launch:
@@ -82,7 +88,6 @@ def test_a_seat_comes_back(tmp_path: Path) -> None:
         num_nodes=2,
         first_rank=4,
         num_local=3,
-        num_ranks=7,
         address="10.0.0.1",
         port=4,
         interface="eth0",
@@ -205,13 +210,50 @@ def test_slurm_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_system_that_needs_one_machine() -> None:
     """It is refused on two, and only there."""
-    asked = Asked(systems="appo", gpus="4,8", device="emulated", scenario="emulated/open-fridge")
+    asked = Asked(systems=f"own={EXAMPLE}", gpus="4,8", device="cpu", scenario="pointnav")
     small, large = plan(complete(asked)[0])
     check = PlaceCheck(launch())
     check(small)
-    with pytest.raises(ValueError, match="appo: all its ranks are on one machine, and x8 needs 2 here"):
+    with pytest.raises(ValueError, match="own: all its ranks are on one machine, and x8 needs 2 here"):
         check(large)
     PlaceCheck(None)(large)
+
+
+def test_a_task_of_an_array_is_not_the_array() -> None:
+    """SLURM_JOB_ID of one of the tasks is that of all: to requeue it would end the others."""
+    of_task = {"SLURM_JOB_ID": "12", "SLURM_ARRAY_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": "3"}
+    assert own_job(of_task) == "12_3"
+    assert own_job({"SLURM_JOB_ID": "12"}) == "12"
+
+
+def node_that_ended(number: int, reason: str, at: float) -> Node:
+    """One whose part of the run has failed."""
+    node = Node(
+        number=number,
+        host=f"h{number}",
+        command=None,  # type: ignore[arg-type]  # nothing is started
+        ranks=range(number, number + 1),
+        errors=Path("none"),
+        poll=select.poll(),
+    )
+    node.outcome, node.ended_at = Outcome("failed", reason), at
+    return node
+
+
+@pytest.mark.parametrize(
+    ("reasons", "cause"),
+    [
+        (["rank 0: WorkerDied: x", "rank 1: ValueError: y"], 0),
+        (["rank 0: RuntimeError: Connection closed by peer [a]:1", "rank 1: ValueError: y"], 1),
+        (["rank 0: ValueError: y", "rank 1 was killed by SIGKILL"], 1),
+        (["rank 0: Connection reset by peer", "rank 1: Connection reset by peer"], 0),
+    ],
+)
+def test_the_cause_is_told_from_what_follows_it(reasons: list[str], cause: int) -> None:
+    """The first that failed, unless it only heard of another's end, or another was killed."""
+    nodes = [node_that_ended(number, reason, float(number)) for number, reason in enumerate(reasons)]
+    outcome = decide(nodes)
+    assert outcome.reason == f"{reasons[cause]}; on node {cause} (h{cause})"
 
 
 def test_what_other_machines_have_is_to_be_said() -> None:
@@ -249,25 +291,44 @@ def test_addresses_of_both_kinds() -> None:
 
 
 def test_a_dry_run_prints_torchruns_commands() -> None:
-    """One for each number of GPUs, for all its nodes."""
-    asked = Asked(systems="ver,ddppo", gpus="4,8", device="emulated", scenario="emulated/open-fridge")
+    """One for each node, of each number of GPUs, with what the last node is left; and what the ranks inherit."""
+    asked = Asked(systems="ver,ddppo", gpus="4,6", device="emulated", scenario="emulated/open-fridge")
     lines = dry_run_lines(launch(), plan(complete(asked)[0]))
-    assert len(lines) == 4
-    assert lines[2] == "x8: on each of a, b, with K from 0 to 1:"
-    assert lines[3].split() == [
+    assert [line.split()[:3] for line in lines[1::2]] == [["on", "a:", "torchrun"]] * 2
+    assert len(lines) == 5
+    assert lines[2] == "x6: with GLOO_SOCKET_IFNAME=INTERFACE NCCL_SOCKET_IFNAME==INTERFACE in the environment"
+    assert lines[4].split() == [
+        "on",
+        "b:",
         "torchrun",
         "--nnodes=2",
-        "--nproc-per-node=4",
-        "--node-rank=K",
+        "--nproc-per-node=2",
+        "--node-rank=1",
         "--rdzv-backend=rlbench",
         "--rdzv-endpoint=a:29400",
         "--rdzv-id=RUN",
-        "--rdzv-conf=rank=K",
+        "--rdzv-conf=rank=1",
         "--max-restarts=0",
         "-m",
         "harness.rank",
         "FOLDER",
     ]
+
+
+def test_a_sweep_of_an_allocation_goes_on_in_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the nodes of that one, if they are enough; not outside of any."""
+    asked = Asked(systems="ver", gpus="8", device="emulated", scenario="emulated/open-fridge")
+    out, planned = tmp_path / "runs", Launch(hosts=("n1", "n2"), gpus_per_node=4, remote=SRUN)
+    Sweep.create(out, plan(complete(asked)[0]), ["rlbench"], planned)
+    monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
+    with pytest.raises(ValueError, match=r"planned inside a Slurm allocation; .* \(salloc\)"):
+        run_sweep(Asked(), out, resume=True, dry_run=True, command=[])
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n")
+    monkeypatch.setattr("harness.launch.choose.allocated_hosts", lambda _: ("n7", "n8"))
+    assert run_sweep(Asked(), out, resume=True, dry_run=True, command=[]) == 0
+    monkeypatch.setattr("harness.launch.choose.allocated_hosts", lambda _: ("n7",))
+    with pytest.raises(ValueError, match="needs 2 hosts of 4 GPUs"):
+        run_sweep(Asked(), out, resume=True, dry_run=True, command=[])
 
 
 def test_torchruns_store_listens_at_one_address(tmp_path: Path) -> None:

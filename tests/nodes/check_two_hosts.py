@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,11 +17,14 @@ import pytest
 
 from harness.launch.channel import Channel
 from harness.launch.clocks import NodeClock
-from tests.nodes.hosts import ADDRESSES, TwoHosts, two_hosts
+from tests.nodes.hosts import ADDRESSES, TwoHosts
 from tests.nodes.sweeps import (
+    LONG,
+    SYSTEMS,
+    TWO_A_HOST,
     below,
-    copied_source,
     finish,
+    imports_first,
     is_quiet,
     records,
     remote_by_host,
@@ -31,20 +33,11 @@ from tests.nodes.sweeps import (
     until_stepping,
 )
 
-TWO_A_HOST = ("--gpus", "4", "--gpus-per-node", "2")
-LONG = ("--seconds", "600")
 LOOPBACK = {"127.0.0.1", "[::1]"}
 AWAY_S = 5000
 
 
-@pytest.fixture
-def hosts() -> Iterator[TwoHosts]:
-    """Two hosts with a quick link."""
-    with two_hosts() as made:
-        yield made
-
-
-@pytest.mark.parametrize("system", ["sync", "ddppo", "nover", "ver", "htsrl", "gossip", "easgd", "downpour"])
+@pytest.mark.parametrize("system", SYSTEMS)
 def check_every_system_runs(hosts: TwoHosts, tmp_path: Path, system: str) -> None:
     """Its ranks are on both hosts, to the sample; nothing listens where the launch did not say, nothing is left."""
     run = start(hosts, tmp_path, "--systems", system, *TWO_A_HOST, "--seconds", "4")
@@ -65,16 +58,6 @@ def check_every_system_runs(hosts: TwoHosts, tmp_path: Path, system: str) -> Non
     assert record.figures.cpu_percent.value
     until(lambda: is_quiet(hosts), "all processes end")
     assert [path.name for path in folder.iterdir() if path.suffix in {".json", ".bin", ".jsonl"}] == ["run.json"]
-
-
-def check_one_machine_is_needed(hosts: TwoHosts, tmp_path: Path) -> None:
-    """A system one of whose ranks steps all environments is not spread over two; `all` passes it over."""
-    said = finish(start(hosts, tmp_path, "--systems", "appo", *TWO_A_HOST))
-    assert "appo: all its ranks are on one machine, and x4 needs 2 here" in said
-    said = finish(start(hosts, tmp_path, "--systems", "all", *TWO_A_HOST, "--dry-run"))
-    assert "skipped appo" in said
-    assert "skipped impala" in said
-    assert "torchrun --nnodes=2 --nproc-per-node=2 --node-rank=K --rdzv-backend=rlbench" in said
 
 
 def check_clocks_are_one(hosts: TwoHosts, tmp_path: Path) -> None:
@@ -134,9 +117,10 @@ def check_clocks_are_within_a_millisecond() -> None:
 LOCAL = "127.0.0.1"
 
 
-def check_a_lost_host(hosts: TwoHosts, tmp_path: Path) -> None:
+@pytest.mark.parametrize("system", ["ddppo", "appo"])
+def check_a_lost_host(hosts: TwoHosts, tmp_path: Path, system: str) -> None:
     """All processes of a host are killed: the other ends within 10 s, the cell is failed, --resume completes it."""
-    cell = ("--systems", "ddppo", *TWO_A_HOST, "--iterations", "200", "--time-limit", "300")
+    cell = ("--systems", system, *TWO_A_HOST, "--iterations", "200", "--time-limit", "300")
     run = start(hosts, tmp_path, *cell)
     agent = until_stepping(hosts, 1)
     victims = [agent, *agent.children(recursive=True)]
@@ -158,11 +142,17 @@ def check_a_lost_host(hosts: TwoHosts, tmp_path: Path) -> None:
     assert [each.status for each in records(tmp_path)] == ["failed", "finished"]
 
 
-@pytest.mark.parametrize("module", ["harness.launch.agent", "harness.keeper", "torch.distributed.run", "harness.rank"])
+KEEPERS = ("harness.launch.agent", "harness.keeper", "torch.distributed.run")
+
+
+@pytest.mark.parametrize(
+    ("module", "system"),
+    [*((module, "ver") for module in KEEPERS), *(("harness.rank", each) for each in ("ver", "appo", "impala"))],
+)
 @pytest.mark.parametrize("host", [0, 1])
-def check_a_killed_process(hosts: TwoHosts, tmp_path: Path, module: str, host: int) -> None:
+def check_a_killed_process(hosts: TwoHosts, tmp_path: Path, module: str, system: str, host: int) -> None:
     """Whichever it is: the run ends soon, as failed, with the host named, and leaves no process."""
-    run = start(hosts, tmp_path, "--systems", "ver", *TWO_A_HOST, *LONG)
+    run = start(hosts, tmp_path, "--systems", system, *TWO_A_HOST, *LONG)
     until_stepping(hosts, 1 - host)
     agent = until_stepping(hosts, host)
     victim = agent if module == "harness.launch.agent" else below(agent, module)[0]
@@ -177,18 +167,37 @@ def check_a_killed_process(hosts: TwoHosts, tmp_path: Path, module: str, host: i
     until(lambda: is_quiet(hosts), "all processes end", 10)
 
 
-def check_a_rank_that_raises(hosts: TwoHosts, tmp_path: Path) -> None:
+@pytest.mark.parametrize("system", ["sync", "appo", "impala"])
+def check_a_rank_that_raises(hosts: TwoHosts, tmp_path: Path, system: str) -> None:
     """Its error is the reason, and its traceback is kept, though it was on the other host."""
-    run = start(hosts, tmp_path, "--systems", "sync", *TWO_A_HOST, *LONG)
+    run = start(hosts, tmp_path, "--systems", system, *TWO_A_HOST, *LONG)
     agent = until_stepping(hosts, 1)
-    (worker, *_) = below(agent, "harness.rank")[-1].children(recursive=True)[::-1]
-    worker.kill()
+    stepping = next(one for one in below(agent, "harness.rank")[::-1] if one.children())
+    stepping.children(recursive=True)[-1].kill()
     said = finish(run, 30)
     (record,) = records(tmp_path)
     assert record.reason is not None
-    assert f"on node 1 ({hosts.names[1]})" in record.reason, said
+    if system == "sync":
+        assert f"on node 1 ({hosts.names[1]})" in record.reason, said
+    else:  # rank 0, which acts for them, raises what it is told of it
+        assert "WorkerDied: environment worker rank" in record.reason, said
+        assert "was killed by SIGKILL" in record.reason, said
     (folder,) = (path.parent for path in tmp_path.glob("*/*/run.json"))
     assert (folder / "traceback.txt").read_text().startswith("Traceback")
+
+
+def check_a_long_learning_phase(hosts: TwoHosts, tmp_path: Path) -> None:
+    """While the learner learns for all, the ranks of the other host have nothing to do: they are not taken for hung."""
+    system = "appo:overlap=alternate:learn.epochs=400"
+    run = start(hosts, tmp_path, "--systems", system, *TWO_A_HOST, "--iterations", "2", "--stall", "1")
+    said = finish(run)
+    (record,) = records(tmp_path)
+    assert record.status == "finished", said
+    (folder,) = (path.parent for path in tmp_path.glob("*/*/run.json"))
+    spans = pd.read_parquet(folder / "spans.parquet")
+    learning = spans[spans["kind"] == "learn"]
+    wall_s = 0.05  # a second of the profile takes so long
+    assert (learning["end_s"] - learning["begin_s"]).max() * wall_s > 5.5, "5 times --stall"
 
 
 def check_a_silent_host(hosts: TwoHosts, tmp_path: Path) -> None:
@@ -198,13 +207,11 @@ def check_a_silent_host(hosts: TwoHosts, tmp_path: Path) -> None:
     for one in [agent, *agent.children(recursive=True)]:
         with suppress(psutil.Error):
             one.send_signal(signal.SIGSTOP)
-    stopped_at = time.monotonic()
-    until(lambda: run.poll() is not None or not hosts.processes(0), "the other host ends", 45)
-    said = finish(run, 45)
+    until(lambda: run.poll() is not None, "the run ends", 20)
+    said = finish(run, 5)
     (record,) = records(tmp_path)
     assert record.reason is not None
     assert f"node 1 ({hosts.names[1]}) was lost: nothing was heard of it for 5 s" in record.reason, said
-    assert time.monotonic() - stopped_at < 45
 
 
 def check_the_harness_is_killed(hosts: TwoHosts, tmp_path: Path) -> None:
@@ -234,39 +241,29 @@ def check_interrupted(hosts: TwoHosts, tmp_path: Path, number: int) -> None:
     assert is_quiet(hosts)
 
 
-def check_another_version(hosts: TwoHosts, tmp_path: Path) -> None:
-    """A host whose rlbench is another one is refused before anything starts."""
-    other = tmp_path / "other"
-    other.mkdir()
-    source = copied_source(other)
-    (other / "systems" / "__init__.py").write_text('"""Changed."""\n')
-    remote = remote_by_host(tmp_path, {hosts.names[1]: f"env PYTHONPATH={source}"})
-    run = start(hosts, tmp_path / "runs", "--systems", "ver", *TWO_A_HOST, *LONG, "--remote", remote)
+DIES_SENDING = """
+import os, signal
+from harness.launch import channel
+send = channel.Channel.send
+def die_instead(self, kind, data=b"", **fields):
+    if kind == "sent":
+        os.kill(os.getpid(), signal.SIGKILL)
+    send(self, kind, data, **fields)
+channel.Channel.send = die_instead
+"""
+
+
+def check_a_missing_part(hosts: TwoHosts, tmp_path: Path) -> None:
+    """A run of which a node has left only a part is no run: it is failed, with the node named."""
+    (tmp_path / "sitecustomize.py").write_text(DIES_SENDING)
+    remote = remote_by_host(tmp_path, {hosts.names[1]: imports_first(tmp_path)})
+    run = start(hosts, tmp_path / "runs", "--systems", "ver", *TWO_A_HOST, "--seconds", "3", "--remote", remote)
     said = finish(run, 60)
     (record,) = records(tmp_path / "runs")
+    assert record.status == "failed", said
     assert record.reason is not None
-    assert f"node 1 ({hosts.names[1]}) has rlbench's code" in record.reason, said
-    assert "install the same on all nodes" in record.reason
-    assert record.counters.env_steps == 0
-
-
-@pytest.mark.parametrize(
-    ("remote", "why"),
-    [
-        ("false {host}", "its command said nothing (exited with 1)"),
-        ("sh -c 'echo no route to {host} >&2; exit 255'", "no route to "),
-        ("sh -c 'sleep 1000' {host}", "has not answered within 10 s"),
-    ],
-)
-def check_a_host_that_cannot_be_reached(hosts: TwoHosts, tmp_path: Path, remote: str, why: str) -> None:
-    """The cell is failed, with the host and what its command said."""
-    run = start(hosts, tmp_path, "--systems", "ver", *TWO_A_HOST, *LONG, "--stall", "5", "--remote", remote)
-    said = finish(run, 60)
-    (record,) = records(tmp_path)
-    assert record.reason is not None
-    assert "node 0 (" in record.reason
-    assert why in record.reason, said
-    assert is_quiet(hosts)
+    assert record.reason.startswith(f"the part of node 1 ({hosts.names[1]}) is missing")
+    until(lambda: is_quiet(hosts), "all processes end", 10)
 
 
 ATTACK = """
@@ -311,7 +308,7 @@ def check_no_secret_is_shown(hosts: TwoHosts, tmp_path: Path) -> None:
     script.chmod(0o755)
     more = ("--remote", f"{script} {{host}}")
     run = start(hosts, tmp_path / "runs", "--systems", "ver", *TWO_A_HOST, "--seconds", "5", *more)
-    until_stepping(hosts, 1)
+    agent = until_stepping(hosts, 1)
     secret = json.loads(told.read_text())["secret"]
     assert len(secret) == 32
     shown = []
@@ -321,6 +318,9 @@ def check_no_secret_is_shown(hosts: TwoHosts, tmp_path: Path) -> None:
                 shown.append(" ".join(one.cmdline()) + json.dumps(one.environ()))
     assert shown
     assert not [text for text in shown if secret in text]
+    working = list(Path(below(agent, "harness.keeper")[0].cmdline()[-1]).rglob("*"))
+    assert [path for path in working if path.name == "cell.json"]
+    assert not [path for path in working if path.is_file() and secret.encode() in path.read_bytes()]
     said = finish(run)
     assert records(tmp_path / "runs")[0].status == "finished", said
     kept = [path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -17,6 +18,9 @@ from tests.nodes.hosts import TwoHosts
 
 RLBENCH = str(Path(sys.executable).parent / "rlbench")
 EMULATED = ("--device", "emulated", "--scenario", "emulated/open-fridge:num_envs=2:rollout_steps=32:time_scale=0.05")
+TWO_A_HOST = ("--gpus", "4", "--gpus-per-node", "2")
+LONG = ("--seconds", "600")
+SYSTEMS = ("sync", "ddppo", "nover", "ver", "htsrl", "appo", "impala", "gossip", "easgd", "downpour")
 START_S = 60.0
 
 
@@ -66,7 +70,7 @@ def below(one: psutil.Process, module: str) -> list[psutil.Process]:
 
 
 def until_stepping(hosts: TwoHosts, host: int) -> psutil.Process:
-    """The agent of a host whose ranks have started their environment workers."""
+    """The agent of a host where a rank has started environment workers."""
     found: list[psutil.Process] = []
 
     def steps() -> bool:
@@ -76,7 +80,7 @@ def until_stepping(hosts: TwoHosts, host: int) -> psutil.Process:
         with suppress(psutil.Error):
             ranks = below(agent, "harness.rank")
             found[:] = [agent]
-            return bool(ranks) and all(one.children() for one in ranks)
+            return any(one.children() for one in ranks)
         return False
 
     until(steps, "the ranks step")
@@ -100,9 +104,13 @@ def remote_by_host(folder: Path, prefixes: Mapping[str, str]) -> str:
     return f"{script} {{host}}"
 
 
-def copied_source(folder: Path) -> str:
-    """A copy of the package, for a host that has another version of it; the folder to import it from."""
+def imports_first(folder: Path) -> str:
+    """A prefix for the command of a host: what is in a folder is imported before all else."""
+    return f"env PYTHONPATH={os.pathsep.join([str(folder), *filter(None, [os.environ.get('PYTHONPATH')])])}"
+
+
+def copied_source(folder: Path) -> None:
+    """A copy of the package, for a host that has another version of it."""
     root = Path(__file__).resolve().parents[2]
     for package in ("harness", "systems", "scenarios", "results", "reports", "rlbench_client"):
         subprocess.run(["cp", "-r", str(root / package), str(folder)], check=True)
-    return str(folder)

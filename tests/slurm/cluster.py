@@ -52,7 +52,11 @@ KillWait=5
 SlurmdTimeout=10
 NodeName=na NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs={cores} RealMemory=1000 State=UNKNOWN
 NodeName=nb NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs={cores} RealMemory=1000 State=UNKNOWN
-PartitionName={partition} Nodes=na,nb Default=YES MaxTime=INFINITE State=UP
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName={partition} Nodes=na,nb Default=YES MaxTime=INFINITE State=UP PriorityTier=1
+PartitionName=patient Nodes=na,nb MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=30
+PartitionName=urgent Nodes=na,nb MaxTime=INFINITE State=UP PriorityTier=9 PreemptMode=OFF
 """
 
 
@@ -77,6 +81,11 @@ class Cluster:
         lines = self.ask("squeue", "--noheader", "--array", "--format=%i|%T").split()
         return {job: state for job, _, state in (line.partition("|") for line in lines)}
 
+    def restarts(self, job: str) -> int:
+        """How often a job was requeued."""
+        said = self.ask("scontrol", "--oneliner", "show", "job", job)
+        return int(dict(word.split("=", 1) for word in said.split() if "=" in word)["Restarts"])
+
     def node_states(self) -> dict[str, str]:
         """The states of the nodes."""
         lines = self.ask("sinfo", "--noheader", "--Node", "--format=%N|%T").split()
@@ -88,9 +97,11 @@ class Cluster:
 
     def kill_node(self, node: str) -> None:
         """Kills the slurmd of a node with all that it has started there, as when a machine goes down."""
-        found = [one for one in self.processes() if f"-N {node}" in _line(one) or f"slurmstepd: [{node}" in _line(one)]
+        daemons = [one for one in self.processes() if f"-N {node}" in _line(one)]
         steps = [one for one in self.processes() if _node_of(one) == node]
-        for one in {*found, *steps}:
+        managers = {parent for one in steps if (parent := _parent_of(one)) and _line(parent).startswith("slurmstepd")}
+        # Slurm's own first: they would still report how the others ended, which a machine that goes down does not.
+        for one in (*daemons, *managers, *steps):
             with suppress(psutil.Error):
                 one.kill()
 
@@ -113,6 +124,12 @@ def _line(one: psutil.Process) -> str:
     with suppress(psutil.Error):
         return " ".join(one.cmdline())
     return ""
+
+
+def _parent_of(one: psutil.Process) -> psutil.Process | None:
+    with suppress(psutil.Error):
+        return one.parent()
+    return None
 
 
 def _node_of(one: psutil.Process) -> str | None:

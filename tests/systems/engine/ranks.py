@@ -28,20 +28,26 @@ LIMIT_S = 120.0
 TIMES = ("begin_s", "end_s", "gpu_busy_s", "core_wait_s", "span/")
 
 
-def run_ranks(function: Callable[[Path], None], num_ranks: int, folder: Path) -> None:
-    """Calls a function of a module with `folder` on every rank; raises AssertionError with what they printed."""
+def run_ranks(function: Callable[[Path], None], num_ranks: int, folder: Path, per_machine: int = 0) -> None:
+    """Calls a function of a module with `folder` on every rank; raises AssertionError with what they printed.
+
+    `per_machine`: ranks are told that so many of them are on each machine; 0: all on one.
+    """
     command = [sys.executable, "-m", __name__, function.__module__, function.__name__, str(folder)]
-    _run(command, num_ranks)
+    _run(command, num_ranks, per_machine)
 
 
-def start_ranks(command: Sequence[str], num_ranks: int) -> list[subprocess.Popen[bytes]]:
+def start_ranks(command: Sequence[str], num_ranks: int, per_machine: int = 0) -> list[subprocess.Popen[bytes]]:
     """Starts a command on every rank; both streams of each are one pipe."""
+    local = per_machine or num_ranks
     with listen() as store:
         return [
             subprocess.Popen(
                 command,
                 cwd=ROOT,
-                env=os.environ | rank_variables(rank, num_ranks, store),
+                env=os.environ
+                | rank_variables(rank, num_ranks, store)
+                | {"LOCAL_RANK": str(rank % local), "LOCAL_WORLD_SIZE": str(local)},
                 pass_fds=() if rank else (store.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -51,8 +57,8 @@ def start_ranks(command: Sequence[str], num_ranks: int) -> list[subprocess.Popen
         ]
 
 
-def _run(command: Sequence[str], num_ranks: int) -> None:
-    ranks = start_ranks(command, num_ranks)
+def _run(command: Sequence[str], num_ranks: int, per_machine: int = 0) -> None:
+    ranks = start_ranks(command, num_ranks, per_machine)
     try:
         outputs = [rank.communicate(timeout=LIMIT_S)[0].decode() for rank in ranks]
     finally:

@@ -82,8 +82,11 @@ class Recorded(Run):
         return weights
 
 
-def run_recorded(folder: Path, cell: Cell) -> Recorded:
-    """Runs the ranks of a cell in a new folder; their learners write down what they do. One rank that learns."""
+def run_recorded(folder: Path, cell: Cell, per_machine: int = 0) -> Recorded:
+    """Runs the ranks of a cell in a new folder; their learners write down what they do. One rank that learns.
+
+    `per_machine`: as of `run_ranks`.
+    """
     leave_cell(folder, cell)
-    run_ranks(record, cell.gpus, folder)
+    run_ranks(record, cell.gpus, folder, per_machine)
     return Recorded(folder)

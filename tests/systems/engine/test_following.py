@@ -4,6 +4,7 @@ import multiprocessing
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -123,31 +124,38 @@ def test_a_change_in_the_middle_is_not_copied() -> None:
     assert (values_of(acting), actor.version) == ({5.0}, 1)
 
 
-def halves_with(version: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-    """Two halves that hold a version and the one before."""
+VERSIONS = 10
+"""Of what is written k-th the version is k + VERSIONS."""
+
+
+def halves_with(turn: int) -> dict[str, npt.NDArray[Any]]:
+    """Two halves that hold what was written in a turn and in the one before."""
     halves = np.zeros((2, 8), np.float32)
-    halves[version % 2], halves[(version - 1) % 2] = version, version - 1
-    return halves, np.array([version])
+    versions = np.zeros(2, np.int64)
+    for each in (turn - 1, turn):
+        halves[each % 2], versions[each % 2] = each, each + VERSIONS
+    return {"weights": halves, "weights_version": versions, "weights_turn": np.array([turn])}
 
 
 @pytest.mark.parametrize("overtakes", [0, 1, 2, 3, 6])
 def test_a_reader_that_was_overtaken_reads_again(overtakes: int) -> None:
     """Whatever the writer does in the middle of a read, what counts is a whole read of one version."""
-    halves, version = halves_with(4)
+    table = halves_with(4)
+    halves, versions, turn = table.values()
     reads: list[list[float]] = []
 
     def read(half: npt.NDArray[np.float32]) -> None:
         first = half[:4].tolist()
         if not reads:
             for _ in range(overtakes):
-                newer = int(version[0]) + 1
-                halves[newer % 2] = newer
-                version[0] = newer
+                newer = int(turn[0]) + 1
+                halves[newer % 2], versions[newer % 2] = newer, newer + VERSIONS
+                turn[0] = newer
             if overtakes:  # and it is about to write the next one
-                halves[(int(version[0]) + 1) % 2, 5] = version[0] + 1
+                halves[(int(turn[0]) + 1) % 2, 5] = turn[0] + 1
         reads.append(first + half[4:].tolist())
 
-    assert read_newest(halves, version, read) == 4 + overtakes
+    assert read_newest(table, read) == 4 + overtakes + VERSIONS
     assert set(reads[-1]) == {4.0 + overtakes}
 
 
@@ -157,13 +165,13 @@ def test_the_newest_arrives() -> None:
     table = Table(weight_columns(sum(parameter.numel() for parameter in policy.parameters())))
     weights = BroadcastWeights(policy, table)
     flats: list[npt.NDArray[np.float32]] = []
-    for version in range(4):
+    for version in (0, 1, 2, 3, 7, 9):  # nobody need send every one of them on
         with torch.no_grad(), weights.changing():
             for parameter in policy.parameters():
                 parameter.add_(1.0)
             weights.publish(version)
         weights.refresh()
-        read = read_newest(table["weights"], table["weights_version"], lambda half: flats.append(half.copy()))
+        read = read_newest(table, lambda half: flats.append(half.copy()))
         assert read == version
         expected = torch.cat([parameter.detach().reshape(-1) for parameter in policy.parameters()])
         assert np.array_equal(flats[-1], expected.numpy())
@@ -187,11 +195,7 @@ def read_versions(folder: Path) -> None:
     pieces: list[tuple[float, float]] = []
     seen: list[tuple[int, float, float]] = []
     while not seen or seen[-1][0] < NUM_VERSIONS:
-        version = read_newest(
-            table["weights"],
-            table["weights_version"],
-            lambda half: pieces.append((float(half.min()), float(half.max()))),
-        )
+        version = read_newest(table, lambda half: pieces.append((float(half.min()), float(half.max()))))
         seen.append((version, *pieces[-1]))
     writer.join()
     np.save(folder / "seen.npy", np.array(seen))

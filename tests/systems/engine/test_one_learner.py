@@ -13,23 +13,26 @@ from tests.systems.engine.averaging import group_of
 
 
 @pytest.mark.parametrize(
-    ("env", "rank", "num_ranks", "placement", "expected"),
+    ("env", "rank", "ranks", "placement", "expected"),
     [
-        (0, 0, 1, "separate", 0),  # alone, all is on the one device
-        (5, 0, 1, "separate", 0),
-        (0, 0, 2, "separate", 1),
-        (9, 1, 2, "separate", 1),
-        (0, 0, 4, "separate", 1),
-        (1, 0, 4, "separate", 2),
-        (2, 0, 4, "separate", 3),
-        (3, 0, 4, "separate", 1),
-        (3, 0, 4, "together", 0),
-        (9, 2, 4, "together", 2),
+        (0, 0, range(1), "separate", 0),  # alone, all is on the one device
+        (5, 0, range(1), "separate", 0),
+        (0, 0, range(2), "separate", 1),
+        (9, 1, range(2), "separate", 1),
+        (0, 0, range(4), "separate", 1),
+        (1, 0, range(4), "separate", 2),
+        (2, 0, range(4), "separate", 3),
+        (3, 0, range(4), "separate", 1),
+        (3, 0, range(4), "together", 0),
+        (9, 2, range(4), "together", 2),
+        (0, 4, range(4, 8), "separate", 4),  # the learner is on another machine
+        (9, 6, range(4, 8), "separate", 6),
+        (9, 6, range(4, 8), "together", 6),
     ],
 )
-def test_where_environments_render(env: int, rank: int, num_ranks: int, placement: str, expected: int) -> None:
-    """Separate: never beside the learner, where there is another rank (VER section 5.1); together: on its own rank."""
-    assert rendering_rank(env, rank, num_ranks, placement) == expected
+def test_where_environments_render(env: int, rank: int, ranks: range, placement: str, expected: int) -> None:
+    """Separate: not beside the learner, if another rank is there (VER section 5.1); else: on its own rank."""
+    assert rendering_rank(env, rank, ranks, placement) == expected
 
 
 @pytest.mark.parametrize("num_ranks", [2, 3, 8])
@@ -37,11 +40,11 @@ def test_where_environments_render(env: int, rank: int, num_ranks: int, placemen
 def test_rendering_is_dealt_evenly(num_ranks: int, num_envs: int) -> None:
     """The devices that render have the same number of environments, or one more; `together` each its own."""
     envs = [(index, index // num_envs) for index in range(num_ranks * num_envs)]
-    separate = Counter(rendering_rank(env, rank, num_ranks, "separate") for env, rank in envs)
+    separate = Counter(rendering_rank(env, rank, range(num_ranks), "separate") for env, rank in envs)
     assert 0 not in separate
     assert set(separate) == set(range(1, num_ranks))
     assert max(separate.values()) - min(separate.values()) <= 1
-    together = Counter(rendering_rank(env, rank, num_ranks, "together") for env, rank in envs)
+    together = Counter(rendering_rank(env, rank, range(num_ranks), "together") for env, rank in envs)
     assert together == dict.fromkeys(range(num_ranks), num_envs)
 
 

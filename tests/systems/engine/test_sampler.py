@@ -29,7 +29,7 @@ class Workers:
     """Answer in random order, some at a time; or, for a sampler that has them play, after as many steps as asked."""
 
     def __init__(self, seed: int, envs_per_worker: int = 1) -> None:
-        self.envs_per_worker = envs_per_worker
+        self.parts = [(NUM_ENVS, envs_per_worker)]
         self.flying: dict[int, int] = {}
         self.wakes = 0
         self._rng = np.random.default_rng(seed)

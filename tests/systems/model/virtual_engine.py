@@ -60,7 +60,7 @@ class Pool:
         acting: Any = None,
     ) -> None:
         del workers_per_process, priority
-        self.envs_per_worker = envs_per_worker
+        self.envs_per_worker, self.parts = envs_per_worker, [(len(seats), envs_per_worker)]
         self._replies: list[tuple[int, int]] = []
         self._is_woken = False
         self._queues: list[Queue[Command]] = []

@@ -90,7 +90,7 @@ SHORT = "pointnav:max_steps=6:num_envs=2:rollout_steps=16:learn.num_minibatches=
 
 def test_values_follow_truncated_episodes(tmp_path: Path) -> None:
     """Actors on both machines estimate the value of the last observation of an episode that the time limit cut."""
-    cell = make_cell(f"impala:{STREAM}", SHORT, iterations=8, gpus=NUM_RANKS)
+    cell = make_cell(f"impala:{STREAM}", SHORT, iterations=24, gpus=NUM_RANKS)
     samples = run_recorded(tmp_path / "run", cell, per_machine=NUM_RANKS // 2).samples()
     for there in (False, True):
         cut = samples["truncated"] & ((samples["env"] >= NUM_RANKS) == there)

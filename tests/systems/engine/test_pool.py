@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -236,6 +237,7 @@ def test_wake_from_another_thread(start: Start) -> None:
 def test_close_leaves_no_process_and_no_pipe(start: Start, variant: str) -> None:
     """Workers that wait for commands end by themselves, one that hangs in its environment is killed."""
     start("patient")[0].close()  # the fork server is up from then on
+    gc.collect()  # what other tests left is closed now, not while this one looks
     before = pipes()
     pool, _ = start(variant)
     workers = [psutil.Process(pid) for pid in pool.pids]

@@ -2,8 +2,8 @@
 
 A hot path is what a run does at least once for each env step, inference or rollout; what stands for the simulator and
 the GPU is left out. Each is held against a reference that does the same kind of work (`references.py`), so a limit
-means the same on a fast machine as on a slow one. Limits are about 1.5 times what was measured when they were set:
-what takes twice as long is above.
+means the same on a fast machine as on a slow one, and whichever code OpenBLAS has for it. Limits are about 1.5 times
+what was measured when they were set: what takes twice as long is above.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from systems.learn.policy import build_policy
 from systems.learn.sequences import cut_sequences, pack, split_by_steps
 from tests.gate.beside import Call, time_beside
 from tests.gate.claims import Claim
-from tests.gate.references import Grouping, Interpreted, Layers, Locking, SmallArrays, Sorting
+from tests.gate.references import Grouping, Interpreted, Layers, Locking, SmallArrays, Sorting, Writing
 
 NUM_ENVS, NUM_STEPS, NUM_RANKS = 16, 128, 8
 SPACE = Dict({"goal": Box(-9, 9, (3,), np.float32), "depth": Box(0, 10, (1, 64, 64), np.float32)})
@@ -141,7 +141,7 @@ def check_worker_step(hot: Hot, env: CountedEnv, tmp_path: Path) -> None:
     )
     worker = Worker(settings, -1, -1)
     worker._envs[0] = env
-    hot("a worker's step", lambda: worker.step(0, 3, 4), SmallArrays(), 1.5)
+    hot("a worker's step", lambda: worker.step(0, 3, 4), Writing(), 2.7)
     table.close()
 
 
@@ -149,7 +149,7 @@ def check_booking(hot: Hot, tmp_path: Path) -> None:
     """Reserving an emulated GPU for an inference."""
     gpu = EmulatedGpu(gpu_path(tmp_path, 0), TYPICAL_GPU_COSTS, 1)
     with (tmp_path / "reference").open("w") as file:
-        hot("a reservation on an emulated GPU", lambda: gpu.reserve("infer", 4), Locking(file.fileno()), 3.3)
+        hot("a reservation on an emulated GPU", lambda: gpu.reserve("infer", 4), Locking(file.fileno()), 2.2)
     os.close(gpu._fd)
 
 
@@ -164,7 +164,7 @@ def check_rollout_step(hot: Hot) -> None:
         if rollout.is_full:
             rollout.release(slot for _, slot in rollout.take())
 
-    hot("four steps of a variable rollout", step, SmallArrays(), 1.8)
+    hot("four steps of a variable rollout", step, SmallArrays(), 2.5)
 
 
 def check_packing(hot: Hot) -> None:
@@ -187,7 +187,7 @@ def check_preemption(hot: Hot) -> None:
     """The plan of `ver` for 8 ranks with 16 environments each: when to preempt."""
     step_times_s = np.random.default_rng(0).lognormal(-4, 0.6, (NUM_RANKS, NUM_ENVS))
     reference = Sorting(NUM_RANKS * NUM_ENVS * NUM_STEPS)
-    hot("a plan of preemption for 8 ranks", lambda: plan(step_times_s, 1.0, NUM_STEPS, whole=False), reference, 12)
+    hot("a plan of preemption for 8 ranks", lambda: plan(step_times_s, 1.0, NUM_STEPS, whole=False), reference, 14)
 
 
 def check_few_rows(hot: Hot, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,4 +199,4 @@ def check_few_rows(hot: Hot, monkeypatch: pytest.MonkeyPatch) -> None:
     obs = {key: np.ones((4, *(box.shape or ())), box.dtype) for key, box in SPACE.spaces.items()}
     state, generator = policy.initial_state(4).numpy(), np.random.default_rng(0)
     before = np.zeros(4, np.int64)
-    hot("a step of the small policy", lambda: rows.act(obs, before, state, generator), Layers(), 3.4)
+    hot("a step of the small policy", lambda: rows.act(obs, before, state, generator), Layers(), 3.9)

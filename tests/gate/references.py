@@ -43,30 +43,52 @@ class SmallArrays:
 
     def __init__(self) -> None:
         generator = np.random.default_rng(0)
-        self._rows, self._weights = generator.random((4, 32), np.float32), generator.random((32, 64), np.float32)
+        self._rows, self._weights = generator.random((4, 64), np.float32), generator.random(64, np.float32)
         self._column, self._chosen = np.zeros(256, np.int64), np.arange(4)
 
     def __call__(self) -> None:
-        """A product, a function, entries that are chosen and written."""
-        out = self._rows @ self._weights
+        """Products, a function, entries that are chosen and written; no BLAS: it differs by processor."""
+        out = self._rows * self._weights
         np.tanh(out, out=out)
         self._column[self._chosen] = self._column[self._chosen + 4]
 
 
+class Writing:
+    """Interpreted code that looks at a frame, and writes it and some numbers to arrays."""
+
+    def __init__(self) -> None:
+        self._frame, self._frames = np.ones((64, 64), np.float32), np.zeros((8, 64, 64), np.float32)
+        self._columns = [np.zeros(8, np.float32) for _ in range(4)]
+        self._interpreted = Interpreted()
+
+    def __call__(self) -> None:
+        """Writes one row."""
+        self._interpreted()
+        flat = self._frame.ravel()
+        for column in self._columns:
+            column[4] = flat.dot(flat) if column is self._columns[0] else 1.0
+        self._frames[4] = self._frame
+
+
 class Layers:
-    """Products of a few rows with two layers of weights, each followed by a function, in numpy."""
+    """Products of a few rows with two layers of weights, each followed by a function, in numpy.
+
+    The weights lie as torch has them, [out, in], and are as many as those of an LSTM's gates: with AVX-512, OpenBLAS
+    has code of its own for some shapes, which takes a quarter of the time.
+    """
 
     def __init__(self) -> None:
         generator = np.random.default_rng(0)
         self._rows = generator.random((4, 128), np.float32)
-        self._layers = generator.random((128, 512), np.float32), generator.random((512, 128), np.float32)
+        self._layers = generator.random((2, 512, 128), np.float32)
 
     def __call__(self) -> None:
         """Passes the rows through."""
         rows = self._rows
         for weights in self._layers:
-            rows = rows @ weights
-            np.tanh(rows, out=rows)
+            gates = rows @ weights.T
+            np.tanh(gates, out=gates)
+            rows = gates[:, :128].copy()
 
 
 class Sorting:
@@ -81,12 +103,13 @@ class Sorting:
 
 
 class Locking:
-    """Calls of the kernel: a record lock on a file."""
+    """Calls of the kernel, for a record lock on a file, around interpreted code."""
 
     def __init__(self, fd: int) -> None:
-        self._fd = fd
+        self._fd, self._interpreted = fd, Interpreted()
 
     def __call__(self) -> None:
         """Takes the lock and frees it."""
         fcntl.lockf(self._fd, fcntl.LOCK_EX)
+        self._interpreted()
         fcntl.lockf(self._fd, fcntl.LOCK_UN)

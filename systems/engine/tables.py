@@ -76,7 +76,11 @@ def _allocate(num_bytes: int) -> int:
             "are available; use fewer environments or steps, or smaller observations"
         )
     fd = os.memfd_create("rlbench")
-    os.posix_fallocate(fd, 0, num_bytes)
+    try:
+        os.posix_fallocate(fd, 0, num_bytes)
+    except OSError:
+        os.close(fd)
+        raise
     return fd
 
 

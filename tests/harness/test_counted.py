@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gc
 import itertools
 import math
 import os
@@ -17,6 +16,7 @@ from harness.contract import Place, Scenario, Seat
 from harness.counted import EPISODE, EPISODE_FIELDS, CountedEnv, episodes_path, make_counted_env
 from harness.devices import CpuDevice
 from harness.meter_file import MeterFile, meter_path
+from tests.descriptors import open_files
 
 SLEEP_S = 0.002
 
@@ -174,8 +174,8 @@ def test_close_closes_the_environment_and_its_file(tmp_path: Path) -> None:
     scripted = Scripted([])
     env, _ = make(tmp_path, scripted)
     inner = cast("ScriptedEnv", env._env)
-    gc.collect()  # what other tests left is closed now, not while this one counts
-    num_open = len(list(Path("/proc/self/fd").iterdir()))
+    episodes = str(episodes_path(tmp_path, rank=0))
+    assert open_files().count(episodes) == 1
     env.close()
     assert inner.closed
-    assert len(list(Path("/proc/self/fd").iterdir())) == num_open - 1
+    assert episodes not in open_files()

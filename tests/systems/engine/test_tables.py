@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import gc
+import errno
 import multiprocessing
 import os
 from pathlib import Path
@@ -10,6 +10,7 @@ import pytest
 
 from harness import process
 from systems.engine.tables import ALIGNMENT, Column, Table, rollout_columns
+from tests.descriptors import open_files
 from tests.systems.engine.counting import SPACE
 from tests.systems.engine.ranks import run_ranks
 
@@ -19,6 +20,7 @@ COLUMNS = (
     Column("count", (4,), "<i8"),
     Column("value", (2, 3), "<f4"),
 )
+MEMORY = "/memfd:rlbench (deleted)"
 
 
 def test_columns_do_not_overlap() -> None:
@@ -54,10 +56,9 @@ def share(folder: Path) -> None:
         assert child.exitcode == 0
     np.savez(folder / "seen.npz", count=table["count"], pixels=table["pixels"])
     assert process.shared_memory_names(os.getpid()) == []
-    descriptors = Path("/proc/self/fd")
-    before = len(list(descriptors.iterdir()))
+    assert open_files().count(MEMORY) == 2, "the table's descriptor, and the one that Python's mmap makes of it"
     table.close()
-    assert len(list(descriptors.iterdir())) == before - 1
+    assert open_files().count(MEMORY) == 1
     assert table["count"][0] == 111, "arrays that are in use outlive the descriptor"
 
 
@@ -82,8 +83,21 @@ def test_columns_of_a_rank() -> None:
 
 def test_a_rollout_that_does_not_fit_is_refused() -> None:
     """More memory than is available is an error at once, before the kernel kills processes to find it."""
-    gc.collect()  # what other tests left is closed now, not while this one counts
-    before = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(ValueError, match=r"needs [\d,.]+ GiB of shared memory, [\d,.]+ GiB are available; use fewer"):
         Table((Column("obs/x", (1 << 40, 1000), "<f4"),))
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_memory_that_is_not_given_leaves_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel may refuse what seemed available: its error goes on, and the file goes."""
+    fd = os.memfd_create("rlbench")
+    monkeypatch.setattr(os, "memfd_create", lambda _name: fd)
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    with pytest.raises(OSError, match="No space left"):
+        Table(COLUMNS)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+
+
+def refuse(_fd: int, _offset: int, _num_bytes: int) -> None:
+    """In place of the kernel's."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import socket
+from collections.abc import Iterable
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
@@ -14,15 +16,40 @@ SYSTEMS = ("sync", "gossip", "appo:rollout.num_steps=8:rollout.batch=16")
 NUM_RANKS = 2
 
 
-def listening(sweep: RunningSweep) -> set[str]:
-    """Addresses that processes of a sweep listen on, for connections or packets of anybody."""
+def listening(processes: Iterable[psutil.Process]) -> set[str]:
+    """Addresses that processes listen on, for connections or packets of anybody.
+
+    A socket for packets that has a peer takes those of its peer alone: a rank's resolver asks the name server, since
+    torch's TCPStore wants the name of ::ffff:127.0.0.1.
+    """
     found = set()
-    for one in sweep.processes():
+    for one in processes:
         with suppress(psutil.NoSuchProcess):
             for connection in one.net_connections("inet"):
-                if connection.status in {psutil.CONN_LISTEN, psutil.CONN_NONE}:  # the latter are for packets
+                for_packets = connection.status == psutil.CONN_NONE and not connection.raddr
+                if connection.status == psutil.CONN_LISTEN or for_packets:
                     found.add(connection.laddr.ip)
     return found
+
+
+def test_what_listens() -> None:
+    """Sockets that anybody can reach are found; those that have a peer, or none yet, are not."""
+    me = [psutil.Process()]
+    with (
+        socket.create_server(("127.0.0.81", 0)) as server,
+        socket.socket(type=socket.SOCK_DGRAM) as packets,
+        socket.socket(type=socket.SOCK_DGRAM) as asking,
+        socket.socket() as client,
+    ):
+        packets.bind(("127.0.0.82", 0))
+        asking.bind(("127.0.0.83", 0))
+        client.bind(("127.0.0.84", 0))
+        assert {"127.0.0.81", "127.0.0.82", "127.0.0.83"} <= listening(me)
+        asking.connect(packets.getsockname())
+        client.connect(server.getsockname())
+        found = listening(me)
+    assert {"127.0.0.81", "127.0.0.82"} <= found
+    assert found.isdisjoint({"127.0.0.83", "127.0.0.84"})
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -42,8 +69,8 @@ def test_a_run_listens_on_the_loopback_interface_alone(tmp_path: Path, system: s
     with RunningSweep(tmp_path, *options, "--until", "return>=1") as sweep:
         while not (meters := sweep.meters(1, NUM_RANKS)) or min(meter.total("env_steps") for meter in meters) == 0:
             assert sweep.process.poll() is None, sweep.stderr
-            seen |= listening(sweep)
-        seen |= listening(sweep)
+            seen |= listening(sweep.processes())
+        seen |= listening(sweep.processes())
         sweep.release("a")
         assert sweep.end() == 0
     assert seen

@@ -33,7 +33,7 @@ def listening(processes: Iterable[psutil.Process]) -> set[str]:
 
 
 def test_what_listens() -> None:
-    """Sockets that anybody can reach are found; those that have a peer, or none yet, are not."""
+    """Sockets that anybody can reach are found; one that has a peer, or does not take connections, is not."""
     me = [psutil.Process()]
     with (
         socket.create_server(("127.0.0.81", 0)) as server,
@@ -44,7 +44,9 @@ def test_what_listens() -> None:
         packets.bind(("127.0.0.82", 0))
         asking.bind(("127.0.0.83", 0))
         client.bind(("127.0.0.84", 0))
-        assert {"127.0.0.81", "127.0.0.82", "127.0.0.83"} <= listening(me)
+        found = listening(me)
+        assert {"127.0.0.81", "127.0.0.82", "127.0.0.83"} <= found
+        assert "127.0.0.84" not in found
         asking.connect(packets.getsockname())
         client.connect(server.getsockname())
         found = listening(me)

@@ -83,8 +83,10 @@ def test_columns_of_a_rank() -> None:
 
 def test_a_rollout_that_does_not_fit_is_refused() -> None:
     """More memory than is available is an error at once, before the kernel kills processes to find it."""
+    before = open_files().count(MEMORY)
     with pytest.raises(ValueError, match=r"needs [\d,.]+ GiB of shared memory, [\d,.]+ GiB are available; use fewer"):
         Table((Column("obs/x", (1 << 40, 1000), "<f4"),))
+    assert open_files().count(MEMORY) <= before, "other tests' tables may go meanwhile, none may come"
 
 
 def test_memory_that_is_not_given_leaves_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:

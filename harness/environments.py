@@ -13,13 +13,22 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness import removal
+from harness.removal import OTHERS_WRITE, inside, is_ours_alone, opened_folder, remove_folder
+
 READY = "ready"
 """A file in an environment that was made to its end; its time is that of the last use."""
 
 
+MARKS = (READY, "pyvenv.cfg")
+"""Files of which a virtual environment has one."""
+BEGUN = {"bin", "include", "lib", "lib64", "conda-meta"}
+"""What else lies in one whose making, or removal, was interrupted."""
+
+
 def open_lock(made: Path) -> int:
     """The lock of an environment, a file beside it that is never removed: it could be another's by then."""
-    return os.open(made.with_name(f"{made.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    return removal.open_lock(made.with_name(f"{made.name}.lock"))
 
 
 def python_in(made: Path) -> Path:
@@ -30,6 +39,43 @@ def python_in(made: Path) -> Path:
 def is_ready(made: Path) -> bool:
     """Whether an environment was made to its end, and its Python is still there."""
     return (made / READY).exists() and python_in(made).exists()
+
+
+def mark_ready(made: Path) -> None:
+    """Notes that an environment was made to its end, or used."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(made / READY, flags, 0o644)
+    try:
+        os.utime(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove(made: Path) -> None:
+    """Removes an environment, or what is left of one; nothing where there is none.
+
+    Call it with its lock held. Raises ValueError where something else has its name, and what is wrong with it: nothing
+    of that is removed.
+    """
+    try:
+        with opened_folder(made) as descriptor:
+            if not is_ours_alone(descriptor, OTHERS_WRITE):
+                raise ValueError(f"{made}: belongs to others, or others may write there; remove it yourself")
+            if not _is_environment(inside(descriptor)):
+                raise ValueError(f"{made}: is no virtual environment; move it elsewhere")
+            (inside(descriptor) / READY).unlink(missing_ok=True)  # first: what is left after a kill is of no use
+            remove_folder(made, descriptor)
+    except FileNotFoundError:
+        return
+    except OSError as problem:
+        what = "is no folder, or a link" if made.is_symlink() or not made.is_dir() else problem.strerror
+        raise ValueError(f"{made}: cannot be removed ({what}); remove it yourself") from None
+
+
+def _is_environment(folder: Path) -> bool:
+    there = {path.name for path in folder.iterdir()}
+    marked = any((folder / mark).is_file() and not (folder / mark).is_symlink() for mark in MARKS)
+    return marked or there <= BEGUN or (folder / "conda-meta").is_dir()
 
 
 def make(made: Path, what: str) -> None:
@@ -50,7 +96,9 @@ def variables() -> dict[str, str]:
 def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end. Raises ValueError where it is not there."""
     try:
-        return subprocess.run(command, check=False, env=variables(), capture_output=True, text=True, errors="replace")  # noqa: S603  ours
+        return subprocess.run(  # noqa: S603  ours
+            command, check=False, env=variables(), capture_output=True, encoding="utf-8", errors="replace"
+        )
     except FileNotFoundError:
         raise ValueError(f"{command[0]}: is not installed, and is needed here") from None
 

@@ -6,52 +6,34 @@ was killed, and whoever resumes a sweep, for the case that both were. What was r
 
 from __future__ import annotations
 
-import shutil
 import sys
-import tempfile
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 
-from harness import process
-from harness.shared_memory import Before
+from harness import process, scratch
+from harness.scratch import Scratch
+from harness.shared_memory import identified
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
 KILL_LIMIT_S = 20.0
 """A process that has not died so long after SIGKILL hangs in the kernel."""
-SCRATCH_LINK = "tmp"
-BEFORE = "shared-memory.json"
-LONGEST_TMPDIR = 50
-"""Characters; a socket's path may have 107, of which multiprocessing takes up to 45 with its own folder and name."""
-SHORT_TMPDIR = "/tmp"  # noqa: S108  mkdtemp makes a folder there that only we may enter
 
 
-def make_scratch(folder: Path, before: Before) -> Path:
-    """Makes the folder for temporary files of the run in `folder`; its processes have it as TMPDIR.
-
-    It has a short path of its own, since sockets will lie there; a link in the run's folder says where it is. Its first
-    file says what shared memory there was before the run.
-    """
-    usual = tempfile.gettempdir()
-    scratch = Path(tempfile.mkdtemp(prefix="rlb-", dir=usual if len(usual) <= LONGEST_TMPDIR else SHORT_TMPDIR))
-    before.leave(scratch / BEFORE)
-    (folder / SCRATCH_LINK).symlink_to(scratch)
-    return scratch
-
-
-def end_run(folder: Path, spare: frozenset[int] = frozenset()) -> None:
+def end_run(folder: Path, spare: frozenset[int] = frozenset(), own: Scratch | None = None) -> None:
     """Kills all processes of the run in `folder` below this one, and removes what they can no longer remove.
 
-    Children whose process numbers are in `spare` are left alone, with all that is below them.
+    Children whose process numbers are in `spare` are left alone, with all that is below them; `own` is as for
+    `remove_files`.
     """
     names = {name for child in _children(spare) for below in _family(child) for name in _shared_memory(below)}
     _kill_all(lambda: _children(spare))
-    remove_files(folder, names)
+    remove_files(folder, names, own)
 
 
 def end_rank(rank: int) -> None:
@@ -63,17 +45,23 @@ def end_rank(rank: int) -> None:
     _kill_all(lambda: [child for child in _children(frozenset()) if _is_of_rank(child, rank)])
 
 
-def remove_files(folder: Path, names: Iterable[str] = ()) -> None:
+def remove_files(folder: Path, names: Iterable[tuple[int, str]] = (), own: Scratch | None = None) -> None:
     """Removes temporary files and shared memory of the run in `folder`, whose processes have ended.
 
-    `names`: of shared memory that its processes had mapped, beside those that they wrote down.
+    Args:
+        folder: of the run; it may come from anybody, and may be gone.
+        names: inodes and paths of shared memory that its processes had mapped, beside those that they noted.
+        own: the run's folder for temporary files, as whoever saw the run begin knows it; else what `folder` proves to
+            be the run's, and names that the scenario's patterns fit are left.
     """
-    left = {name for listing in folder.glob("shm-*.txt") for name in listing.read_text().splitlines()}
-    with suppress(OSError, ValueError, TypeError):  # removed already, or never written whole
-        Before.read(folder / SCRATCH_LINK / BEFORE).remove_new({*names, *left})
-    with suppress(FileNotFoundError):
-        shutil.rmtree((folder / SCRATCH_LINK).readlink(), ignore_errors=True)
-        (folder / SCRATCH_LINK).unlink()
+    if own is None and (claimed := Scratch.of(folder)) is not None:
+        own = claimed.without_patterns
+        own.remove_elsewhere()  # whoever made the run would have read it, and is gone
+    if own is not None:
+        own.before.remove_new({*names, *own.noted()})
+        own.remove()
+    with suppress(OSError):
+        (folder / scratch.FILE).unlink()
 
 
 def _kill_all(find: Callable[[], list[psutil.Process]]) -> None:
@@ -107,7 +95,7 @@ def _family(child: psutil.Process) -> list[psutil.Process]:
     return []
 
 
-def _shared_memory(below: psutil.Process) -> list[str]:
+def _shared_memory(below: psutil.Process) -> set[tuple[int, str]]:
     with suppress(OSError):
-        return process.shared_memory_names(below.pid)
-    return []
+        return identified(process.shared_memory_names(below.pid))
+    return set()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import shutil
 import sys
 import sysconfig
 from collections.abc import Callable, Sequence
@@ -65,7 +64,7 @@ def place_of(library: Library) -> Path:
 
 def pinned(library: Library) -> dict[str, str]:
     """The versions that its requirements name, by distribution, whose names are written as in an index (PEP 503)."""
-    found = PINNED.findall(library.requirements.read_text())
+    found = PINNED.findall(library.requirements.read_text(encoding="utf-8"))
     return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in found}
 
 
@@ -131,12 +130,12 @@ def install(library: Library, say: Callable[[str], None]) -> None:
     lock = _lock(made, fcntl.LOCK_EX, "is used by a run, or is being installed")
     try:
         say(f"{library.name}: installing {_known_as(library)} in {made}; this takes minutes")
-        (made / READY).unlink(missing_ok=True)
         if not python_in(made).exists():
-            shutil.rmtree(made, ignore_errors=True)
+            environments.remove(made)
             environments.make(made, library.name)
+        (made / READY).unlink(missing_ok=True)
         environments.install(made, ["-r", str(library.requirements)], library.name)
-        (made / READY).touch()
+        environments.mark_ready(made)
     finally:
         os.close(lock)
     say(f"{library.name}: {_known_as(library)} is installed")
@@ -145,13 +144,12 @@ def install(library: Library, say: Callable[[str], None]) -> None:
 def remove(library: Library, say: Callable[[str], None]) -> None:
     """Removes its environment. Raises ValueError while a run uses it."""
     made = place_of(library)
-    if not made.exists():
+    if not os.path.lexists(made):
         say(f"{library.name}: is not installed")
         return
     lock = _lock(made, fcntl.LOCK_EX, "is used by a run, or is being installed")
     try:
-        (made / READY).unlink(missing_ok=True)
-        shutil.rmtree(made)
+        environments.remove(made)
     finally:
         os.close(lock)
     say(f"{library.name}: removed")
@@ -162,7 +160,12 @@ def _known_as(library: Library) -> str:
 
 
 def _lock(made: Path, kind: int, why_not: str) -> int:
-    lock = open_lock(made)
+    if made.is_symlink():
+        raise ValueError(f"{made}: is a link, and no environment that rlbench has made; remove it yourself")
+    try:
+        lock = open_lock(made)
+    except OSError as error:
+        raise ValueError(f"{made}.lock: cannot be locked ({error.strerror}); remove it yourself") from None
     try:
         fcntl.flock(lock, kind | fcntl.LOCK_NB)
     except OSError:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -144,21 +145,49 @@ def versions(names: Iterable[str], python: Path | None = None) -> dict[str, str]
 def commit(folder: Path) -> str | None:
     """The git commit that a folder is at, with `-dirty` when tracked files were changed; None outside git."""
     try:
-        head = _git(folder, "rev-parse", "HEAD")
-        return f"{head}-dirty" if _git(folder, "status", "--porcelain", "--untracked-files=no") else head
+        head = _git(folder, ["rev-parse", "HEAD"])
+        words = ["status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty"]
+        return f"{head}-dirty" if _git(folder, words, _without_filters(folder)) else head
     except (OSError, subprocess.SubprocessError):
         return None
 
 
-def _git(folder: Path, *words: str) -> str:
-    command = ["git", "--no-optional-locks", "-C", str(folder), *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)  # noqa: S603  fixed words
+HARMLESS_GIT = ("--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+"""Git writes nothing, and runs nothing that the repository's own configuration names."""
+FILTER = re.compile(r"filter\..+\.(?:clean|smudge|process|required)", re.DOTALL)
+
+
+def _git(folder: Path, words: Sequence[str], settings: Sequence[str] = ()) -> str:
+    command = ["git", *HARMLESS_GIT, *settings, "-C", str(folder), *words]
+    done = subprocess.run(  # noqa: S603  fixed words
+        command,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        check=True,
+        timeout=10,
+        env={**os.environ, "GIT_ALLOW_PROTOCOL": ""},  # what is missing in the repository is not fetched
+    )
     return done.stdout.strip()
+
+
+def _without_filters(folder: Path) -> list[str]:
+    """Options that switch off what a repository would have git run on the content of its files.
+
+    Those of the user's own configuration stay. Raises OSError for a name that no option can hold.
+    """
+    listed = _git(folder, ["config", "--list", "--show-scope", "--name-only", "-z"]).split("\0")
+    names = {name for scope, name in zip(listed[::2], listed[1::2], strict=False) if scope in {"local", "worktree"}}
+    names = {name for name in names if FILTER.fullmatch(name)}
+    if any("=" in name for name in names):
+        raise OSError("a filter's name holds '='")
+    values = {name: "false" if name.endswith(".required") else "" for name in sorted(names)}
+    return [word for name, value in values.items() for word in ("-c", f"{name}={value}")]
 
 
 def _read(path: Path) -> str | None:
     try:
-        return path.read_text(errors="replace").strip()
+        return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return None
 

@@ -8,7 +8,6 @@ them. Nothing blocks for longer than `ANSWER_S`, twice.
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from contextlib import suppress
@@ -58,14 +57,14 @@ def leave_stacks(folder: Path, labels: Mapping[int, str]) -> list[str]:
     stopped = [pid for pid, one in below.items() if _status(one) in STOPPED]
     with suppress(OSError):  # the disk may be full
         lines = [_describe(one, labels) for one in below.values()]
-        (folder / PROCESSES_FILE).write_text("\n".join([TITLES, *lines]) + "\n")
+        (folder / PROCESSES_FILE).write_text("\n".join([TITLES, *lines]) + "\n", "utf-8", "backslashreplace")
     asked = {pid: folder / f"stacks-{label}.txt" for pid, label in labels.items() if pid in below}
     asked = {pid: path for pid, path in asked.items() if path.exists()}  # the others have no handler yet
     for pid in asked:
-        _send(pid, signal.SIGUSR1)
+        _send(below[pid], signal.SIGUSR1)
     _await(path for pid, path in asked.items() if pid not in stopped)
     for pid in stopped:
-        _send(pid, signal.SIGCONT)
+        _send(below[pid], signal.SIGCONT)
     _await(path for pid, path in asked.items() if pid in stopped)
     return sorted(labels.get(pid, below[pid].name()) for pid in stopped)
 
@@ -89,7 +88,7 @@ def _describe(one: psutil.Process, labels: Mapping[int, str]) -> str:
 def _waits_in(pid: int) -> str:
     """The kernel's function that a process sleeps in; empty where only root may know."""
     with suppress(OSError):
-        return Path(f"/proc/{pid}/wchan").read_text().strip("0\n")
+        return Path(f"/proc/{pid}/wchan").read_text(encoding="utf-8").strip("0\n")
     return ""
 
 
@@ -99,9 +98,9 @@ def _status(one: psutil.Process) -> str:
     return ""
 
 
-def _send(pid: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)
+def _send(one: psutil.Process, number: signal.Signals) -> None:
+    with suppress(psutil.NoSuchProcess):  # it looks first whether the number is still that process's
+        one.send_signal(number)
 
 
 def _await(paths: Iterable[Path]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import secrets
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ from reports.gated import print_gate, to_junit, to_markdown, workflow_commands
 from reports.table import make_console
 from results.compare import Runs
 from results.gate import Gate, check_tolerance, judge
+from results.outputs import STREAMS, write_output
+from results.untrusted import visible
 
 NOT_WRITTEN = 2
 """Exit code of a gate that passed and could not say so."""
@@ -42,13 +45,15 @@ class Outputs:
                 raise ValueError(f"{path}: its folder is not there")
             if path.is_dir():
                 raise ValueError(f"{path}: is a folder")
+            if path.absolute().parent not in STREAMS and (path.is_fifo() or path.is_socket()):
+                raise ValueError(f"{path}: is no regular file")
 
     def write(self, gate: Gate) -> None:
         """Writes the files."""
         made = ((self.json, gate.to_json()), (self.junit, to_junit(gate)), (self.markdown, to_markdown(gate)))
         for path, text in made:
             if path is not None:
-                path.write_text(text, encoding="utf-8")
+                write_output(path, [text])
 
 
 def gate_folders(baseline: Path, candidate: Path, tolerance: float, seed: int, outputs: Outputs) -> int:
@@ -57,7 +62,7 @@ def gate_folders(baseline: Path, candidate: Path, tolerance: float, seed: int, o
     sides = []
     for folder in (baseline, candidate):
         found = find([folder])
-        sides.append(Runs(name=str(folder), runs=found.runs, unreadable=found.unreadable))
+        sides.append(Runs(name=visible(str(folder)), runs=found.runs, unreadable=found.unreadable))
     return _tell(judge(*sides, tolerance=tolerance, seed=seed), make_console(), outputs)
 
 
@@ -91,7 +96,7 @@ def gate_revisions(
             revisions[commit] = stack.enter_context(checked_out(name, commit, repository, folder))
         measuring = Measuring(
             options=options,
-            out=out / datetime.now().astimezone().strftime("gate-%Y%m%d-%H%M%S"),
+            out=out / f"{datetime.now().astimezone():gate-%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",  # nobody foresees it
             first_seed=seed,
             budget_s=budget_s,
             tolerance=tolerance,

@@ -84,7 +84,7 @@ def _run(revision: Revision, name: str, measuring: Measuring, out: Path, seed: i
     out.mkdir(parents=True, exist_ok=True)
     log = out / f"seed-{seed}.log"
     command = [str(revision.rlbench), "run", *measuring.options, "--seeds", str(seed), "--out", str(out.absolute())]
-    with log.open("wb") as file:
+    with log.open("xb") as file:
         running = subprocess.Popen(command, cwd=revision.tree, env=variables(), stdout=file, stderr=file)  # noqa: S603  its own
         try:
             code = running.wait()
@@ -92,7 +92,7 @@ def _run(revision: Revision, name: str, measuring: Measuring, out: Path, seed: i
             _end(running)
             raise
     if code not in {OK, RUN_FAILED}:
-        lines = log.read_text(errors="replace").strip().splitlines() or [f"exit code {code}"]
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or [f"exit code {code}"]
         raise ValueError(f"{name}: {lines[-1]}")
 
 

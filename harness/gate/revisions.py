@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
+import re
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +24,10 @@ from results.index import cache_folder
 
 KEPT = 5
 """Environments: of a base branch, and of a few of what is held against it."""
+NAME = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})-[\w.-]+-python\d[\w.]*")
+"""Of an environment: its commit, and what it was made for."""
+GIT = ("git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+"""Git runs no hook of the user's on our work trees."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,10 +56,10 @@ class Revision:
 def find_commit(name: str, repository: Path) -> str:
     """The commit that a name stands for. Raises ValueError when there is none, or no repository."""
     found = run(
-        ["git", "-C", str(repository), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"]
+        [*GIT, "-C", str(repository), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"]
     )
     if found.returncode:
-        inside = run(["git", "-C", str(repository), "rev-parse", "--git-dir"])
+        inside = run([*GIT, "-C", str(repository), "rev-parse", "--git-dir"])
         if inside.returncode:
             raise ValueError(f"{name}: is neither a folder of runs, nor are we in a git repository")
         raise ValueError(f"{name}: neither a folder of runs nor a revision of the git repository here")
@@ -64,7 +68,7 @@ def find_commit(name: str, repository: Path) -> str:
 
 def has_changes(repository: Path) -> bool:
     """Whether the user's work tree differs from its commit."""
-    return bool(run(["git", "-C", str(repository), "status", "--porcelain", "--untracked-files=no"]).stdout.strip())
+    return bool(run([*GIT, "-C", str(repository), "status", "--porcelain", "--untracked-files=no"]).stdout.strip())
 
 
 @contextmanager
@@ -74,12 +78,12 @@ def checked_out(name: str, commit: str, repository: Path, folder: Path) -> Itera
     Raises ValueError when git or pip fail.
     """
     tree = folder / f"tree-{commit[:12]}"
-    must(["git", "-C", str(repository), "worktree", "add", "--detach", "--quiet", str(tree), commit], f"{name}: git")
+    must([*GIT, "-C", str(repository), "worktree", "add", "--detach", "--quiet", str(tree), commit], f"{name}: git")
     try:
         with _virtual_environment(name, commit, tree) as made:
             yield Revision(name=name, commit=commit, tree=tree, environment=made)
     finally:
-        run(["git", "-C", str(repository), "worktree", "remove", "--force", str(tree)])
+        run([*GIT, "-C", str(repository), "worktree", "remove", "--force", str(tree)])
 
 
 @contextmanager
@@ -93,15 +97,17 @@ def _virtual_environment(name: str, commit: str, tree: Path) -> Iterator[Path]:
     except OSError as problem:
         raise ValueError(f"{root}: cannot be made ({problem.strerror}); set XDG_CACHE_HOME to another folder") from None
     try:
+        if made.is_symlink():
+            raise ValueError(f"{made}: is a link, and no environment that rlbench has made; remove it yourself")
         while True:
             fcntl.flock(lock, fcntl.LOCK_SH)  # the kernel frees what a killed one held
             if is_ready(made):
                 break
             fcntl.flock(lock, fcntl.LOCK_EX)  # another gate may have made the same meanwhile
             if not is_ready(made):
-                shutil.rmtree(made, ignore_errors=True)  # its making was interrupted, or its Python is gone
+                environments.remove(made)  # its making was interrupted, or its Python is gone
                 _make(made, name, tree)
-        (made / READY).touch()
+        environments.mark_ready(made)
         remove_all_but(KEPT, root)
         yield made
     finally:
@@ -109,16 +115,21 @@ def _virtual_environment(name: str, commit: str, tree: Path) -> Iterator[Path]:
 
 
 def remove_all_but(num_kept: int, root: Path) -> None:
-    """Removes environments that were not made to their end, and of the others all but those used last; none in use."""
-    there = [made for made in root.iterdir() if made.is_dir()]
+    """Removes environments that were not made to their end, and of the others all but those used last; none in use.
+
+    What has no name as `_virtual_environment` gives one, and what is no virtual environment, is left alone.
+    """
+    named = [made for made in root.iterdir() if NAME.fullmatch(made.name)]
+    there = [made for made in named if made.is_dir() and not made.is_symlink()]
     ready = sorted(filter(is_ready, there), key=lambda made: (made / READY).stat().st_mtime, reverse=True)
     for made in {*there} - {*ready[:num_kept]}:
-        lock = open_lock(made)
-        with suppress(OSError):  # somebody uses it, or makes it
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            (made / READY).unlink(missing_ok=True)  # first: what is left if this is interrupted is of no use
-            shutil.rmtree(made)
-        os.close(lock)
+        with suppress(OSError, ValueError):  # somebody uses it, or makes it, or it is none of ours
+            lock = open_lock(made)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                environments.remove(made)
+            finally:
+                os.close(lock)
 
 
 def _make(made: Path, name: str, tree: Path) -> None:
@@ -127,4 +138,4 @@ def _make(made: Path, name: str, tree: Path) -> None:
     environments.install(made, [*(["-c", str(pinned)] if pinned.exists() else []), str(tree)], name)
     if not (made / "bin" / "rlbench").exists():
         raise ValueError(f"{name}: installs no `rlbench` command")
-    (made / READY).touch()
+    environments.mark_ready(made)

@@ -211,18 +211,19 @@ def test_the_same_revision_tells_how_large_a_change_can_be_seen() -> None:
 
 def test_environments_of_old_are_removed(tmp_path: Path) -> None:
     """The two used last are kept, and one that somebody uses; what was never made to its end goes first."""
-    for number, name in enumerate(("oldest", "locked", "newer", "newest", "half-made")):
+    oldest, locked, newer, newest, half_made = (f"{digit * 40}-linux-x86_64-python3.11" for digit in "abcde")
+    for number, name in enumerate((oldest, locked, newer, newest, half_made)):
         (tmp_path / name / "bin").mkdir(parents=True)
         (tmp_path / name / "bin" / "python").touch()
-        if name != "half-made":
+        if name != half_made:
             (tmp_path / name / "ready").touch()
             os.utime(tmp_path / name / "ready", (number, number))
-    with (tmp_path / "locked.lock").open("w") as used:
+    with (tmp_path / f"{locked}.lock").open("w") as used:
         fcntl.flock(used, fcntl.LOCK_SH)
         remove_all_but(2, tmp_path)
-        assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"locked", "newer", "newest"}
+        assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {locked, newer, newest}
     remove_all_but(2, tmp_path)
-    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"newer", "newest"}
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {newer, newest}
 
 
 def test_a_side_that_fails_is_not_comparable(repository: Path) -> None:

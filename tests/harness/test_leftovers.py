@@ -4,6 +4,7 @@ import fcntl
 import mmap
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,10 +17,13 @@ import psutil
 import pytest
 
 from harness import process, shared_memory, sweep
-from harness.leftovers import end_rank, end_run, make_scratch, remove_files
+from harness.held import elsewhere
+from harness.leftovers import end_rank, end_run, remove_files
+from harness.scratch import FILE, Scratch
 from harness.shared_memory import Before
 from harness.sweep import Sweep
 from results.store import PARTIAL_PREFIX
+from tests.harness.runs import FAULTY_SWEEP, RunningSweep, wait_until
 
 CLOCK_SET_BACK_S = 1000.0
 
@@ -73,41 +77,80 @@ def test_what_one_rank_leaves_is_killed_and_nothing_else() -> None:
 def test_shared_memory_is_removed_only_if_the_run_made_it(tmp_path: Path) -> None:
     """Of what a worker had mapped, names from before the run stay, those of the run go, wherever the clock was set.
 
-    A data set in /dev/shm is not a run's to delete, nor is anything that is not there.
+    A data set in /dev/shm is not a run's to delete, nor is a link, a name that is another file by now, or anything that
+    is elsewhere; and what somebody wrote into the run's own folder, which may be from anybody, says nothing.
     """
-    names = [shared_memory.FOLDER / f"rlbench-test-{secrets.token_hex(8)}" for _ in range(4)]
-    data_set, made, unknown, gone = names
+    names = [shared_memory.FOLDER / f"rlbench-test-{secrets.token_hex(8)}" for _ in range(7)]
+    data_set, made, unknown, gone, link, another, claimed = names
     data_set.touch()
-    scratch = make_scratch(tmp_path, Before.now(object()))
-    for path in (data_set, made, unknown):
+    scratch = Scratch.make(tmp_path, Before.now(object()))
+    link.symlink_to(data_set)
+    for path in (data_set, made, unknown, another, claimed):
         path.touch()
         os.utime(path, (0, path.stat().st_mtime - CLOCK_SET_BACK_S))
     outside = tmp_path / "outside"
     outside.touch()
-    (tmp_path / "shm-rank0-env0.txt").write_text(f"{data_set}\n{made}\n{gone}\n{outside}\n")
+    note(scratch, *((path.lstat().st_ino, path) for path in (data_set, made, link, outside)))
+    note(scratch, (1, gone), (another.stat().st_ino - 1, another))
+    (tmp_path / "shm-rank0-env0.txt").write_text(f"{claimed}\n{claimed.stat().st_ino} {claimed}\n")
     try:
         end_run(tmp_path, spare=own_children())
-        assert [path.exists() for path in (data_set, made, unknown, outside)] == [True, False, True, True]
-        assert not scratch.exists()
+        assert [path.name for path in (*names, outside) if not os.path.lexists(path)] == [made.name, gone.name]
+        assert not scratch.path.exists()
         end_run(tmp_path, spare=own_children())  # once more: the runner does what its keeper has done
     finally:
         for path in names:
             path.unlink(missing_ok=True)
 
 
+def note(scratch: Scratch, *names: tuple[int, Path]) -> None:
+    """Notes names of shared memory as a worker does."""
+    with (scratch.path / "shm-rank0-env0.txt").open("a") as file:
+        file.writelines(f"{inode} {path}\n" for inode, path in names)
+
+
+def test_a_process_notes_what_it_has_mapped_in_its_own_run_s_scratch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that it is removed when the process is killed; where TMPDIR is no run's, nothing is written there."""
+    scratch = Scratch.make(tmp_path, Before.now(object()))
+    name = shared_memory.FOLDER / f"rlbench-test-{secrets.token_hex(8)}"
+    name.write_bytes(bytes(mmap.PAGESIZE))
+    try:
+        with name.open("r+b") as file, mmap.mmap(file.fileno(), 0):
+            monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+            process.note_shared_memory("rank0-env0", [os.getpid()])
+            assert [path.name for path in tmp_path.iterdir()] == [FILE]
+            monkeypatch.setattr(tempfile, "tempdir", str(scratch.path))
+            process.note_shared_memory("rank0-env0", [os.getpid()])
+            assert (name.stat().st_ino, str(name)) in scratch.noted()
+            remove_files(tmp_path, own=scratch)
+            assert name.exists()  # this process has it mapped
+        scratch.before.remove_new({(name.stat().st_ino, str(name))})
+        assert not name.exists()
+    finally:
+        name.unlink(missing_ok=True)
+
+
 def test_what_a_simulator_left_that_died_before_it_told_is_removed_unless_somebody_has_it(tmp_path: Path) -> None:
-    """Names that fit the scenario's patterns go when they are new and mapped by nobody."""
+    """Names that fit the scenario's patterns go when they are new and mapped by nobody.
+
+    They count for those that saw the run begin: what somebody resumes may have been followed by another program's.
+    """
     prefix = f"rlbench-test-{secrets.token_hex(8)}"
     old, left, mapped, other = (
         shared_memory.FOLDER / name for name in (f"{prefix}-old", f"{prefix}-left", f"{prefix}-mapped", "x" + prefix)
     )
     try:
         old.touch()
-        make_scratch(tmp_path, Before.now(SimpleNamespace(shm_names=(f"{prefix}*",))))
+        scratch = Scratch.make(tmp_path, Before.now(SimpleNamespace(shm_names=(f"{prefix}*",))))
         for path in (left, mapped, other):
             path.write_bytes(bytes(mmap.PAGESIZE))
         with mapped.open("r+b") as file, mmap.mmap(file.fileno(), 0):
             remove_files(tmp_path)
+            assert not scratch.path.exists()
+            assert left.exists()
+            remove_files(tmp_path, own=scratch)
         assert [path.exists() for path in (old, left, mapped, other)] == [True, False, True, True]
     finally:
         for path in (old, left, mapped, other):
@@ -119,13 +162,13 @@ def test_sockets_fit_in_the_folder_for_temporary_files(tmp_path: Path, monkeypat
     long = tmp_path / ("long" * 20)
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
-    scratch = make_scratch(tmp_path, Before.now(object()))
-    own = scratch / "pymp-12345678"
+    scratch = Scratch.make(tmp_path, Before.now(object()))
+    own = scratch.path / "pymp-12345678"
     own.mkdir()
     with socket.socket(socket.AF_UNIX) as one:
         one.bind(str(own / "listener-12345678"))
     remove_files(tmp_path)
-    assert not scratch.exists()
+    assert not scratch.path.exists()
 
 
 def test_a_left_over_run_is_removed_only_once_its_keeper_has_ended(
@@ -153,3 +196,22 @@ def test_a_left_over_run_is_removed_only_once_its_keeper_has_ended(
 def test_an_end_is_said_in_words(returncode: int, words: str) -> None:
     """Signals by name, those without one by number."""
     assert process.how_it_ended(returncode) == words
+
+
+def test_a_killed_sweep_leaves_nothing_of_a_run_that_went_on_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The keeper removes the folder that it made for it when the runner, which would read it, is gone."""
+    options = (*FAULTY_SWEEP, "--scenario", "faulty/patient:tag=a")
+    with RunningSweep(tmp_path, *options) as running:
+        partial = running.wait_collecting(1)
+        monkeypatch.setattr(tempfile, "tempdir", str(running.scratch))
+        scratch = Scratch.of(partial)
+        assert scratch is not None
+        anew = elsewhere(scratch.path)
+        shutil.rmtree(partial)
+        partial.touch()
+        wait_until(anew.is_dir, "the run goes on elsewhere")
+        running.process.kill()
+        wait_until(lambda: not running.of_module("harness.keeper"), "the keeper has ended")
+        assert [path.exists() for path in (anew, scratch.path)] == [False, False]

@@ -5,9 +5,11 @@ Heavy modules (torch, pandas, simulators) are imported where they are needed, so
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +18,7 @@ import typer
 from harness.cli_doctor import doctor
 from harness.cli_gate import gate
 from harness.cli_libraries import libraries
-from harness.cli_reading import OUT, READING, evaluate
+from harness.cli_reading import OUT, READING, command_line, evaluate
 from harness.cli_run import EnvStepsOption, IterationsOption, OutOption, WorkloadOption, run
 
 app = typer.Typer(
@@ -27,7 +29,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-FINISHED, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+FINISHED, USAGE, INTERRUPTED = 0, 2, 130
+OUTPUT_CLOSED = 128 + signal.SIGPIPE
+"""What a shell says of a program that SIGPIPE ended; 1 would say that a cell had failed."""
 
 
 def _version(asked: bool) -> None:
@@ -100,7 +104,7 @@ def predict(
         seconds=seconds,
         env_steps=env_steps,
     )
-    raise typer.Exit(print_predictions(asked, from_run, out, ["rlbench", *sys.argv[1:]]))
+    raise typer.Exit(print_predictions(asked, from_run, out, command_line()))
 
 
 @app.command()
@@ -194,7 +198,7 @@ def profile(
         seconds=seconds,
     )
     if from_run is None:
-        raise typer.Exit(profile_scenario(asked, out, runs, link, ["rlbench", *sys.argv[1:]]))
+        raise typer.Exit(profile_scenario(asked, out, runs, link, command_line()))
     if asked != Asked():
         raise ValueError(
             f"--from-run {from_run}: that run was made; leave --scenario, --workload, --device, --seconds, --seed and "
@@ -204,10 +208,25 @@ def profile(
 
 
 def main() -> None:
-    """The console script: one line and exit code 2 for what the user can mend, never a traceback."""
+    """What the console script starts: one line and exit code 2 for what the user can mend, never a traceback."""
     _replace_closed_streams()
-    arguments = sys.argv[1:]
+    _escape_what_cannot_be_encoded()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # means what Ctrl-C means
+    try:
+        code = _run(sys.argv[1:])
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:  # whoever read our output has had enough
+        _drop_output()
+        code = OUTPUT_CLOSED
+    except OSError:  # not even what went wrong can be said
+        _drop_output()
+        code = USAGE
+    sys.exit(code)
+
+
+def _run(arguments: list[str]) -> int:
+    """Runs a command and says what went wrong; returns its exit code. Raises BrokenPipeError: nobody reads that."""
     try:
         code = app(arguments, prog_name="rlbench", standalone_mode=False)
         sys.stdout.flush()
@@ -217,21 +236,24 @@ def main() -> None:
             print(message)  # noqa: T201  a command line prints
         else:
             _fail(f"{message.rstrip('.')}; {_where_to_look(arguments[0])}")
-        code = USAGE
+        return USAGE
     except ValueError as error:
         _fail(str(error))
-        code = USAGE
-    except BrokenPipeError:  # whoever read our output has had enough
-        _drop_output()
-        code = FAILED
+        return USAGE
+    except BrokenPipeError:
+        raise
     except OSError as error:
         _fail(f"{error.filename or 'cannot write the output'}: {error.strerror or error}")
         _drop_output()
-        code = USAGE
+        return USAGE
     except KeyboardInterrupt:
         _fail("interrupted")
-        code = INTERRUPTED
-    sys.exit(code)
+        return INTERRUPTED
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # typer and rich end the process by themselves, with 1
+            raise end.__context__ from None
+        raise
+    return int(code or FINISHED)
 
 
 def known_commands() -> list[str]:
@@ -260,9 +282,19 @@ def _replace_closed_streams() -> None:
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115  it stays open
 
 
+def _escape_what_cannot_be_encoded() -> None:
+    r"""Has what a stream's encoding lacks appear as `\udce9`: a name may hold any byte, and a terminal be ASCII."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def _drop_output() -> None:
     """What is still buffered cannot be written, and must not be tried again at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    null = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # it has no descriptor
+            os.dup2(null, stream.fileno())
 
 
 def _fail(message: str) -> None:

@@ -12,6 +12,14 @@ OUT = Path("rlbench-runs")
 """Where runs are, unless the user names a folder."""
 HISTORY = Path("rlbench-history.jsonl")
 
+
+def command_line() -> list[str]:
+    """The words of the command as records and reports show them; one that is no UTF-8 is escaped."""
+    from results.untrusted import visible
+
+    return ["rlbench", *map(visible, sys.argv[1:])]
+
+
 # Typer reads these annotations at run time; Optional, because it must know on Python 3.11 too.
 FoldersArgument = Annotated[
     list[Path] | None,
@@ -72,7 +80,7 @@ def report(
     from harness.reading import report as write_report
 
     asked = Asked(reference=reference, threshold=threshold, seed=seed)
-    write_report(folders or [], OUT, out, asked, ["rlbench", *sys.argv[1:]], history)
+    write_report(folders or [], OUT, out, asked, command_line(), history)
 
 
 def history(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from harness.cli_reading import OUT
+from harness.cli_reading import OUT, command_line
 
 # Typer reads these annotations at run time; Optional, because it must know on Python 3.11 too.
 OutOption = Annotated[Path, typer.Option("--out", help="Folder for the runs; made if it is not there.")]
@@ -52,7 +51,11 @@ def run(
     ] = None,
     iterations: IterationsOption = None,
     seconds: Annotated[
-        float | None, typer.Option(help="End a run after so many seconds of training, on the wall clock.")
+        float | None,
+        typer.Option(
+            help="End a run after so many seconds of training, on the wall clock; a rollout that is under way then is "
+            "broken off a quarter of them later, 3 s at least."
+        ),
     ] = None,
     env_steps: EnvStepsOption = None,
     until: Annotated[
@@ -159,5 +162,5 @@ def run(
         one_allocation=one_allocation,
         oversubscribe=oversubscribe and launcher != "local",
     )
-    command = ["rlbench", *sys.argv[1:]]
+    command = command_line()
     raise typer.Exit(run_sweep(asked, out, resume=resume, dry_run=dry_run, command=command, options=options))

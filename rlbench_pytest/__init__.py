@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 REPETITIONS = 3
 LEAST_PAIRS = 2
 SECONDS = 10.0
-COMMAND = (sys.executable, "-P", "-c", "import sys; from harness.cli import main; sys.exit(main())")
+COMMAND = (sys.executable, "-P", "-m", "rlbench_start")
 
 
 class RunClock:
@@ -140,7 +140,7 @@ class Throughput:
         out = self._folder / f"run-{len(self.records)}"
         arguments = [text for name, value in given.items() for text in (f"--{name.replace('_', '-')}", str(value))]
         command = [*COMMAND, "run", *arguments, "--out", str(out)]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, errors="replace")  # noqa: S603  ours
+        done = subprocess.run(command, check=False, capture_output=True, encoding="utf-8", errors="replace")  # noqa: S603  ours
         runs = store.read_runs(out) if out.is_dir() else []
         if len(runs) != 1:
             said = done.stderr.strip() or f"{len(runs)} runs; throughput() measures one system on one number of GPUs"
@@ -183,4 +183,8 @@ def _uses_ours(item: pytest.Item) -> bool:
 @pytest.fixture
 def throughput(request: pytest.FixtureRequest, benchmark: Any, tmp_path: Path) -> Throughput:
     """Measures a system, `throughput("ver", gpus=2)`, or one against another: `throughput.ratio("ver", "ddppo")`."""
+    from rlbench_start import hidden
+
+    if problem := hidden():  # pytest puts folders of tests on Python's path, which may hold packages of our names
+        pytest.fail(f"rlbench: {problem}", pytrace=False)
     return Throughput(benchmark, request.node.stash[_CLOCK], tmp_path)

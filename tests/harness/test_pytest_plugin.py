@@ -149,3 +149,15 @@ def test_parametrized(throughput):
     )
     done = run_pytest(tmp_path)
     assert (done.returncode, "3 passed" in done.stdout) == (0, True), done.stdout
+
+
+def test_a_project_with_a_package_of_our_names(tmp_path: Path) -> None:
+    """Pytest puts the project before all else on Python's path: a throughput test names the package that hides ours."""
+    (tmp_path / "results").mkdir()
+    for name in ("conftest.py", "results/__init__.py"):
+        (tmp_path / name).touch()
+    (tmp_path / "test_it.py").write_text("import results\n\n\n" + REFUSED.replace("two", "three"), encoding="utf-8")
+    done = run_pytest(tmp_path, "--rlbench")
+    assert done.returncode == 1, done.stdout
+    assert f"rlbench: a package called 'results' in {tmp_path} (on Python's path before ours) hides" in done.stdout
+    assert "Traceback" not in done.stdout

@@ -1,0 +1,69 @@
+"""Looks whether our packages are ours, and only then starts one of our programs.
+
+The command's entry point is `main`; `python -P -m rlbench_start harness.launch.agent` starts another of our modules,
+where Python's path is that of another machine. Nothing of ours is imported before `hidden` has looked.
+
+Our packages have names that anybody's may have, and Python takes the first of a name that is on its path. This one has
+a name that nobody else's has: a package `rlbench` of somebody else (the robot-learning one) does not matter.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+OURS = ("harness", "systems", "scenarios", "results", "reports")
+USAGE = 2
+
+
+def hidden() -> str | None:
+    """What is wrong when Python would import somebody else's package in the place of one of ours, in one line.
+
+    Finds packages as `import` does, and imports none. A folder of such a name that is no package hides nothing: a
+    package further down the path goes before it.
+    """
+    ours = os.path.realpath(Path(__file__).parents[1])
+    for name in OURS:
+        try:
+            spec = find_spec(name)
+        except (ImportError, ValueError):  # it is in `sys.modules`, where somebody has put something else
+            spec = None
+        if spec is None or spec.origin is None:
+            return f"our package {name!r} is not in {_shown(ours)}; reinstall rlbench"
+        place = Path(spec.origin).parent
+        kind = "module" if spec.submodule_search_locations is None else "package"
+        found = os.path.realpath(place.parent if kind == "package" else place)
+        if found != ours:
+            return _hides(kind, name, found)
+    return None
+
+
+def main() -> None:
+    """The console script."""
+    look()
+    from harness.cli import main as command
+
+    command()
+
+
+def look() -> None:
+    """Ends the process with one line when one of our packages is hidden."""
+    if problem := hidden():
+        print(f"rlbench: {problem}", file=sys.stderr)  # noqa: T201  a command line prints
+        sys.exit(USAGE)
+
+
+def _hides(kind: str, name: str, folder: str) -> str:
+    listed = os.environ.get("PYTHONPATH")  # an empty entry is the working folder, but not where all of it is empty
+    if listed and folder in map(os.path.realpath, listed.split(os.pathsep)):
+        where, what_to_do = "PYTHONPATH", f"take that folder out of PYTHONPATH, or rename the {kind}"
+    else:
+        where, what_to_do = "on Python's path before ours", f"take that folder off the path, or rename the {kind}"
+    return f"a {kind} called {name!r} in {_shown(folder)} ({where}) hides rlbench's own; {what_to_do}"
+
+
+def _shown(path: str) -> str:
+    """A path that a terminal shows and does not obey; `results.untrusted` may be the one that is hidden."""
+    return path if path.isprintable() else ascii(path)[1:-1]

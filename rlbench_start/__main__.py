@@ -1,0 +1,13 @@
+"""`python -P -m rlbench_start`: the command; with the name of one of our modules before all else, that module."""
+
+import runpy
+import sys
+
+from rlbench_start import OURS, look, main
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1 and sys.argv[1].partition(".")[0] in OURS and "." in sys.argv[1]:
+        look()
+        runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+    else:
+        main()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from harness.sweep import Sweep
 from reports import format as fmt
 from reports.table import make_console
 from results import store
+from results.untrusted import is_text, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,8 +57,13 @@ def profile_scenario(asked: Asked, out: Path | None, runs: Path, link: Link, com
     code = run_sweep(asked, runs, resume=False, dry_run=False, command=command)
     if code == INTERRUPTED:
         return code
-    (run,) = store.read_runs(Sweep.newest(runs).folder)
-    _write(run, out, link)
+    folder = Sweep.newest(runs).folder
+    found, unreadable = store.read_readable(folder)
+    if len(found) != 1:
+        raise ValueError(f"{folder}: holds {len(found)} runs, it must be the one that was made; profile again")
+    _write(found[0], out, link)
+    for each in unreadable:
+        print(f"rlbench: warning: {visible(each.reason)}", file=sys.stderr)  # noqa: T201  a command line prints
     return 0
 
 
@@ -91,7 +98,9 @@ def _chosen(asked: Asked) -> Asked:
 def _checked(out: Path) -> Path:
     """The file to write, if it can be one. Raises ValueError."""
     rule = None
-    if out.suffix != ".toml":
+    if not is_text(str(out)):
+        rule = "must be UTF-8: records are to hold its name"
+    elif out.suffix != ".toml":
         rule = "must end in .toml"
     elif UNTYPABLE.search(str(out)):
         rule = "must hold no comma, colon or space: it is to be typed as --scenario emulated/…"
@@ -111,7 +120,11 @@ def _write(run: StoredRun, out: Path, link: Link) -> None:
     measured = measure(run.path, run.record, link)
     write_profile(measured.profile, out, measured.comments)
     workload = run.record.cell.workload
-    registry.load_scenario(f"{EMULATED}/{out}", workload, {})
+    try:
+        registry.load_scenario(f"{EMULATED}/{out}", workload, {})
+    except ValueError as error:
+        out.unlink()
+        raise ValueError(f"{run.path}: the run gives no profile that can be used: {error}") from None
     _print(measured, run, out, make_console())
 
 

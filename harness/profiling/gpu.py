@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from harness.network import LEAST_MB_PER_S, MOST_LATENCY_MS, MOST_MB_PER_S
 from harness.profiling import ASSUMED, Entry, Table
 
 if TYPE_CHECKING:
@@ -121,10 +122,13 @@ class Link:
 
     def __post_init__(self) -> None:
         """Checks what a user gives."""
-        for flag, value in (("--latency-ms", self.latency_ms), ("--bandwidth-mb-per-s", self.bandwidth_mb_per_s)):
-            least = "above 0" if flag.startswith("--bandwidth") else "at least 0"
-            if not (0 <= value < float("inf")) or (value == 0 and least == "above 0"):
-                raise ValueError(f"{flag} {value:g}: must be {least}, and finite")
+        rules = (
+            ("--latency-ms", self.latency_ms, 0.0, MOST_LATENCY_MS),
+            ("--bandwidth-mb-per-s", self.bandwidth_mb_per_s, LEAST_MB_PER_S, MOST_MB_PER_S),
+        )
+        for flag, value, least, most in rules:
+            if not least <= value <= most:
+                raise ValueError(f"{flag} {value:g}: must be from {least:g} to {most:g}")
 
 
 def network_table(series: pd.DataFrame, num_ranks: int, weights_bytes: int | None, link: Link) -> Table:

@@ -20,6 +20,7 @@ from harness.profiling.gpu import Link, gpu_table, network_table, read_inference
 from harness.profiling.steps import read_steps, step_tables
 from reports import format as fmt
 from results.aspects import gpus_of, part
+from results.outputs import write_output
 from results.parts import LOST, SERIES_FILE
 from results.tables import SERIES_ROWS, SPANS_COLUMNS, SPANS_FILE, SPANS_ROWS, read_frame
 
@@ -213,6 +214,6 @@ def _shown(value: float) -> str:
 def write_profile(tables: Tables, path: Path, comments: Mapping[str, str]) -> None:
     """Writes a profile. Raises ValueError when the file cannot be written."""
     try:
-        path.write_text(to_toml(tables, comments), encoding="utf-8")
+        write_output(path, [to_toml(tables, comments)])
     except OSError as error:
         raise ValueError(f"{path}: cannot be written: {error.strerror}; name another file with --out") from None

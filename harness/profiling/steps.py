@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from results.schema import Counters
 
 LARGEST_SIGMA = 3.0
+LARGEST_SHARE = 0.999
 """That a profile may state."""
 SHORTEST_S = 1e-7
 """A span of no length is below the clock's resolution."""
@@ -116,7 +117,7 @@ def _collision(is_slow: NDArray[np.bool_], env: NDArray[np.intp], step_ms: float
     stay = len(followed) / num_left if num_left else float(is_slow.sum())
     return {
         "median_ms": Entry(step_ms * math.exp(distance), "of the slower of two normals, fitted to log(time)"),
-        "share": Entry(float(is_slow.mean()), f"{int(is_slow.sum()):,} of {len(is_slow):,} steps"),
+        "share": Entry(min(float(is_slow.mean()), LARGEST_SHARE), f"{int(is_slow.sum()):,} of {len(is_slow):,} steps"),
         "mean_stay_steps": Entry(max(1.0, stay), f"slow steps for each of {num_left:,} that led back"),
     }
 

@@ -11,17 +11,25 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from harness.network import LEAST_MB_PER_S, MOST_LATENCY_MS, MOST_MB_PER_S
+
 PROFILES_FOLDER = Path(__file__).parent / "profiles"
-
-Milliseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-PositiveMilliseconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Sigma = Annotated[float, Field(ge=0, le=3)]
-Factor = Annotated[float, Field(ge=1, allow_inf_nan=False)]
-
 
 MOST_ENVS, MOST_STEPS, MOST_CORES = 4096, 65_536, 1024
 """A slip of the finger must not take a machine down."""
+LEAST_MS, MOST_MS = 1e-6, MOST_LATENCY_MS
+"""A nanosecond to 17 minutes: whatever is made of such times, by lognormal factors and sums, is finite."""
+MOST_MEAN_STEPS = 1e9
+MOST_FACTOR, MOST_SHARE = 1e3, 0.999
+MOST_MB = 1e6
 
+Milliseconds = Annotated[float, Field(ge=0, le=MOST_MS, allow_inf_nan=False)]
+PositiveMilliseconds = Annotated[float, Field(ge=LEAST_MS, le=MOST_MS, allow_inf_nan=False)]
+Sigma = Annotated[float, Field(ge=0, le=3)]
+Factor = Annotated[float, Field(ge=1, le=MOST_FACTOR, allow_inf_nan=False)]
+MeanSteps = Annotated[float, Field(ge=1, le=MOST_MEAN_STEPS, allow_inf_nan=False)]
+Bandwidth = Annotated[float, Field(ge=LEAST_MB_PER_S, le=MOST_MB_PER_S, allow_inf_nan=False)]
+Megabytes = Annotated[float, Field(ge=0, le=MOST_MB, allow_inf_nan=False)]
 
 MOST_BYTES, LONGEST_LINE = 65_536, 1024
 """Of a file; ours have 2,500 and 180. The time that a key of dotted parts takes grows with the square of its length."""
@@ -51,14 +59,14 @@ class Collision(_Table):
     """The slow mode of an env step."""
 
     median_ms: PositiveMilliseconds
-    share: Annotated[float, Field(ge=0, lt=1)]
-    mean_stay_steps: Annotated[float, Field(ge=1)]
+    share: Annotated[float, Field(ge=0, le=MOST_SHARE)]
+    mean_stay_steps: MeanSteps
 
 
 class Episode(_Table):
     """Length of episodes, and the lognormal factor that slows all steps of one."""
 
-    mean_steps: Annotated[float, Field(ge=1)]
+    mean_steps: MeanSteps
     sigma: Sigma
     reset_ms: Milliseconds
 
@@ -94,8 +102,8 @@ class Network(_Table):
     synchronize_ms: Milliseconds
     synchronize_doubling_ms: Milliseconds
     latency_ms: Milliseconds
-    bandwidth_mb_per_s: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    weights_mb: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    bandwidth_mb_per_s: Bandwidth
+    weights_mb: Megabytes
 
 
 class Profile(_Table):

@@ -17,7 +17,11 @@ SHIPPED = (PROFILES_FOLDER / "open-fridge.toml").read_text(encoding="utf-8")
     ("before", "after", "expected"),
     [
         ("median_ms = ", "# ", "mine.toml:{table}: step.median_ms: is missing"),
-        ("median_ms = ", "median_ms = -4.4 #", "mine.toml:{line}: step.median_ms: must be greater than 0, not -4.4"),
+        (
+            "median_ms = ",
+            "median_ms = -4.4 #",
+            "mine.toml:{line}: step.median_ms: must be greater than or equal to 0.000001, not -4.4",
+        ),
         ("median_ms = ", "median_ms = nan #", "mine.toml:{line}: step.median_ms: must be a finite number, not nan"),
         (
             "median_ms = ",
@@ -28,7 +32,7 @@ SHIPPED = (PROFILES_FOLDER / "open-fridge.toml").read_text(encoding="utf-8")
         ("median_ms = ", "median = ", "mine.toml:{table}: step.median_ms: is missing"),
         ("sigma = ", "speed = 3\nsigma = ", "mine.toml:{line}: step.speed: unknown; known: median_ms, sigma"),
         ("num_envs = 16 ", "num_envs = 1.5 ", "mine.toml:{line}: collect.num_envs: must be a valid integer, not 1.5"),
-        ("share = ", "share = 1 #", "mine.toml:{line}: collision.share: must be less than 1, not 1"),
+        ("share = ", "share = 1 #", "mine.toml:{line}: collision.share: must be less than or equal to 0.999, not 1"),
         ("[network]", "[networks]", "mine.toml:1: network: is missing"),
         ("[network]", "[network", "mine.toml:{line}: not TOML: "),
         ("about = ", "about = '''", "not TOML: "),

@@ -102,7 +102,14 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
-    """Reads spoilt files that are made where the last ones led to new code: `-- --runs N KIND ...`."""
+    """Reads spoilt files that are made where the last ones led to new code: `-- --runs N KIND ...`.
+
+    `-- canary --seconds 3600` runs all commands on hostile folders instead, and sees that nothing outside changes.
+    """
+    if session.posargs[:1] == ["canary"]:
+        install(session, "tests")
+        session.run("python", "-m", "tests.fuzz.canary", *session.posargs[1:])
+        return
     install(session, "tests", "fuzz")
     session.run("python", "-m", "tests.fuzz.guided", *session.posargs)
 

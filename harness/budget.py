@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 METRICS = ("return", "length", "success", "spl")
 LARGEST = 1e12
 """No limit is larger: seconds, iterations or env steps."""
+GRACE_FRACTION, LEAST_GRACE_S = 0.25, 3.0
+"""An iteration that is under way when `seconds` have passed may still end within this share of them, or so long if that
+is more; then its rollout is broken off."""
 COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 
 
@@ -32,6 +35,7 @@ class Limits:
 
     iterations: int | None = None
     seconds: float | None = None
+    """The iteration that is under way then is still completed, if that does not take too long: `breaks_off_s`."""
     env_steps: int | None = None
     until: str | None = None
     """`success>=0.9`: a metric of recent episodes, a comparison, a number."""
@@ -49,6 +53,11 @@ class Limits:
     def is_empty(self) -> bool:
         """True when nothing would end the run."""
         return self.iterations is None and self.seconds is None and self.env_steps is None and self.until is None
+
+    @property
+    def breaks_off_s(self) -> float | None:
+        """When a rollout that is under way is broken off: what was collected of it is not learned. None: never."""
+        return None if self.seconds is None else self.seconds + max(GRACE_FRACTION * self.seconds, LEAST_GRACE_S)
 
     def is_spent(self, progress: Progress) -> bool:
         """True when the run should end after this iteration; the same on all ranks, since `progress` is."""

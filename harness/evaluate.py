@@ -22,13 +22,14 @@ from harness import registry
 from harness.contract import Device, Place, Scenario
 from harness.devices import DeviceKind, make_device, visible_gpus
 from harness.overrides import apply_settings, parse_choice
+from harness.raised import told_in_a_line
 from harness.sweep import PLAN_FILE, Sweep
 from reports import format as fmt
 from reports.table import make_console
 from results import store
 from results.parts import LOST, SERIES_FILE
 from results.tables import SERIES_ROWS, read_frame
-from results.untrusted import WEIGHTS_BYTES, opened
+from results.untrusted import WEIGHTS_BYTES, opened, visible
 
 if TYPE_CHECKING:
     from results.schema import RunRecord
@@ -122,8 +123,10 @@ def print_evaluations(folders: Sequence[Path], out: Path, num_episodes: int, *, 
     """
     if num_episodes < 1:
         raise ValueError(f"--episodes {num_episodes}: must be at least 1; leave it out for 100")
-    runs = [_read_run(folder) for folder in folders] if folders else _newest_runs(out)
+    runs, unreadable = ([_read_run(folder) for folder in folders], []) if folders else _newest_runs(out)
     evaluated = [_evaluate(left, num_episodes) for run in runs for left in _policies(run)]
+    for each in unreadable:
+        print(f"rlbench: warning: {visible(each.reason)}", file=sys.stderr)  # noqa: T201  stdout may be JSON
     if as_json:
         sys.stdout.write(json.dumps([one.as_json() for one in evaluated], indent=1) + "\n")
         return
@@ -150,15 +153,16 @@ def _read_run(folder: Path) -> StoredRun:
     return run
 
 
-def _newest_runs(out: Path) -> list[StoredRun]:
-    """The finished runs of the newest sweep."""
+def _newest_runs(out: Path) -> tuple[list[StoredRun], list[store.Unreadable]]:
+    """The finished runs of the newest sweep, and those that cannot be read."""
     if not any(out.glob(f"*/{PLAN_FILE}")):
         raise ValueError(f"--out {out}: holds no sweep; name folders of runs, or give what `rlbench run --out` wrote")
     folder = Sweep.newest(out).folder
-    runs = [run for run in store.read_runs(folder) if run.record.status == "finished"]
+    readable, unreadable = store.read_readable(folder)
+    runs = [run for run in readable if run.record.status == "finished"]
     if not runs:
         raise ValueError(f"{folder}: holds no finished run; `rlbench run --resume --out {out}` completes the sweep")
-    return runs
+    return runs, unreadable
 
 
 def _policies(run: StoredRun) -> list[Left]:
@@ -170,7 +174,9 @@ def _policies(run: StoredRun) -> list[Left]:
             f"{run.path}: system {name} cannot be evaluated, it has no methods `policies` and `evaluate`; "
             "name folders of other runs"
         )
-    whose = {run.path / file: text for file, text in system.policies(ranks_left(run)).items()}
+    ranks = ranks_left(run)
+    with told_in_a_line(f"{run.path}: system {name}"):
+        whose = {run.path / file: text for file, text in system.policies(ranks).items()}
     found = [path for path in whose if path.exists()]
     if not found:
         raise ValueError(f"{run.path}: holds no {next(iter(whose)).name}; run that cell again, then evaluate that run")
@@ -182,8 +188,9 @@ def _policies(run: StoredRun) -> list[Left]:
             raise ValueError(f"{path}: {problem}; run that cell again, then evaluate that run") from None
     name, settings = parse_choice(fmt.scenario(run.record), "scenario")
     scenario = registry.load_scenario(name, run.record.cell.workload, settings)
-    if hasattr(scenario, "time_scale"):
-        scenario = apply_settings(scenario, NO_TIME, name)
+    with told_in_a_line(f"scenario {name}"):
+        if hasattr(scenario, "time_scale"):
+            scenario = apply_settings(scenario, NO_TIME, name)
     return [
         Left(record=run.record, weights=path, whose=whose[path], system=system, scenario=scenario) for path in found
     ]
@@ -204,7 +211,8 @@ def _evaluate(left: Left, num_episodes: int) -> Evaluated:
     """Plays on the CPU, or on a GPU if there is one and the run used one."""
     cell = left.record.cell
     kind: DeviceKind = "cuda" if cell.device == "cuda" and visible_gpus() else "cpu"
-    with tempfile.TemporaryDirectory(prefix="rlbench-") as folder:
+    whom = f"{left.record.id}: scenario {cell.scenario}, or system {cell.system},"
+    with told_in_a_line(whom), tempfile.TemporaryDirectory(prefix="rlbench-") as folder:
         device = make_device(kind, Place(rank=0, num_ranks=1, local_rank=0), left.scenario, Path(folder))
         played, figures = left.system.evaluate(left.scenario, cell.seed, left.weights, num_episodes, device)
     return Evaluated(left=left, num_episodes=played, figures=figures)

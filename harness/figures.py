@@ -227,7 +227,7 @@ def _step_spread(left: Left) -> Spread | None:
         return None
     mean = sum(means) / len(means)
     variance = sum((value - mean) ** 2 for value in means) / len(means)
-    return Spread(mean=mean, min=min(means), max=max(means), cv=math.sqrt(variance) / mean)
+    return Spread(mean=mean, min=min(means), max=max(means), cv=math.sqrt(variance) / mean if mean else 0.0)
 
 
 def _mean(episodes: Sequence[Row], name: str) -> float | None:

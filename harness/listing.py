@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,15 @@ from rich.table import Table
 from rich.text import Text
 
 from harness import libraries, registry
+from harness.counted import shown
+from harness.raised import message, told_in_a_line
 from reports.table import WIDE, make_console
+from results.untrusted import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from harness.contract import System
 
 CHOICES = ("collect", "rollout", "overlap", "preempt", "average", "correct")
 """Fields of a system; the last one is of its learning settings."""
@@ -68,15 +73,26 @@ def list_systems() -> list[ListedSystem]:
 
 def _listed(name: str) -> ListedSystem:
     try:
-        system = registry.load_system(name, {})
+        with told_in_a_line("the system"):
+            return _row_of(name, registry.load_system(name, {}))
     except ValueError as error:
-        return ListedSystem(system=name, choices=dict.fromkeys(CHOICES, NONE), about=str(error))
+        return ListedSystem(system=name, choices=dict.fromkeys(CHOICES, NONE), about=message(error))
+
+
+def _row_of(name: str, system: System) -> ListedSystem:
     variants = getattr(system, "VARIANTS", {})
     choices = {field: _shown(getattr(system, field, None), variants.get(field, {})) for field in CHOICES}
     learn = getattr(system, "learn", None)
     if isinstance(learn, Mapping):
         choices["correct"] = str(learn.get("correct", "none"))
-    return ListedSystem(system=name, choices=choices, about=system.about)
+    return ListedSystem(system=name, choices=choices, about=_text("about", system.about))
+
+
+def _text(what: str, value: object) -> str:
+    """An attribute of somebody else's as text for a terminal. Raises ValueError for anything but text."""
+    if not isinstance(value, str):
+        raise ValueError(f"its {what} is {shown(value)}: it must be text")  # noqa: TRY004  told as what else is wrong
+    return visible(value)
 
 
 def _shown(choice: Any, variants: Mapping[str, type]) -> str:
@@ -102,38 +118,59 @@ def _setting(name: str, value: Any) -> str:
     return value if isinstance(value, str) else f"{name}={value}"
 
 
+def _names(what: str, value: object) -> tuple[str, ...]:
+    """As `_text`, of several; a text is not taken for its letters."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ValueError(f"its {what} are {shown(value)}: they must be names")  # noqa: TRY004  as above
+    return tuple(_text(what, one) for one in value)
+
+
 def list_library_systems() -> list[ListedLibrarySystem]:
     """Every system that is made with somebody else's library, whether that is installed or not."""
-    found = []
-    for name in registry.names(registry.EXTERNAL):
-        system = registry.load_system(name, {})
-        library = libraries.library_of(system)
-        if library is not None:
-            reason = libraries.why_not(library)
-            found.append(
-                ListedLibrarySystem(
-                    system=name,
-                    about=system.about,
-                    library=library.name,
-                    version=libraries.pinned(library).get(library.distribution, ""),
-                    installed=reason is None,
-                    unavailable=reason,
-                )
-            )
-    return found
+    listed = (_listed_of_library(name) for name in registry.names(registry.EXTERNAL))
+    return [one for one in listed if one is not None]
+
+
+def _listed_of_library(name: str) -> ListedLibrarySystem | None:
+    try:
+        with told_in_a_line("the system"):
+            system = registry.load_system(name, {})
+            about, library = _text("about", system.about), libraries.library_of(system)
+    except ValueError as error:
+        return ListedLibrarySystem(
+            system=name, about=NONE, library=NONE, version="", installed=False, unavailable=message(error)
+        )
+    if library is None:
+        return None
+    reason = libraries.why_not(library)
+    return ListedLibrarySystem(
+        system=name,
+        about=about,
+        library=library.name,
+        version=libraries.pinned(library).get(library.distribution, ""),
+        installed=reason is None,
+        unavailable=reason,
+    )
 
 
 def list_scenarios() -> list[ListedScenario]:
-    """Every installed scenario family."""
-    found = []
-    for name in registry.names(registry.SCENARIOS):
-        family = registry.load_family(name)
-        found.append(
-            ListedScenario(
-                scenario=name, about=family.about, variants=tuple(family.variants), unavailable=family.unavailable()
+    """Every installed scenario family; of one that cannot be loaded or asked, why."""
+    return [_listed_family(name) for name in registry.names(registry.SCENARIOS)]
+
+
+def _listed_family(name: str) -> ListedScenario:
+    try:
+        with told_in_a_line("the scenario"):
+            family = registry.load_family(name)
+            reason = family.unavailable()
+            return ListedScenario(
+                scenario=name,
+                about=_text("about", family.about),
+                variants=_names("variants", family.variants),
+                unavailable=None if reason is None else _text("unavailable()", reason),
             )
-        )
-    return found
+    except ValueError as error:
+        return ListedScenario(scenario=name, about=NONE, variants=(), unavailable=message(error))
 
 
 def print_lists(what: str | None, *, as_json: bool = False) -> None:

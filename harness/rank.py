@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from pathlib import Path
 
-from harness import process
+from harness import process, raised
 from harness.contract import Context, Place
 from harness.devices import make_device
 from harness.emulated_gpu import EmulatedGpu
@@ -39,9 +38,10 @@ def main(folder: Path) -> int:
     process.dump_stacks_on_signal(folder / f"stacks-rank{place.rank}.txt")
     try:
         run(folder, place)
-    except Exception as error:  # noqa: BLE001  whatever ends a system is the run's reason
-        traceback.print_exception(error)  # this process's stderr is part of the record
-        process.leave_error(folder / f"error-rank{place.rank}.json", error)
+    except BaseException as error:  # noqa: BLE001  whatever ends a system is the run's reason, also sys.exit("...")
+        print(raised.whole(error), end="", file=sys.stderr)  # noqa: T201  this process's stderr is part of the record
+        ends = issubclass(type(error), raised.EndsTheRun)
+        process.leave_error(folder / f"error-rank{place.rank}.json", error, ends_the_run=ends)
         return 1
     return 0
 
@@ -55,7 +55,7 @@ def _write_to_files(folder: Path, rank: int) -> None:
 
 def run(folder: Path, place: Place) -> None:
     """Makes the context and gives it to the system."""
-    cell = Cell.from_json((folder / "cell.json").read_text())
+    cell = Cell.from_json((folder / "cell.json").read_text(encoding="utf-8"))
     system, scenario = cell.load()
     python = ""
     if getattr(system, "library", None) is not None:

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.contract import WORKLOADS
 from harness.overrides import apply_settings
+from harness.raised import in_a_line, message, told_in_a_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from harness.contract import Scenario, ScenarioFamily, System
 
@@ -64,12 +65,18 @@ def _load(group: str, name: str, what: str, *more: str) -> Any:
     try:
         return points[name].load()
     except (ImportError, AttributeError) as error:
-        raise ValueError(f"{what} {name}: cannot be imported: {error}") from error
+        raise ValueError(f"{what} {name}: cannot be imported: {message(error)}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise ValueError(f"{what} {name}: cannot be imported: {in_a_line(error)}") from error
 
 
 def load_system(name: str, settings: Mapping[str, str]) -> System:
     """The system of that name with its settings. Raises ValueError: unknown name, unknown field, impossible mix."""
-    system: System = apply_settings(_load(SYSTEMS, name, "system", EXTERNAL, PROBES), settings, name)
+    loaded = _load(SYSTEMS, name, "system", EXTERNAL, PROBES)
+    with told_in_a_line(f"system {name}"):
+        system: System = apply_settings(loaded, settings, name)
     return system
 
 
@@ -83,17 +90,41 @@ def load_scenario(name: str, workload: str, settings: Mapping[str, str]) -> Scen
     """The scenario `family` or `family/variant` with its settings. Raises ValueError: unknown, or not available."""
     if workload not in WORKLOADS:
         raise ValueError(f"--workload {workload}: unknown; known: {', '.join(WORKLOADS)}")
+    check_name(name, "--scenario")
     family_name, _, variant = name.partition("/")
     family = load_family(family_name)
-    if reason := family.unavailable():
-        raise ValueError(f"scenario {name} is not available here: {reason}")
-    return apply_settings(family.make(variant, workload), settings, name)
+    with told_in_a_line(f"scenario {name}"):
+        if reason := family.unavailable():
+            raise ValueError(f"scenario {name} is not available here: {reason}")
+        return apply_settings(family.make(variant, workload), settings, name)
 
 
 def read_system_file(path: Path) -> dict[str, Any]:
     """What a file says of a system, as plain JSON, with the suffix that says who reads it. Raises ValueError."""
     files: SystemFiles = _load(SYSTEM_FILES, path.suffix.removeprefix("."), "kind of system file")
-    return {"suffix": path.suffix.removeprefix("."), "document": files.read(path)}
+    document = files.read(path)
+    for text in _texts_of(document):  # its folder among them, and what PATH says
+        check_name(text, "--systems")
+    return {"suffix": path.suffix.removeprefix("."), "document": document}
+
+
+def check_name(name: str, option: str) -> None:
+    """Raises ValueError for a file's name that is not UTF-8, where records must hold it: a cell is known by it."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"{option} {name}: a name that is not UTF-8, or not in this locale, cannot be in a record; rename the file "
+            "or folder, or set LC_ALL=C.UTF-8"
+        ) from None
+
+
+def _texts_of(document: object) -> Iterator[str]:
+    if isinstance(document, str):
+        yield document
+    elif isinstance(document, (dict, list, tuple)):
+        for inner in [*document, *document.values()] if isinstance(document, dict) else document:
+            yield from _texts_of(inner)
 
 
 def system_of_file(name: str, described: Mapping[str, Any]) -> System:

@@ -16,6 +16,7 @@ import weakref
 from typing import Any
 
 from rlbench_client.counters import AT, CounterFile, folder
+from rlbench_client.rules import MOST_FRAMES, fraction_of, frames_of
 from rlbench_client.vectorised import VectorCounting
 
 ENV_STEPS, FRAMES, STEP_S, ANSWERED_AT = AT["env_steps"], AT["frames"], AT["step_s"], AT["answered_at"]
@@ -104,7 +105,10 @@ class Counting:
             _, reward, terminated, truncated, info = answer
             num_steps += 1
             ints[ENV_STEPS] = num_steps
-            num_frames += info.get("num_frames", frames_per_step)
+            stepped = info.get("num_frames", frames_per_step)
+            if type(stepped) is not int or not 0 <= stepped <= MOST_FRAMES:
+                stepped = frames_of(stepped)
+            num_frames += stepped
             ints[FRAMES] = num_frames
             step_s += end - begin
             floats[STEP_S] = step_s
@@ -115,7 +119,7 @@ class Counting:
             except TypeError:  # a reward for each agent, say: its sum is not known here
                 gain = math.nan
             if terminated or truncated:
-                success, spl = (float(info.get(name, math.nan)) for name in ("success", "spl"))
+                success, spl = (fraction_of(name, info.get(name, math.nan)) for name in ("success", "spl"))
                 file.put_episode((end, _number(gain), length, num_frames - frames, success, spl))
                 length, frames, gain = 0, num_frames, 0.0
             return answer

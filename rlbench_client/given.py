@@ -46,7 +46,7 @@ def make_env(*, box: bool = False) -> Any:
             f"rlbench_client.make_env: {sys.executable} cannot import rlbench, which makes the environment ({error}); "
             "install it there, or wrap an environment of your own with rlbench_client.count"
         ) from None
-    cell = Cell.from_json((Path(os.environ[RUN_VARIABLE]) / "cell.json").read_text())
+    cell = Cell.from_json((Path(os.environ[RUN_VARIABLE]) / "cell.json").read_text(encoding="utf-8"))
     scenario = registry.load_scenario(cell.scenario, cell.workload, cell.scenario_settings)
     return count(_kind(box)(cell, scenario))
 

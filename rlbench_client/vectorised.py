@@ -14,6 +14,7 @@ from os import getpid
 from typing import Any
 
 from rlbench_client.counters import AT, CounterFile
+from rlbench_client.rules import MOST_FRAMES, fraction_of, frames_of
 
 
 class VectorCounting:
@@ -70,7 +71,11 @@ class VectorCounting:
         _, rewards, terminated, truncated, infos = answer
         over = np.asarray(terminated, bool) | np.asarray(truncated, bool)
         stepped = ~self._ended if self._resets_with_next_step else np.ones(len(over), bool)
-        frames = np.where(stepped, self._of_each(infos, "num_frames", over, self._frames_per_step), 0).astype(np.int64)
+        told = self._of_each(infos, "num_frames", over, self._frames_per_step)
+        if "num_frames" in infos or "final_info" in infos:
+            for env in np.flatnonzero(stepped & ~((told >= 0) & (told <= MOST_FRAMES) & (told % 1 == 0))):
+                frames_of(float(told[env]))  # refuses it
+        frames = np.where(stepped, told, 0).astype(np.int64)
         ints, floats = self._file.ints, self._file.floats
         ints[AT["env_steps"]] += int(stepped.sum())
         ints[AT["frames"]] += int(frames.sum())
@@ -85,7 +90,8 @@ class VectorCounting:
             success, spl = (self._of_each(infos, name, over, math.nan) for name in ("success", "spl"))
             for env in map(int, ending):
                 sums = float(self._returns[env]), int(self._lengths[env]), int(self._frames[env])
-                self._file.put_episode((end, *sums, float(success[env]), float(spl[env])))
+                known = fraction_of("success", success[env]), fraction_of("spl", spl[env])
+                self._file.put_episode((end, *sums, *known))
             for total in (self._returns, self._lengths, self._frames):
                 total[ending] = 0
         return answer

@@ -57,8 +57,9 @@ class AsynchronousRank:
     def end_update(self) -> None:
         """Nothing, unless a subclass has something to do."""
 
-    def wait_for_ranks(self) -> None:
+    def wait_for_ranks(self, *, broke_off: bool) -> bool:
         """Waits for nobody."""
+        return broke_off
 
     def agree(self, own: NDArray[np.float64], num_lasting: int) -> NDArray[np.float64]:
         """`own` plus what was last heard from each other rank; waits for no slow one."""
@@ -68,7 +69,7 @@ class AsynchronousRank:
             self._listen()
             total = own.copy()
             gone = self._mailbox.gone
-            for rank, vector in self._heard.items():
+            for rank, vector in self._progress.items():
                 counted = num_lasting if rank in gone else len(own)
                 total[:counted] += vector[1 : 1 + counted]
             return total
@@ -83,7 +84,8 @@ class AsynchronousRank:
 
     def statistics(self) -> dict[str, float]:
         """Consensus distance of the ranks that are there (see `weights.py`), ranks lost, share of lost messages."""
-        sketches = [self._heard[rank][1 + len(self._own) :] for rank in self._others if rank in self._heard]
+        known = self._progress
+        sketches = [known[rank][1 + len(self._own) :] for rank in self._others if rank in known]
         return {
             "consensus_distance": consensus_distance([self._own_sketch, *sketches]) if sketches else 0.0,
             "ranks_lost": float(len(self._mailbox.gone)),
@@ -98,6 +100,11 @@ class AsynchronousRank:
             self._wait_for(LEAVING)
         self._mailbox.close()
         self._group.leave()
+
+    @property
+    def _progress(self) -> dict[int, NDArray[np.float64]]:
+        """What was heard of each rank that has ended an iteration: one that never did says its phase alone."""
+        return {rank: vector for rank, vector in self._heard.items() if len(vector) > 1}
 
     @property
     def _others(self) -> list[int]:

@@ -41,8 +41,11 @@ class Averager(Protocol):
     def end_update(self) -> None:
         """Called after the optimiser step; may replace the weights."""
 
-    def wait_for_ranks(self) -> None:
-        """The barrier after collecting; asynchronous ranks have none."""
+    def wait_for_ranks(self, *, broke_off: bool) -> bool:
+        """The barrier after collecting; asynchronous ranks have none.
+
+        `broke_off`: whether this rank has broken its rollout off; returns whether any that waits here has.
+        """
 
     def agree(self, own: NDArray[np.float64], num_lasting: int) -> NDArray[np.float64]:
         """The sum of an array over the ranks, all of the same length every time.
@@ -120,10 +123,10 @@ class AllReducer:
     def end_update(self) -> None:
         """Nothing to do."""
 
-    def wait_for_ranks(self) -> None:
+    def wait_for_ranks(self, *, broke_off: bool) -> bool:
         """Waits for the slowest."""
         with self._meter.span("wait:straggler"):
-            self._group.sum(np.zeros(1))
+            return bool(self._group.sum(np.array([float(broke_off)]))[0])
 
     def agree(self, own: NDArray[np.float64], num_lasting: int) -> NDArray[np.float64]:  # noqa: ARG002  none is gone
         """The sum, equal on all ranks."""

@@ -14,7 +14,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from harness import process
+from harness import process, raised
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,7 @@ class Background:
                 return
             with suppress(OSError):  # the disk may be full
                 process.leave_error(self._error_path, failure)
-                print(failure, file=sys.stderr, flush=True)  # noqa: T201  this process's stderr is part of the record
+                print(raised.in_a_line(failure), file=sys.stderr, flush=True)  # noqa: T201  this process's stderr is part of the record
             os._exit(1)
 
     def check(self) -> None:

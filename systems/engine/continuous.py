@@ -2,7 +2,8 @@
 
 A second thread collects all the time; the main thread learns from the batches that it leaves (`trajectories.py` says
 who blocks where). Newest weights act from the next inference on. When the run is over, the main thread stops the
-stream, wakes the sampler and waits for its end.
+stream, wakes the sampler and waits for its end. When there is no batch and the time is up, all ranks stop: where they
+wait for each other to learn, they agree on that before (in runs that have such a limit).
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ class Continuous:
             spent = False
             while not spent:
                 experience = loop.take_batch(self.max_lag)
+                if loop.has_deadline and loop.wait_for_ranks():
+                    loop.break_off()
+                    break
                 if experience is None:  # the thread that collects has failed
                     break
                 loop.learn(experience)

@@ -21,7 +21,6 @@ import socket
 import sys
 import threading
 import time
-import traceback
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -29,7 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from harness import process
+from harness import process, raised
 from systems.engine import env_wire as wire
 from systems.engine import frames
 from systems.engine.background import Background
@@ -219,7 +218,7 @@ class EnvServer:
             process.leave_error(self._error_path, error)
         if self._connection is not None:
             is_workers = isinstance(error, WorkerDied | WorkerStalled)
-            text = str(error) if is_workers else "".join(traceback.format_exception(error))
+            text = str(error) if is_workers else raised.whole(error)
             with suppress(OSError):
                 stalled = isinstance(error, WorkerStalled)
                 wire.send(self._connection, wire.FAILED, int(stalled), [text.encode()], self._limit_s)

@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 import pickle
 import struct
+import sys
 import tempfile
 import warnings
 import zipfile
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -25,13 +26,15 @@ import torch
 from harness.contract import Seat
 from harness.counted import CountedEnv, make_counted_env
 from harness.meter_file import MeterFile, meter_path
+from harness.raised import in_a_line
 from systems.engine.progress import EPISODE_METRICS
 from systems.engine.rank_loop import ALONE
 from systems.learn.policy import Policy, build_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    import gymnasium
     import numpy.typing as npt
 
     from harness.contract import Device, Scenario
@@ -73,7 +76,8 @@ def evaluate(scenario: Scenario, seed: int, weights: Path, num_episodes: int, de
         device: where the policy acts and environments render.
 
     Raises:
-        ValueError: the file cannot be read, or has other weights than the scenario's policy.
+        ValueError: the file cannot be read, or has other weights than the scenario's policy; or what an environment
+            raised, in a line. What one raises when it is closed is a warning.
     """
     policy = _load_policy(scenario, weights).to(device.torch_name)
     *env_seeds, action_seed = evaluation_seeds(seed, scenario.num_envs + 1)
@@ -85,7 +89,8 @@ def evaluate(scenario: Scenario, seed: int, weights: Path, num_episodes: int, de
         envs = []
         for index, env_seed in enumerate(env_seeds):
             seat = Seat(place=ALONE, index=index, num_envs=scenario.num_envs, seed=env_seed, device=device)
-            envs.append(stack.enter_context(closing(make_counted_env(scenario, seat, folder, meter))))
+            told = ToldScenario(scenario, weights.parent.name)
+            envs.append(stack.enter_context(closing(make_counted_env(told, seat, folder, meter))))
         players = Players(scenario, policy, envs, device, generator)
         episodes = players.play(-(-num_episodes // scenario.num_envs))
     columns = np.array(episodes).T
@@ -129,6 +134,57 @@ def _check_parts(weights: Path) -> None:
         raise ValueError(f"no archive of weights: {problem}") from None
     if any(part.compress_type != zipfile.ZIP_STORED or part.file_size != part.compress_size for part in parts):
         raise ValueError("an archive with compressed parts, which torch.save does not write")
+
+
+class ToldScenario:
+    """Makes the environments of a scenario, such that whatever one of them raises is told in a line, with the run."""
+
+    def __init__(self, scenario: Scenario, run: str) -> None:
+        self._scenario, self._run = scenario, run
+
+    def make_env(self, seat: Seat) -> gymnasium.Env[dict[str, Any], int]:
+        """The environment, in a cover."""
+        whom = f"environment {seat.global_index} of {self._run}"
+        with _told(whom):
+            return cast("gymnasium.Env[dict[str, Any], int]", ToldEnv(self._scenario.make_env(seat), whom))
+
+
+class ToldEnv:
+    """As much of an environment as is played."""
+
+    def __init__(self, env: Any, whom: str) -> None:
+        self._env, self._whom = env, whom
+
+    def reset(self, *, seed: int | None = None) -> Any:
+        """As the environment answers. Raises ValueError: what it raises."""
+        with _told(self._whom):
+            return self._env.reset(seed=seed)
+
+    def step(self, action: int) -> Any:
+        """As the environment answers. Raises ValueError: what it raises."""
+        with _told(self._whom):
+            return self._env.step(action)
+
+    def close(self) -> None:
+        """Closes it; what it raises is a warning, since all has been played."""
+        try:
+            self._env.close()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  whatever somebody else's `close` raises
+            line = f"{self._whom} raised {in_a_line(error)} when it was closed"
+            print(f"rlbench: warning: {line}", file=sys.stderr)  # noqa: T201  stdout is for what was played
+
+
+@contextmanager
+def _told(whom: str) -> Iterator[None]:
+    """Has whatever an environment raises be a ValueError of one line. A Ctrl-C stays one: it looks the same."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise ValueError(f"{whom} raised {in_a_line(error)}") from error
 
 
 def _estimate(values: npt.NDArray[np.float64]) -> Estimate:
@@ -203,4 +259,8 @@ class Players:
 
     def _show(self, env: int, observation: dict[str, Any]) -> None:
         for key, column in self._observations.items():
-            column[env] = observation[key]
+            try:
+                column[env] = observation[key]
+            except Exception as error:
+                what = f"environment {env} gave an observation whose {key!r} cannot be used"
+                raise ValueError(f"{what}: {in_a_line(error)}") from error

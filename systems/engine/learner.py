@@ -15,8 +15,9 @@ import torch
 
 from harness.meter import LagSummary
 from systems.learn.batch import Batch, make_batch
+from systems.learn.finite import Broken, NotFinite, Suspect, gather, most_likely
 from systems.learn.optimizers import make_optimizer
-from systems.learn.ppo import mean_stats, update
+from systems.learn.ppo import update
 from systems.learn.sequences import Sequence, pack, split_by_env, split_by_steps
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from systems.engine.tables import Table
     from systems.learn.policy import Policy
 
+LET_SPEAK_S = 1.0
+"""The first error of all ranks is the run's reason; a rank waits so long that is not the likely cause."""
+
 
 class Learner:
     """Owns the optimiser; `version` counts its steps."""
@@ -46,7 +50,24 @@ class Learner:
         averager: Averager,
         weights: Followed,
         generator: torch.Generator,
+        *,
+        first_env: int = 0,
+        others_learn: bool = False,
     ) -> None:
+        """Begins with version 0.
+
+        Args:
+            policy: learns.
+            settings: how.
+            split: how mini-batches are made.
+            device: of the policy.
+            meter: of the rank.
+            averager: agrees with the other ranks.
+            weights: who acts with what was learned.
+            generator: shuffles.
+            first_env: the number, over all ranks, of environment 0 of the experience.
+            others_learn: whether gradients or weights come from other ranks too.
+        """
         self.version = 0
         self.learn_s = 0.0
         """Of the last learning phase, without communication; 0 before the first."""
@@ -54,12 +75,17 @@ class Learner:
         self._device, self._meter = device, meter
         self._averager, self._weights = averager, weights
         self._generator = generator
+        self._first_env, self._others_learn = first_env, others_learn
+        self._num_phases = 0
         self._optimizer = make_optimizer(policy.parameters(), settings)
         self._communication_s = 0.0
         self._changing: AbstractContextManager[None] = nullcontext()
 
     def learn(self, table: Table, experience: Experience) -> dict[str, float]:
-        """All epochs over the experience; returns the means of the losses and their kin, by name."""
+        """All epochs over the experience; returns the means of the losses and their kin, by name.
+
+        Raises NotFinite when a loss, a gradient or a weight is no number after it.
+        """
         began, self._communication_s = time.perf_counter(), 0.0
         settings, num_stale = self._settings, experience.num_stale
         fresh = np.concatenate(experience.fresh_runs)
@@ -79,7 +105,24 @@ class Learner:
                 self._meter.learned(len(fresh), LagSummary(total=int(behind.sum()), largest=int(behind.max())))
             self._meter.reused(num_stale if epoch == 0 else experience.num_samples)
         self.learn_s = time.perf_counter() - began - self._communication_s
-        return mean_stats(stats)
+        means, broken = gather(stats, self._policy.parameters())
+        if broken is not None:
+            raise self._not_finite(broken, len(stats), most_likely(batch, experience.runs, experience.envs))
+        self._num_phases += 1
+        return means
+
+    def _not_finite(self, broken: Broken, num_updates: int, suspect: Suspect) -> NotFinite:
+        """What is told of it. A rank that has no suspect of its own lets the rank that has one speak first."""
+        where = f"iteration {self._num_phases}, update {broken.update + 1} of {num_updates}"
+        what = f"{broken.what} {'are' if broken.what == 'weights' else 'is'} {broken.value}, it must be finite"
+        env, reward = self._first_env + suspect.env, f"{suspect.reward:.4g}"
+        if suspect.is_clear:
+            return NotFinite(f"{where}: {what}; most likely for environment {env}, which gave the reward {reward}")
+        why = f"the largest reward of the batch, {reward} of environment {env}, does not explain it"
+        if self._others_learn:
+            time.sleep(LET_SPEAK_S)
+            why = f"{why}; what another rank sent may"
+        return NotFinite(f"{where}: {what}; {why}")
 
     def _minibatches(self, batch: Batch) -> list[list[Sequence]]:
         if self._split == "envs":

@@ -73,8 +73,8 @@ class _OneLearner(AllReducer):
     def average_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         pass
 
-    def wait_for_ranks(self) -> None:
-        pass
+    def wait_for_ranks(self, *, broke_off: bool) -> bool:
+        return broke_off
 
     def agree(self, own: NDArray[np.float64], num_lasting: int) -> NDArray[np.float64]:  # noqa: ARG002  none is gone
         with self._meter.span("communicate" if self._group.rank == 0 else "wait:learner"):

@@ -2,7 +2,8 @@
 
 Under `OneAhead` a second thread collects. It alone touches sampler, workers and the rollout that is being filled; the
 main thread learns from the one before, and takes the new one when both have ended. `background.py` says what happens
-when either raises.
+when either raises. A rollout that any rank has broken off for lack of time, no rank learns from: they agree on that in
+the barrier after collecting.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class Alternate:
             loop.plan()
             loop.collect()
             experience = loop.take()
-            loop.wait_for_ranks()
+            if loop.wait_for_ranks():
+                loop.break_off()
+                break
             loop.learn(experience)
             spent = loop.end_iteration()
 
@@ -46,7 +49,9 @@ class OneAhead:
         """Runs until the budget is spent, as all ranks agree."""
         loop.plan()
         loop.collect_ahead()
-        spent = False
+        spent = loop.has_deadline and loop.wait_for_ranks()
+        if spent:
+            loop.break_off()
         while not spent:
             experience = loop.take()
             loop.take_newest_weights()
@@ -54,5 +59,5 @@ class OneAhead:
             collecting = loop.in_background(loop.collect_ahead)
             loop.learn(experience)
             loop.wait_for(collecting)
-            loop.wait_for_ranks()
-            spent = loop.end_iteration()
+            broke_off = loop.wait_for_ranks()
+            spent = loop.end_iteration() or broke_off

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness import process
+from harness import process, remarks, told
 from systems.engine.worker import COMMAND, PLAY, RESET, Priority, WorkerSettings, error_path, work
 
 if TYPE_CHECKING:
@@ -137,7 +137,8 @@ class WorkerPool:
     def _start(self, worker: BaseProcess, label: str) -> None:
         """Has the fork server fork a worker. Raises WorkerDied when it has died."""
         try:
-            worker.start()
+            with told.as_usual():
+                worker.start()
         except (EOFError, OSError) as error:
             if server := _dead_fork_server():
                 died = f"environment worker {label} was not started: its rank's fork server {server}"
@@ -288,8 +289,11 @@ class WorkerPool:
         worker.join(1)
         path = error_path(self._folder, label)
         if path.exists():
-            left = json.loads(path.read_text())
-            return f"environment worker {label} raised {left['error']}\n{left['traceback']}"
+            left = json.loads(path.read_text(encoding="utf-8"))
+            number = left.get("environment")
+            is_said = number is None or f"environment {number} " in left["error"]
+            where = "" if is_said else f" (environment {number})"
+            return f"environment worker {label} raised {left['error']}{where}\n{left['traceback']}"
         code = worker.exitcode
         if code in {None, UNKNOWN_EXIT} and (server := _dead_fork_server()):
             return f"environment worker {label} ended with its rank's fork server, which {server}"
@@ -321,7 +325,7 @@ class WorkerPool:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGUSR1)
         time.sleep(0.5)  # the handler writes within microseconds, unless the process is stopped
-        stacks = (self._folder / f"stacks-{label}.txt").read_text()
+        stacks = (self._folder / f"stacks-{label}.txt").read_text(encoding="utf-8", errors="replace")
         where = f"\n{stacks}" if stacks else " (its process did not answer a signal: is it stopped?)"
         raise WorkerStalled(f"environment worker {label} has not answered for {self._stall_s:g} s{where}")
 
@@ -338,14 +342,26 @@ class WorkerPool:
         deadline = time.perf_counter() + grace_s
         for worker in self._processes:
             worker.join(max(0.0, deadline - time.perf_counter()))
-        for worker in self._processes:
-            if worker.is_alive():
+        late = [worker.is_alive() for worker in self._processes]
+        for worker, is_late in zip(self._processes, late, strict=True):
+            if is_late:
                 worker.kill()
-        for worker in self._processes:
+        for number, worker in enumerate(self._processes):
             worker.join()
+            if grace_s and (late[number] or worker.exitcode):
+                self._remark_end(number, grace_s if late[number] else None)
             worker.close()
         os.close(self._replies)
         os.close(self._wake)
+
+    def _remark_end(self, number: int, late_s: float | None) -> None:
+        """Says of a worker how it ended, where that was not as it should be when its environments were closed."""
+        label = self._labels[number]
+        if late_s is None:
+            how = self._death(number).partition("\n")[0]
+        else:
+            how = f"environment worker {label} had not ended after {late_s:g} s and was killed"
+        remarks.leave(self._folder, f"{label}-end", f"{how} when its environments were closed")
 
 
 def _dead_fork_server() -> str | None:

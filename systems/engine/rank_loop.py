@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from harness.contract import Place
+from harness.told import StopRequests
 from systems.engine.actor import Actor, close_runs
 from systems.engine.assembly import (
     actor_seed_of,
@@ -36,6 +37,7 @@ from systems.engine.assembly import (
 from systems.engine.background import Background
 from systems.engine.collect import Lockstep
 from systems.engine.continuous import Continuous
+from systems.engine.deadline import Deadline
 from systems.engine.group import Group
 from systems.engine.learner import Learner
 from systems.engine.one_learner import Central
@@ -46,6 +48,7 @@ from systems.engine.sampler import Sampler
 from systems.engine.tables import Table, rollout_columns
 from systems.engine.trajectories import StreamRollout
 from systems.engine.worker import error_path
+from systems.learn.finite import check_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,13 +65,15 @@ ALONE = Place(rank=0, num_ranks=1, local_rank=0)
 
 def run_rank(system: EngineSystem, context: Context) -> None:
     """Trains on this rank until the budget is spent."""
+    requests = StopRequests()
+    requests.listen()
     if context.device.torch_name != "cpu":
         torch.cuda.set_device(context.device.torch_name)
     stay_on_a_core(context.place, context.device, is_concurrent=system.overlap.is_concurrent)
     if isinstance(system.average, Central) and context.place.rank > 0:
-        own_device(system, context)
+        own_device(system, context, requests)
         return
-    loop = RankLoop(system, context)
+    loop = RankLoop(system, context, requests)
     try:
         system.overlap.run(loop)
         loop.stop_actors()
@@ -78,7 +83,7 @@ def run_rank(system: EngineSystem, context: Context) -> None:
     loop.close()
 
 
-def own_device(system: EngineSystem, context: Context) -> None:
+def own_device(system: EngineSystem, context: Context, requests: StopRequests) -> None:
     """What a rank does that rank 0 acts and learns for: it keeps count of the iterations, and waits.
 
     The first one of another machine serves the environments there meanwhile.
@@ -90,7 +95,7 @@ def own_device(system: EngineSystem, context: Context) -> None:
     if server is not None:
         server.address(rank).publish(group)
     averager = system.average.open(group, context.meter, torch.nn.Module(), np.random.default_rng())
-    progress = RunProgress(context, averager, all_learn=False)
+    progress = RunProgress(context, averager, requests, all_learn=False)
     group.sum(np.zeros(1))
     context.meter.begin()
     while not progress.end_iteration({}):
@@ -104,8 +109,8 @@ def own_device(system: EngineSystem, context: Context) -> None:
 class RankLoop:
     """The parts of one rank, and the acts that an overlap puts in order."""
 
-    def __init__(self, system: EngineSystem, context: Context) -> None:
-        self._context, self._system = context, system
+    def __init__(self, system: EngineSystem, context: Context, requests: StopRequests) -> None:
+        self._context, self._system, self._requests = context, system, requests
         # Threads of one operation wait for each other, and long for one that finds no core: where workers step, or
         # another thread learns, inference leaves them half of the cores.
         half = max(1, context.device.num_threads // 2)
@@ -113,6 +118,8 @@ class RankLoop:
         self._threads_learning = half if system.overlap.is_concurrent else context.device.num_threads
         self._experience: Experience | None = None
         self._is_ahead = False
+        self._is_out_of_time = self._lacks_batch = False
+        self._deadline = Deadline(None, self._out_of_time)
         self._statistics: dict[str, float] = {}
         scenario, place = context.scenario, context.place
         self._group = Group(place, context.device)
@@ -154,7 +161,8 @@ class RankLoop:
         # Ranks that do not wait for each other have no stragglers to cut: each plans for itself.
         watched = self._group if self._averager.is_synchronous else Group(ALONE, context.device)
         self._monitor = system.preempt.open(watched, self._rollout, self._num_steps)
-        self._progress = RunProgress(context, self._averager, all_learn=not isinstance(system.average, Central))
+        all_learn = not isinstance(system.average, Central)
+        self._progress = RunProgress(context, self._averager, self._requests, all_learn=all_learn)
         self._learner = Learner(
             self._policy,
             context.scenario.learn,
@@ -164,6 +172,8 @@ class RankLoop:
             self._averager,
             self._following.weights,
             torch.Generator().manual_seed(learner_seed),
+            first_env=0 if isinstance(system.average, Central) else context.place.rank * context.scenario.num_envs,
+            others_learn=context.place.num_ranks > 1 and not isinstance(system.average, Central),
         )
         with self._following.weights.changing():
             self._following.weights.publish(0)
@@ -181,6 +191,21 @@ class RankLoop:
         with meter.span("wait:straggler"):
             self._group.sum(np.zeros(1))  # iteration 0 begins when the slowest rank is ready
         meter.begin()
+        self._deadline = Deadline(context.budget.breaks_off_s, self._out_of_time)
+
+    @property
+    def has_deadline(self) -> bool:
+        """Whether rollouts are broken off when there is no time left."""
+        return self._context.budget.breaks_off_s is not None
+
+    def _out_of_time(self) -> None:
+        """Ends the collecting that is under way; called in a thread of its own."""
+        self._is_out_of_time = True
+        if isinstance(self._rollout, StreamRollout):
+            self._rollout.stop()
+        else:
+            self._sampler.is_out_of_time = True
+        self._pool.wake()
 
     @property
     def stream(self) -> StreamRollout:
@@ -211,7 +236,9 @@ class RankLoop:
         self._is_ahead = True
 
     def take(self) -> Experience:
-        """What was collected; the next rollout begins."""
+        """What was collected; the next rollout begins. Nothing of a rollout that was broken off: it stays in flight."""
+        if self._sampler.broke_off:
+            return Experience(runs=[], envs=[])
         steps = self._rollout.take()
         if self._stale is None:
             runs, envs = runs_of(steps)
@@ -228,6 +255,7 @@ class RankLoop:
             experience, num_discarded = self.stream.take_batch(self._table["version"], self._learner.version - max_lag)
         if num_discarded:
             meter.discarded(num_discarded)
+        self._lacks_batch = experience is None and self._is_out_of_time
         return experience if experience is None else self._hold(experience)
 
     def _hold(self, experience: Experience) -> Experience:
@@ -241,9 +269,13 @@ class RankLoop:
         """The sampler acts with what was learned so far."""
         self._following.weights.refresh()
 
-    def wait_for_ranks(self) -> None:
-        """Waits for the slowest rank, where ranks do."""
-        self._averager.wait_for_ranks()
+    def wait_for_ranks(self) -> bool:
+        """Waits for the slowest rank, where ranks do; returns whether one of them has broken its rollout off."""
+        return self._averager.wait_for_ranks(broke_off=self._sampler.broke_off or self._lacks_batch)
+
+    def break_off(self) -> None:
+        """The run ends without the iteration that is under way; other ranks are told if they do not know."""
+        self._progress.break_off()
 
     def learn(self, experience: Experience) -> None:
         """Learns on the experience, and gives its slots back."""
@@ -296,6 +328,7 @@ class RankLoop:
 
     def close(self) -> None:
         """Ends a run that went well: one rank leaves the weights, the workers end, and the rank leaves the group."""
+        self._deadline.end()
         self._sampler.drain()
         self._pool.close()
         held = 0 if self._experience is None else self._experience.num_samples - self._experience.num_stale
@@ -304,6 +337,7 @@ class RankLoop:
         if place.num_ranks > 1 and not self._averager.is_synchronous:
             own = copy.deepcopy(self._policy.state_dict())
         if self._averager.final_policy():
+            check_weights(self._policy.parameters())  # also of what other ranks had in them
             torch.save(self._policy.state_dict(), self._folder / POLICY_FILE)
             if own is not None:
                 torch.save(own, self._folder / RANK_POLICY_FILE.format(place.rank))
@@ -311,4 +345,5 @@ class RankLoop:
 
     def abort(self) -> None:
         """Ends the workers at once."""
+        self._deadline.end()
         self._pool.close(grace_s=0)

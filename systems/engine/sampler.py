@@ -56,6 +56,10 @@ class Sampler:
         self._refresh = refresh
         self.plays = plays
         """Whether the policy acts in the workers."""
+        self.is_out_of_time = False
+        """Whether no more is to be collected, set by any thread, which then wakes the pool."""
+        self.broke_off = False
+        """Whether the rollout ended for lack of time."""
         self._began_s = np.full(rollout.num_envs, time.perf_counter())
         self._last_reply_s = np.full(rollout.num_envs, np.nan)
         self._num_replies = np.zeros(rollout.num_envs, dtype=np.int64)
@@ -78,8 +82,11 @@ class Sampler:
 
     @property
     def is_over(self) -> bool:
-        """Whether the rollout is full, or the other ranks wait for it."""
-        return self.rollout.is_full or self._monitor.should_stop(self.rollout)
+        """Whether the rollout is full, or the other ranks wait for it, or the time is up: then it is broken off."""
+        if self.rollout.is_full or self._monitor.should_stop(self.rollout):
+            return True
+        self.broke_off = self.is_out_of_time
+        return self.broke_off
 
     @property
     def ready(self) -> npt.NDArray[np.int64]:

@@ -7,7 +7,8 @@ pipe that all workers of the rank share. Where the policy acts in the workers (`
 import torch), a command gives the slots of many steps, and the reply says how many were played. A reply is 8 bytes, far
 under PIPE_BUF, so replies never mix; at most one per environment is under way, so the pipe cannot fill. End of file on
 the command pipe ends the worker. If the rank is killed, the kernel kills the fork server's children with it
-(harness/process.py). An exception is left as a file for the rank, and ends the process with all of its workers.
+(harness/process.py). Whatever an environment raises, `SystemExit` and its like too, is left as a file for the rank with
+the environment's number, and ends the process with all of its workers; what `close` raises is a remark of the run.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import signal
 import struct
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,8 +29,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness import process
-from harness.counted import CountedEnv, make_counted_env
+from harness import process, raised, remarks
+from harness.counted import CountedEnv, make_counted_env, shown
 from harness.meter import meter_path
 
 if TYPE_CHECKING:
@@ -129,18 +131,20 @@ def _serve_or_exit(settings: WorkerSettings, commands: int, replies: int) -> Non
 
 def serve(settings: WorkerSettings, commands: int, replies: int) -> int:
     """Has a worker answer commands until there will be none; returns 1 when it has failed and left the error."""
+    worker: Worker | None = None
     try:
-        Worker(settings, commands, replies).serve()
-    except BrokenPipeError:
-        return 0  # the rank is gone; the kernel is about to end us anyway
-    except Exception as error:  # noqa: BLE001  whatever a simulator raises goes to the rank with its traceback
-        process.leave_error(error_path(settings.folder, settings.label), error)
+        worker = Worker(settings, commands, replies)
+        worker.serve()
+    except BaseException as error:  # noqa: BLE001  whatever a simulator raises goes to the rank with its traceback
+        environment = None if worker is None else worker.environment
+        with suppress(OSError):  # the disk may be full
+            process.leave_error(error_path(settings.folder, settings.label), error, environment=environment)
         return 1
     return 0
 
 
-Column = tuple[str, NDArray[Any], tuple[int, ...]]
-"""Where observations of one kind are written: their key, the rows, and the shape of one."""
+Column = tuple[str, NDArray[Any], tuple[int, ...], np.dtype[Any]]
+"""Where observations of one kind are written: their key, the rows, and the shape and the dtype of one."""
 
 
 class Worker:
@@ -151,6 +155,7 @@ class Worker:
         self._table = settings.table
         self._commands, self._replies = commands, replies
         self._envs: dict[int, CountedEnv] = {}
+        self._index: int | None = None
         seats = dict(enumerate(settings.seats, start=settings.first))
         self._player = None if settings.acting is None else settings.acting.open(self._table, seats, self.step)
         keys = settings.scenario.observation_space.spaces
@@ -163,12 +168,21 @@ class Worker:
 
     def _columns(self, what: str, keys: Iterable[str]) -> list[Column]:
         columns = {key: self._table[f"{what}/{key}"] for key in keys}
-        return [(key, column, column.shape[1:]) for key, column in columns.items()]
+        return [(key, column, column.shape[1:], column.dtype) for key, column in columns.items()]
+
+    @property
+    def environment(self) -> int | None:
+        """The number of the environment that the latest command was for."""
+        return None if self._index is None else self._seat(self._index).global_index
+
+    def _seat(self, index: int) -> Seat:
+        return self._settings.seats[index - self._settings.first]
 
     def serve(self) -> None:
-        """Answers commands until the command pipe ends."""
+        """Answers commands until the command pipe ends, then closes the environments."""
         while command := os.read(self._commands, COMMAND.size):
             index, slot, slot_next = COMMAND.unpack(command)
+            self._index = index
             if slot == PLAY:
                 assert self._player is not None, "the policy is the rank's"
                 slots = np.frombuffer(os.read(self._commands, 4 * slot_next), dtype=np.int32)
@@ -177,19 +191,33 @@ class Worker:
                 self._begin(index, slot_next)
             else:
                 self.step(index, slot, slot_next)
-            os.write(self._replies, REPLY.pack(index, slot_next))
-        for env in self._envs.values():
-            env.close()
+            try:
+                os.write(self._replies, REPLY.pack(index, slot_next))
+            except BrokenPipeError:
+                return  # the rank is gone; the kernel is about to end us anyway
+        self._close()
+
+    def _close(self) -> None:
+        """Closes each environment, whatever the others do; the run is over, and good without."""
+        for index, env in self._envs.items():
+            try:
+                env.close()
+            except BaseException as error:  # noqa: BLE001  whatever a simulator raises
+                what = (
+                    f"environment {self._seat(index).global_index} raised {raised.in_a_line(error)} when it was closed"
+                )
+                remarks.leave(self._settings.folder, self._settings.label, what)
+                with suppress(OSError):
+                    sys.stderr.write(f"{what}\n{raised.whole(error)}")
 
     def _begin(self, index: int, slot: int) -> None:
-        seat = self._settings.seats[index - self._settings.first]
+        seat = self._seat(index)
         meter = meter_path(self._settings.folder, seat.place.rank)
         env = make_counted_env(self._settings.scenario, seat, self._settings.folder, meter)
         self._envs[index] = env
         self._write_observation(self._observations, slot, env.reset(seed=seat.seed))
         self._start_episode(slot)
-        names = "\n".join(process.shared_memory_names(os.getpid()))
-        (self._settings.folder / f"shm-{self._settings.label}.txt").write_text(names)
+        process.note_shared_memory(self._settings.label, [os.getpid()])
 
     def step(self, index: int, slot: int, slot_next: int) -> None:
         """Applies the action in `slot` to an environment, and writes what follows to `slot_next`."""
@@ -216,13 +244,41 @@ class Worker:
         self._episode_start[slot] = True
 
     def _write_observation(self, columns: list[Column], row: int, observation: dict[str, Any]) -> None:
-        for key, column, shape in columns:
-            value = np.asarray(observation[key])
+        for key, column, shape, dtype in columns:
+            try:
+                value = np.asarray(observation[key])
+            except (LookupError, TypeError):
+                raise ValueError(_without(key, observation)) from None
             if value.shape != shape:
                 raise ValueError(f"observation {key!r} has shape {value.shape}: the scenario states {shape}")
+            if value.dtype is not dtype:
+                value = _narrowed(key, value, dtype)
             if value.dtype.kind == "f" and not _is_finite(value):
                 raise ValueError(f"observation {key!r} holds {value[~np.isfinite(value)][0]}: it must be finite")
             column[row] = value
+
+
+def _without(key: str, observation: object) -> str:
+    """What is wrong with an observation that gives nothing for a key."""
+    if isinstance(observation, Mapping):
+        return f"the observation has no {key!r}: the scenario states one; it has {shown(list(observation))}"
+    return f"the observation is {shown(observation)}: it must be a dict with {key!r}"
+
+
+def _narrowed(key: str, value: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """A value of another dtype than the scenario states, as that: without loss, or by rounding a float that is finite.
+
+    Raises ValueError for all else: no number is made another one in silence.
+    """
+    if np.can_cast(value.dtype, dtype, "safe"):
+        return value
+    if value.dtype.kind != "f" or dtype.kind != "f":
+        raise ValueError(f"observation {key!r} has dtype {value.dtype}: the scenario states {dtype}")
+    largest = np.finfo(dtype).max
+    if (np.isfinite(value) & (np.abs(value) > largest)).any():
+        found = value[np.abs(value) > largest][0]
+        raise ValueError(f"observation {key!r} holds {found}, {dtype} holds at most {largest:.4g}")
+    return value
 
 
 def _is_finite(value: NDArray[np.floating[Any]]) -> bool:

@@ -94,24 +94,21 @@ class Child:
         """Writes what its processes are doing: a line for each, and its stacks where py-spy is installed."""
         found, spy = psutil.Process().children(recursive=True), shutil.which("py-spy")
         with suppress(OSError):  # the disk may be full
-            (folder / PROCESSES_FILE).write_text("".join(map(_described, found)))
+            (folder / PROCESSES_FILE).write_text("".join(map(_described, found)), "utf-8", "backslashreplace")
             deadline = time.monotonic() + STACKS_LIMIT_S
             for one in found if spy else ():
                 if (left := deadline - time.monotonic()) > 0 and (stacks := _stacks(str(spy), one.pid, left)):
-                    (folder / f"stacks-trainer-{one.pid}.txt").write_text(stacks)
+                    (folder / f"stacks-trainer-{one.pid}.txt").write_text(stacks, encoding="utf-8")
 
-    def end(self, names: Path) -> None:
+    def end(self, label: str) -> None:
         """Kills all of its processes, and passes on the rest of their output. May be called twice.
 
         Args:
-            names: a file for the names of the shared memory that they had mapped; the keeper removes that.
+            label: for the names of the shared memory that they had mapped; the keeper removes that.
         """
         deadline = time.monotonic() + KILL_LIMIT_S
         while (found := psutil.Process().children(recursive=True)) and time.monotonic() < deadline:
-            with names.open("a") as file:
-                for one in found:
-                    with suppress(OSError):  # it has ended
-                        file.writelines(f"{name}\n" for name in process.shared_memory_names(one.pid))
+            process.note_shared_memory(label, [one.pid for one in found])
             for one in found:
                 with suppress(psutil.NoSuchProcess):
                     one.kill()
@@ -144,7 +141,8 @@ def _stacks(spy: str, pid: int, limit_s: float) -> str:
         done = subprocess.run(  # noqa: S603  py-spy of the user's own
             [spy, "dump", "--nonblocking", "--pid", str(pid)],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             check=False,
             timeout=limit_s,
         )

@@ -39,8 +39,8 @@ COUNT_EVERY_S = 1.0
 SLICE_S = 1.0
 """A part of the series lasts so long at least where the trainer reports no iterations; it ends as it learns."""
 ITS_OWN = frozenset({"learn", "policy", "num_envs", "rollout_steps", "gpu_costs"})
-OF_ENVIRONMENTS, SCENARIOS = ("harness", "scenarios"), "rlbench.scenarios"
-"""Packages of rlbench that make a run's environments, and the group of entry points that names them."""
+OF_ENVIRONMENTS, SCENARIOS = ("harness", "results", "scenarios"), "rlbench.scenarios"
+"""Packages of rlbench that make a run's environments and tell what these raise, and their group of entry points."""
 ENDED, PORT = "rlbench-ended", "rlbench-port"
 """Files in the folder that all ranks share: how the trainer ended, and where its ranks meet."""
 BY_BUDGET, BY_ITSELF = "by its budget", "by itself"
@@ -105,7 +105,7 @@ class Run:
             if child is not None and problem is not None:
                 child.leave_stacks(Path(self._context.folder))
             if child is not None:
-                child.end(Path(self._context.folder) / f"shm-trainer-{self._rank}.txt")
+                child.end(f"trainer-{self._rank}")
         if child is not None and problem is not None:
             raise child.failure(problem)
         if self._trainer.ranks == "its own" and child is not None:
@@ -217,11 +217,11 @@ class Run:
     def _ended(self) -> str:
         """How the trainer ended, as a rank has said it; empty while nobody has."""
         path = self._shared / ENDED
-        return path.read_text() if path.exists() else ""
+        return path.read_text(encoding="utf-8") if path.exists() else ""
 
     def _say_ended(self, how: str) -> None:
         unfinished = self._shared / f"{ENDED}-{self._rank}"
-        unfinished.write_text(how)
+        unfinished.write_text(how, encoding="utf-8")
         unfinished.rename(self._shared / ENDED)
 
     def _start(self) -> Child | None:
@@ -285,23 +285,25 @@ class Run:
             with socket.create_server((os.environ["MASTER_ADDR"], 0)) as free:
                 port = int(free.getsockname()[1])
             unfinished = path.with_suffix(".new")
-            unfinished.write_text(str(port))
+            unfinished.write_text(str(port), encoding="utf-8")
             unfinished.rename(path)
         while not path.exists():
             if time.monotonic() > deadline:
                 raise TrainerFailed(f"rank 0 has found no port within {self._context.stall_s:g} s (--stall)")
             time.sleep(0.02)
-        return int(path.read_text())
+        return int(path.read_text(encoding="utf-8"))
 
 
 def write_distribution(folder: Path) -> None:
     """Lets an interpreter that has no rlbench find scenarios by their names, as one that has it does."""
     about = folder / f"rlbench-{metadata.version('rlbench')}.dist-info"
     about.mkdir()
-    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: rlbench\nVersion: {metadata.version('rlbench')}\n")
+    (about / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: rlbench\nVersion: {metadata.version('rlbench')}\n", encoding="utf-8"
+    )
     points = {point.name: point.value for point in metadata.entry_points(group=SCENARIOS)}
     lines = [f"[{SCENARIOS}]", *(f"{name} = {value}" for name, value in points.items())]
-    (about / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    (about / "entry_points.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 class TomlFiles:

@@ -132,6 +132,8 @@ class CounterFiles:
                 raise BadCounters(f"{name}: {each}={value}: must be from 0 to {MOST:,}; something else wrote there")
             if value < last and each not in MAY_FALL:
                 raise BadCounters(f"{name}: {each} went back from {last} to {value}: a counter never falls")
+        for episode in episodes:
+            _check_episode(name, dict(zip(EPISODE, episode, strict=True)))
         waited_s = seconds["answered_at"] - seconds["began_at"] - seconds["step_s"] - seconds["reset_s"]
         seconds[WAIT_S] = max(seen.seconds[WAIT_S], waited_s)  # its writer may have been between two of these
         change = Change(
@@ -142,6 +144,15 @@ class CounterFiles:
         )
         seen.counts, seen.seconds = counts, seconds
         return change
+
+
+def _check_episode(name: str, episode: Mapping[str, float]) -> None:
+    for each in ("length", "frames"):
+        if not 0 <= episode[each] <= MOST:
+            raise BadCounters(f"{name}: an episode has {each}={episode[each]}: must be from 0 to {MOST:,}")
+    for each in ("success", "spl"):
+        if not (0 <= episode[each] <= 1 or math.isnan(episode[each])):
+            raise BadCounters(f"{name}: an episode has {each}={episode[each]}: must be from 0 to 1, or NaN")
 
 
 def _words(path: Path, num_episodes: int) -> tuple[list[int], list[float], list[tuple[float, ...]]]:

@@ -141,7 +141,12 @@ def update(
     return stats
 
 
+def mean_rows(stats: Listed[dict[str, Tensor]]) -> tuple[Tensor, Tensor]:
+    """(`STATS` of each of U updates [U, K], their means over the updates [K]), on the device."""
+    rows = torch.stack([torch.stack([update_stats[name] for name in STATS]) for update_stats in stats])
+    return rows, rows.mean(0)
+
+
 def mean_stats(stats: Listed[dict[str, Tensor]]) -> dict[str, float]:
     """Means over updates, as floats; waits for the device once."""
-    rows = torch.stack([torch.stack([update_stats[name] for name in STATS]) for update_stats in stats])
-    return dict(zip(STATS, rows.mean(0).tolist(), strict=True))
+    return dict(zip(STATS, mean_rows(stats)[1].tolist(), strict=True))

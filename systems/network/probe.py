@@ -73,7 +73,7 @@ class NetworkProbe:
             ],
         }
         if place.rank == 0:
-            (Path(context.folder) / FILE).write_text(json.dumps(found, indent=1))
+            (Path(context.folder) / FILE).write_text(json.dumps(found, indent=1), encoding="utf-8")
         group.close()
 
 

@@ -29,6 +29,21 @@ def test_a_run_ends_at_its_first_limit(limits: Limits, before: Progress, at: Pro
     assert limits.is_spent(at)
 
 
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        (Limits(seconds=100), 125.0),
+        (Limits(seconds=12), 15.0),
+        (Limits(seconds=8, iterations=2), 11.0),
+        (Limits(seconds=0.5), 3.5),
+        (Limits(iterations=2, env_steps=100, until="spl>0"), None),
+    ],
+)
+def test_a_rollout_is_broken_off_some_time_after_the_budget(limits: Limits, expected: float | None) -> None:
+    """A quarter of the seconds later, but 3 s at least; where there is no limit in seconds, never."""
+    assert limits.breaks_off_s == expected
+
+
 def test_metric_without_an_episode_does_not_end_a_run() -> None:
     """Before the first episodes there is no metric, so no condition on one is met."""
     assert not Limits(until="length<=1e9").is_spent(Progress(iterations=5))

@@ -3,8 +3,10 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import re
 import time
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +19,7 @@ from harness.counted import EPISODE, EPISODE_FIELDS, CountedEnv, episodes_path, 
 from harness.devices import CpuDevice
 from harness.meter_file import MeterFile, meter_path
 from tests.descriptors import open_files
+from tests.harness.misbehaving_plugin.values import ANSWERS, INFOS, RESETS, REWARDS
 
 SLEEP_S = 0.002
 
@@ -169,6 +172,89 @@ def test_rewards_must_be_finite(tmp_path: Path) -> None:
         env.step(0)
 
 
+@pytest.mark.parametrize(
+    "reward",
+    [
+        1,
+        True,
+        np.float16(1),
+        np.float32(1),
+        np.float64(1),
+        np.int8(1),
+        np.bool_(1),
+        np.ones(1),
+        np.ones((1, 1)),
+        Fraction(1),
+    ],
+    ids=lambda reward: type(reward).__name__,
+)
+def test_a_reward_is_any_real_number(tmp_path: Path, reward: Any) -> None:
+    """Of Python or NumPy, or an array of one; what is given on is a float, also the second time."""
+    env, _ = make(tmp_path, Scripted([{"reward": reward, "info": {"raw_reward": reward}}] * 2))
+    env.reset()
+    for _ in range(2):
+        assert [type(given) for given in env.step(0)[1:2]] == [float]
+    assert env._return == 2.0
+
+
+@pytest.mark.parametrize("name", REWARDS)
+def test_a_reward_that_is_no_number_of_float32_is_refused(tmp_path: Path, name: str) -> None:
+    """At its step, by number, value and rule; the env step is counted."""
+    reward, rule = REWARDS[name]
+    env, file = make(tmp_path, Scripted([{"reward": reward}]), rank=1, index=1)
+    env.reset()
+    with pytest.raises(ValueError, match=rf"^environment 3 gave the reward .*{re.escape(rule)}"):
+        env.step(0)
+    assert file.count(2, "env_steps") == 1
+    assert file.seconds(2, "step_s") >= SLEEP_S
+
+
+@pytest.mark.parametrize("name", INFOS)
+def test_info_that_cannot_be_counted_is_refused(tmp_path: Path, name: str) -> None:
+    """Frames, raw rewards, success and SPL have rules; counters hold what was stepped, and no frames of it."""
+    info, rule = INFOS[name]
+    env, file = make(tmp_path, Scripted([{"end": "dead", "info": info}]), index=1)
+    env.reset()
+    with pytest.raises(ValueError, match=rf"^environment 1 gave .*{re.escape(rule)}"):
+        env.step(0)
+    assert (file.count(2, "env_steps"), file.count(2, "episodes")) == (1, 0)
+    assert file.seconds(2, "step_s") >= SLEEP_S
+    assert 0 <= file.count(2, "frames") <= 1
+
+
+@pytest.mark.parametrize("success", [0, 1.0, True, np.float32(0.5), np.array([1]), math.nan])
+def test_success_is_a_share(tmp_path: Path, success: Any) -> None:
+    """From 0 to 1, or not known."""
+    env, file = make(tmp_path, Scripted([{"end": "dead", "info": {"success": success, "num_frames": np.int64(2)}}]))
+    env.reset()
+    env.step(0)
+    assert (file.count(1, "episodes"), file.count(1, "frames")) == (1, 2)
+
+
+@pytest.mark.parametrize("name", [name for name in ANSWERS if name != "flag-array"])
+def test_what_is_no_answer_to_a_step_is_refused(tmp_path: Path, name: str) -> None:
+    """With the environment, what it gave and what it must be."""
+    answer, rule = ANSWERS[name]
+    env, file = make(tmp_path, Scripted([]), index=1)
+    env.reset()
+    cast("Any", env)._env.step = lambda _: answer
+    with pytest.raises(ValueError, match=rf"^environment 1 step gave .*{re.escape(rule)}"):
+        env.step(0)
+    assert file.count(2, "env_steps") == 1
+    assert file.seconds(2, "step_s") > 0
+    assert [kind for *_, kind in file.spans(2)] == ["reset", "simulate"]
+
+
+@pytest.mark.parametrize("name", RESETS)
+def test_what_is_no_answer_to_a_reset_is_refused(tmp_path: Path, name: str) -> None:
+    """With the environment, what it gave and what it must be."""
+    answer, rule = RESETS[name]
+    env, _ = make(tmp_path, Scripted([]), index=1)
+    cast("Any", env)._env.reset = lambda **_: answer
+    with pytest.raises(ValueError, match=rf"^environment 1 reset gave .*{re.escape(rule)}"):
+        env.reset()
+
+
 def test_close_closes_the_environment_and_its_file(tmp_path: Path) -> None:
     """Nothing stays open behind a closed environment."""
     scripted = Scripted([])
@@ -179,3 +265,16 @@ def test_close_closes_the_environment_and_its_file(tmp_path: Path) -> None:
     env.close()
     assert inner.closed
     assert episodes not in open_files()
+
+
+def test_a_close_that_raises_leaves_no_file_open(tmp_path: Path) -> None:
+    """What it raises is passed on, and the episode file is closed all the same."""
+    env, _ = make(tmp_path, Scripted([]))
+
+    def fail() -> None:
+        raise LookupError("no wall")
+
+    cast("Any", env)._env.close = fail
+    with pytest.raises(LookupError, match="no wall"):
+        env.close()
+    assert str(episodes_path(tmp_path, rank=0)) not in open_files()

@@ -160,3 +160,15 @@ def test_what_no_rank_reports_is_none(tmp_path: Path) -> None:
     series = pd.read_parquet(tmp_path / "series.parquet")
     assert (set(series["learned"]), set(series["learned_is_collected"])) == ({25}, {True})
     assert "discarded" not in series
+
+
+def test_steps_that_took_no_time_have_no_spread(tmp_path: Path) -> None:
+    """An env step may be counted without a time, by a clock that stands still or a trainer of somebody else's."""
+    for rank in range(NUM_RANKS):
+        make_series(tmp_path, rank, [1, 2, 3, 4], {"span/learn": 1.0})
+        env = Block(make_meter(tmp_path, rank, env_steps=1, learned=1), 1)
+        env.floats[env.word("step_s")] = 0.0
+    found = measured(tmp_path)
+    assert found.figures.env_step_s is not None
+    assert (found.figures.env_step_s.mean, found.figures.env_step_s.cv) == (0.0, 0.0)
+    assert found.counters.env_steps == NUM_RANKS

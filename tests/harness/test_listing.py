@@ -120,3 +120,56 @@ def test_json_holds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     both = json.loads(call("list", "--json").out)
     assert {"pointnav", "emulated"} <= {one["scenario"] for one in both["scenarios"]}
     assert "sync" in {one["system"] for one in both["systems"]}
+
+
+class Odd:
+    """A system, and a scenario family, of which one attribute raises or is of a wrong type."""
+
+    about = "odd"
+    variants: Any = ("one",)
+    unavailable: Any = staticmethod(lambda: None)
+
+
+def odd(attribute: str, value: Any) -> Any:
+    """One whose attribute has a value, or raises it."""
+
+    def get(_: object) -> Any:
+        if isinstance(value, BaseException):
+            raise value
+        return value
+
+    return type("Odd", (Odd,), {attribute: property(get)})()
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(LookupError("no wall"), "LookupError: no wall"), (SystemExit("bye"), "SystemExit: bye"), (7, "about is 7")],
+    ids=["LookupError", "SystemExit", "number"],
+)
+def test_a_system_that_cannot_be_asked_has_a_row(installed: dict[str, Any], value: Any, said: str) -> None:
+    """It says what was raised, and the others are listed."""
+    installed["odd"] = odd("about", value)
+    ended = call("list", "systems", "--json")
+    rows = {row["system"]: row["about"] for row in json.loads(ended.out)["systems"]}
+    assert (ended.code, ended.err, rows["composed"]) == (0, "", "composed of choices")
+    assert said in rows["odd"]
+
+
+@pytest.mark.parametrize("attribute", ["about", "variants", "unavailable", "make"])
+@pytest.mark.parametrize("value", [LookupError("no wall"), SystemExit("bye"), 7, "text"], ids=repr)
+def test_a_scenario_that_cannot_be_asked_has_a_row(monkeypatch: pytest.MonkeyPatch, attribute: str, value: Any) -> None:
+    """It says what is wrong, and the others are listed; what the list does not ask for does not matter."""
+    load = registry.load_family
+    names = registry.names
+    monkeypatch.setattr(registry, "names", lambda group: [*names(group), "odd"][-2:])
+    monkeypatch.setattr(registry, "load_family", lambda name: odd(attribute, value) if name == "odd" else load(name))
+    ended = call("list", "scenarios", "--json")
+    assert (ended.code, ended.err) == (0, "")
+    fine, row = json.loads(ended.out)["scenarios"]
+    assert fine["about"] != "-"
+    if attribute == "make" or (attribute, value) == ("about", "text"):
+        assert row["unavailable"] is None
+    else:
+        assert row["unavailable"]
+        assert not isinstance(value, BaseException) or str(value) in row["unavailable"]
+    assert call("list", "scenarios").code == 0

@@ -176,3 +176,50 @@ def test_files_have_their_suffix_once_they_are_whole(counters: Path) -> None:
     (path,) = counters.iterdir()
     assert path.suffix == SUFFIX
     assert path.name.startswith(f"{os.getpid()}-")
+
+
+class TellingEnv(CountingEnv):
+    """Says of each step what it was told to."""
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        super().__init__()
+        self._told = told
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, reward, terminated, truncated, info | self._told
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"num_frames": 2**62}, r"num_frames = 4\.?6.*: must be a whole number to"),
+    ({"num_frames": -1}, "num_frames = -1"),
+    ({"num_frames": 1.5}, r"num_frames = 1\.5"),
+    ({"success": 5.0}, r"success = (np\.float64\()?5\.0\)?: must be from 0 to 1"),
+    ({"spl": -0.1}, r"spl = (np\.float64\()?-0\.1\)?: must be from 0 to 1"),
+]
+
+
+@pytest.mark.parametrize(("told", "problem"), REFUSED)
+def test_what_cannot_be_counted_is_refused(counters: Path, told: dict[str, Any], problem: str) -> None:
+    """At the step that says it, in the trainer's own process; the env step is counted."""
+    env = rlbench_client.count(TellingEnv(told))
+    with pytest.raises(ValueError, match=problem):
+        play(env, 10)
+    (change,) = read(counters)
+    assert change.counts["env_steps"] >= 1
+    assert change.counts["episodes"] == 0
+
+
+@pytest.mark.parametrize(("told", "problem"), REFUSED)
+def test_what_cannot_be_counted_of_a_vector_is_refused(counters: Path, told: dict[str, Any], problem: str) -> None:
+    """At the call that says it, or that ends an episode."""
+    del counters
+    env = rlbench_client.count(gymnasium.vector.SyncVectorEnv([lambda: TellingEnv(told)] * 2))
+
+    def play_all() -> None:
+        env.reset()
+        for _ in range(10):
+            env.step(np.zeros(2, np.int64))
+
+    with pytest.raises(ValueError, match=problem):
+        play_all()

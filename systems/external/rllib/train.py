@@ -229,7 +229,7 @@ def prepare() -> Path:
         folder = Path(f"/proc/{os.getpid()}/fd/{os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)}")
     token = folder / "token"
     token.touch(mode=0o600)
-    token.write_text(secrets.token_hex(32))
+    token.write_text(secrets.token_hex(32), encoding="utf-8")
     os.environ |= {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(token),  # else it would leave one in the home folder

@@ -14,6 +14,7 @@ from harness.budget import Limits
 from harness.contract import Context, Place
 from harness.devices import CpuDevice
 from harness.meter import RankMeter
+from harness.told import StopRequests
 from systems.engine.preempt import NeverMonitor
 from systems.engine.rank_loop import RankLoop
 from systems.engine.rollout import Experience, Rollout
@@ -69,7 +70,7 @@ def save(loop: RankLoop, folder: Path, name: str, experience: Experience) -> Non
 def collect(folder: Path) -> None:
     """On each rank: three iterations, the last one cut; leaves the table and the weights of each."""
     context = context_of(folder)
-    loop = RankLoop(SYNC, context)
+    loop = RankLoop(SYNC, context, StopRequests())
     for name in STEPS_OF:
         if name == "cut":
             loop._monitor = loop._sampler._monitor = StopAtFive()

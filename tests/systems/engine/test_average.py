@@ -32,8 +32,8 @@ def reduce_together(folder: Path) -> None:
     averager.average_gradients(policy.parameters())
     averager.end_update()
     group.average_gradients(twin.parameters())
-    averager.wait_for_ranks()
     found = {
+        "broke off": [averager.wait_for_ranks(broke_off=broke_off) for broke_off in (False, place.rank == 1)],
         "gradients": [parameter.grad for parameter in policy.parameters()],
         "of group": [parameter.grad for parameter in twin.parameters()],
         "total": averager.agree(np.array([1.0, 10.0 + place.rank]), 2).tolist(),
@@ -58,6 +58,7 @@ def test_all_reduce_is_what_the_group_does(tmp_path: Path) -> None:
         assert each["total"] == [2.0, 21.0]
         assert each["over"] == [False, True]
         assert each["final"] is (rank == 0)
+        assert each["broke off"] == [False, True], "both hear what rank 1 says"
         assert each["statistics"] == {}
 
 
@@ -70,7 +71,7 @@ def test_alone_every_way_has_one_rank(tmp_path: Path) -> None:
         optimizer = sgd(policy, 0.01)
         for _ in range(5):
             policy.update(averager, optimizer)
-            averager.wait_for_ranks()
+            assert [averager.wait_for_ranks(broke_off=broke_off) for broke_off in (False, True)] == [False, True]
             assert averager.agree(np.array([3.0, 4.0]), 2).tolist() == [3.0, 4.0]
             assert not averager.is_over(own=False)
         if not isinstance(choice, (Elastic, ParameterServer)):

@@ -10,6 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from harness.told import StopRequests
 from systems.engine.rank_loop import RankLoop
 from systems.learn.policy import build_policy
 from systems.ver.spec import SPEC as VER
@@ -24,7 +25,7 @@ NUM_VARIABLE = 4
 def collect_variably(folder: Path) -> None:
     """On one rank with the composition of `ver`: four iterations, the second one cut; leaves each."""
     context = context_of(folder)
-    loop = RankLoop(VER, context)
+    loop = RankLoop(VER, context, StopRequests())
     watched = loop._sampler._monitor
     for number in range(NUM_VARIABLE):
         loop._monitor = loop._sampler._monitor = StopAtFive() if number == 1 else watched

@@ -3,13 +3,17 @@ from __future__ import annotations
 import math
 import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 import torch
 
+from harness.contract import Seat
 from harness.devices import CpuDevice
+from harness.raised import in_a_line
 from harness.registry import load_system
 from systems.engine.evaluate import Evaluation, evaluate, evaluation_seeds
 from systems.engine.rank_loop import POLICY_FILE, RANK_POLICY_FILE
@@ -17,7 +21,7 @@ from systems.gossip.spec import SPEC as GOSSIP
 from systems.learn.policy import Policy, build_policy
 from systems.model.predict import env_seeds
 from tests.systems.engine.cells import profile
-from tests.systems.engine.counting import LENGTHS, SPACE, CountingScenario
+from tests.systems.engine.counting import LENGTHS, SPACE, CountingEnv, CountingScenario
 from tests.systems.engine.ranks import run_cell
 
 NUM_ENVS = len(LENGTHS)
@@ -104,6 +108,74 @@ def test_environments_are_not_those_of_training() -> None:
         assert len(set(seeds)) == 17
         assert not training & set(seeds)
         assert evaluation_seeds(seed, 9) == seeds[:9]
+
+
+class RaisingEnv(CountingEnv):
+    """Raises at one call."""
+
+    def __init__(self, call: str, error: BaseException) -> None:
+        super().__init__(4, final=True)
+        setattr(self, call, self._fail)
+        self._error = error
+
+    def _fail(self, *_: Any, **__: Any) -> Any:
+        raise self._error
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RaisingScenario(CountingScenario):
+    """The counting scenario, whose second environment raises."""
+
+    call: str
+    error: BaseException
+
+    def make_env(self, seat: Seat) -> gymnasium.Env[dict[str, Any], int]:
+        """Makes environment `seat.index`."""
+        if seat.index != 1:
+            return CountingEnv(LENGTHS[seat.index], final=False)
+        if self.call == "make_env":
+            raise self.error
+        return RaisingEnv(self.call, self.error)
+
+
+HOSTILE = [LookupError("no wall"), SystemExit("bye"), BrokenPipeError("x"), GeneratorExit(), ValueError("\x1b[31m")]
+
+
+@pytest.mark.parametrize("error", HOSTILE, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("call", ["make_env", "reset", "step"])
+def test_whatever_an_environment_raises_is_a_line(weights: Path, call: str, error: BaseException) -> None:
+    """With the environment, the run and the exception."""
+    with pytest.raises(ValueError, match=rf"^environment 1 of {weights.parent.name} raised") as told:
+        evaluate(RaisingScenario(call=call, error=error), 0, weights, 1, CpuDevice(2))
+    assert str(told.value).endswith(f"raised {in_a_line(error)}")
+
+
+@pytest.mark.parametrize("call", ["make_env", "reset", "step", "close"])
+def test_an_interruption_ends_an_evaluation(weights: Path, call: str) -> None:
+    """One that an environment raises is like that of a Ctrl-C meanwhile."""
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(RaisingScenario(call=call, error=KeyboardInterrupt()), 0, weights, 1, CpuDevice(2))
+
+
+@pytest.mark.parametrize("error", HOSTILE, ids=lambda error: type(error).__name__)
+def test_a_close_that_raises_is_a_warning(
+    weights: Path, capsys: pytest.CaptureFixture[str], error: BaseException
+) -> None:
+    """On stderr, and what was played is told."""
+    played = evaluate(RaisingScenario(call="close", error=error), 0, weights, 1, CpuDevice(2))
+    assert played.num_episodes == NUM_ENVS
+    whom = f"environment 1 of {weights.parent.name}"
+    assert capsys.readouterr() == ("", f"rlbench: warning: {whom} raised {in_a_line(error)} when it was closed\n")
+
+
+@pytest.mark.parametrize("observation", [None, {}, {"where": "x"}, {"where": [1, 2]}], ids=repr)
+def test_an_observation_that_cannot_be_used_is_named(
+    weights: Path, monkeypatch: pytest.MonkeyPatch, observation: Any
+) -> None:
+    """With the environment that gave it, and the key."""
+    monkeypatch.setattr(CountingEnv, "_observe", lambda *_: observation)
+    with pytest.raises(ValueError, match=r"^environment 0 gave an observation whose 'where' cannot be used: "):
+        evaluated(weights)
 
 
 @pytest.mark.parametrize("content", [b"", b"no weights", b"PK\x03\x04"])

@@ -66,7 +66,7 @@ def test_learner_and_owners_sum_progress_alone(tmp_path: Path) -> None:
         averager.begin_update()
         averager.average_gradients(policy.parameters())
         averager.end_update()
-        averager.wait_for_ranks()
+        assert [averager.wait_for_ranks(broke_off=broke_off) for broke_off in (False, True)] == [False, True]
         assert all(torch.equal(parameter, old) for parameter, old in zip(policy.parameters(), before, strict=True))
         assert all((parameter.grad == 1).all() for parameter in policy.parameters() if parameter.grad is not None)
         assert averager.is_synchronous

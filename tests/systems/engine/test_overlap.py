@@ -24,6 +24,9 @@ class Loop:
         self._stopped = threading.Event()
         self.is_learning, self.is_collecting = threading.Event(), threading.Event()
         self.waits_for_both = False
+        self.has_deadline = False
+        self.breaks_off_at = 0
+        """The barrier at which some rank says that it has broken off its rollout, from 1; 0: none does."""
 
     def _note(self, call: str) -> None:
         self.calls.append(call)
@@ -57,9 +60,14 @@ class Loop:
         """As a rank does."""
         self._note("take_newest_weights")
 
-    def wait_for_ranks(self) -> None:
+    def wait_for_ranks(self) -> bool:
         """As a rank does."""
         self._note("wait_for_ranks")
+        return self.calls.count("wait_for_ranks") == self.breaks_off_at
+
+    def break_off(self) -> None:
+        """As a rank does."""
+        self._note("break_off")
 
     def learn(self, experience: str) -> None:
         """As a rank does."""
@@ -134,6 +142,38 @@ def test_one_ahead_learns_on_the_rollout_before(tmp_path: Path) -> None:
         assert calls[:3] == [f"take {number}", "take_newest_weights", "plan"]
         assert sorted(calls[3:5]) == [f"collect {number + 1}", f"learn {number}"]
         assert calls[5:] == ["wait_for_ranks", "end"]
+
+
+def test_alternate_learns_from_no_rollout_that_a_rank_has_broken_off(tmp_path: Path) -> None:
+    """What the barrier says of any rank holds for all: nobody learns, and the iteration does not end."""
+    loop = Loop(tmp_path, 5)
+    loop.breaks_off_at = 2
+    Alternate().run(loop)  # type: ignore[arg-type]
+    assert loop.calls[-5:] == ["plan", "collect 2", "take 2", "wait_for_ranks", "break_off"]
+    assert loop.calls.count("end") == 1
+
+
+def test_one_ahead_ends_the_iteration_beside_which_a_rollout_was_broken_off(tmp_path: Path) -> None:
+    """What was learned meanwhile counts; a first rollout that is broken off is agreed upon before anybody learns."""
+    loop = Loop(tmp_path, 5)
+    loop.has_deadline, loop.breaks_off_at = True, 3
+    OneAhead().run(loop)  # type: ignore[arg-type]
+    assert loop.calls[-2:] == ["wait_for_ranks", "end"]
+    assert [call for call in loop.calls if call.startswith("learn")] == ["learn 1", "learn 2"]
+    first = Loop(tmp_path, 5)
+    first.has_deadline, first.breaks_off_at = True, 1
+    OneAhead().run(first)  # type: ignore[arg-type]
+    assert first.calls == ["plan", "collect 1", "wait_for_ranks", "break_off"]
+
+
+def test_continuous_asks_the_other_ranks_before_it_learns_where_there_is_a_limit(tmp_path: Path) -> None:
+    """A batch that one rank has not got is learned by none, and the stream is stopped."""
+    loop = Stream(tmp_path, 5)
+    loop.has_deadline, loop.breaks_off_at = True, 2
+    Continuous(max_lag=9).run(loop)  # type: ignore[arg-type]
+    batch = ["take_batch 9", "wait_for_ranks"]
+    assert loop.calls[:7] == [*batch, "learn batch", "end", *batch, "break_off"]
+    assert sorted(loop.calls[7:]) == ["collected", "wake"]
 
 
 @pytest.mark.parametrize("fails", ["collect 1", "collect 3", "learn 2", "plan"])

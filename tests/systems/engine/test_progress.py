@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +14,14 @@ from harness.budget import Limits
 from harness.contract import Context, Place
 from harness.meter import LagSummary, RankMeter
 from harness.settings import Message
+from harness.told import Sender, StopRequests, Told, read_told
 from systems.engine.progress import NUM_RECENT_EPISODES, RunProgress
 from tests.scenarios.seats import PlainDevice
 from tests.systems.engine.counting import CountingScenario
 
-NUM_HEAD = 4
-"""Of what ranks exchange, before episodes and statistics: learned, stop, ranks, seconds."""
+NUM_HEAD = 5
+"""Of what ranks exchange, before episodes and statistics: learned, stop, ranks, seconds, broken off."""
+SENDER = Sender(pid=812, uid=0, name="earlyoom")
 
 
 class Others:
@@ -60,8 +60,7 @@ class Synchronized(PlainDevice):
 
 @pytest.fixture
 def context(tmp_path: Path) -> Iterator[Context]:
-    """Of a rank alone, with a budget of three iterations; SIGTERM is as it was afterwards."""
-    handler = signal.getsignal(signal.SIGTERM)
+    """Of a rank alone, with a budget of three iterations."""
     meter = RankMeter(tmp_path, 0, 4)
     yield Context(
         place=Place(rank=0, num_ranks=1, local_rank=0),
@@ -74,12 +73,14 @@ def context(tmp_path: Path) -> Iterator[Context]:
         stall_s=60,
     )
     meter.close()
-    signal.signal(signal.SIGTERM, handler)
 
 
-def progress_of(context: Context, others: Others, *, all_learn: bool = True) -> RunProgress:
+def progress_of(
+    context: Context, others: Others, *, all_learn: bool = True, requests: StopRequests | None = None
+) -> RunProgress:
     """Progress with these others."""
-    return RunProgress(context, others, all_learn=all_learn)  # type: ignore[arg-type]  # it needs no more of them
+    asked = requests or StopRequests()
+    return RunProgress(context, others, asked, all_learn=all_learn)  # type: ignore[arg-type]  # no more of them
 
 
 def rows(context: Context) -> list[dict[str, Any]]:
@@ -104,14 +105,42 @@ def test_env_steps_are_those_of_all_ranks(context: Context, num_ranks: int, expe
         assert progress.end_iteration({}) == is_over
 
 
-def test_sigterm_ends_the_run_after_the_iteration(context: Context) -> None:
-    """SIGTERM asks to stop; the next end of an iteration says that the run is over, and tells the other ranks."""
-    others = Others()
-    progress = progress_of(context, others)
+def test_a_rank_that_is_told_to_stop_ends_the_run_after_the_iteration(context: Context) -> None:
+    """The next end of an iteration says that the run is over, and tells the other ranks; who told it is left."""
+    others, requests = Others(), StopRequests()
+    progress = progress_of(context, others, requests=requests)
     assert not progress.end_iteration({})
-    os.kill(os.getpid(), signal.SIGTERM)
+    requests.sender = SENDER
     assert progress.end_iteration({})
     assert [own[1] for own in others.exchanged] == [0, 1]
+    assert read_told(Path(context.folder), [0, 1]) == [Told(rank=0, iteration=1, sender=SENDER)]
+
+
+def test_a_rank_that_is_told_to_stop_in_the_last_iteration_ends_nothing_early(context: Context) -> None:
+    """Where the budget is spent in the same iteration, the run is finished: nothing is left."""
+    requests = StopRequests()
+    progress = progress_of(context, Others(), requests=requests)
+    assert not any(progress.end_iteration({}) for _ in range(2))
+    requests.sender = SENDER
+    assert progress.end_iteration({})
+    assert read_told(Path(context.folder), [0]) == []
+
+
+def test_ranks_that_wait_for_the_one_that_learns_hear_that_it_broke_off(context: Context) -> None:
+    """The iteration does not count for them: the run is over without it."""
+    others = Others(num_ranks=2)
+    learner = progress_of(context, others, all_learn=False)
+    learner.break_off()
+    (told,) = others.exchanged
+    assert told[NUM_HEAD - 1] == 1
+
+    class Hears(Others):
+        def agree(self, own: NDArray[np.float64], num_lasting: int) -> NDArray[np.float64]:
+            del num_lasting
+            return own + told
+
+    assert progress_of(context, Hears(), all_learn=False).end_iteration({})
+    assert rows(context) == []
 
 
 def test_statistics_are_means_over_ranks(context: Context) -> None:

@@ -217,6 +217,22 @@ def test_every_collector_fills_every_rollout(collector: Collector, kind: str, se
     assert bench.timeline.spans.count("infer") == len(bench.policy.batches) == bench.num_refreshed
 
 
+@pytest.mark.parametrize("kind", ["fixed", "variable", "quota"])
+@pytest.mark.parametrize("collector", COLLECTORS, ids=repr)
+def test_every_collector_breaks_off_when_the_time_is_up(collector: Collector, kind: str) -> None:
+    """A wake-up ends the wait, no action is chosen any more, and only a rollout that is not full is broken off."""
+    bench = Bench(rollout_of(kind), envs_per_worker=collector.envs_per_worker(NUM_ENVS, 2))
+    collector.collect(bench.sampler)
+    bench.sampler.is_out_of_time = True
+    assert (bench.sampler.is_over, bench.sampler.broke_off) == (True, False)
+    bench.rollout.release(slot for _, slot in bench.rollout.take())
+    num_inferences = len(bench.policy.batches)
+    bench.workers.wakes = 1
+    collector.collect(bench.sampler)
+    assert bench.sampler.broke_off
+    assert len(bench.policy.batches) == num_inferences
+
+
 @pytest.mark.parametrize("kind", ["fixed", "variable"])
 @pytest.mark.parametrize("collector", COLLECTORS, ids=repr)
 def test_every_collector_honours_preemption(collector: Collector, kind: str) -> None:

@@ -8,7 +8,6 @@ torch.distributed, mailboxes. So every moment that is left is one that the profi
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections import defaultdict
@@ -27,7 +26,7 @@ import torch
 from harness import rank as harness_rank
 from harness.contract import Place
 from harness.emulated_gpu import EmulatedGpu
-from systems.engine import assembly, central, gossiping, group, progress, rank_loop, trajectories
+from systems.engine import assembly, central, gossiping, group, rank_loop, trajectories
 from systems.engine.worker import PLAY, RESET, Worker, WorkerSettings
 from tests.systems.engine.ranks import Run
 from tests.systems.model.virtual_time import Queue, Task, VirtualTime
@@ -274,6 +273,17 @@ class Condition:
         self.clock.wait(lambda: bool(predicate()))
 
 
+class NoRequests:
+    """Stands in for what listens to signals: a task is no process."""
+
+    sender = None
+
+    def listen(self) -> None:
+        """Nobody tells a task to stop."""
+
+    take = listen
+
+
 @contextmanager
 def replaced(clock: VirtualTime, num_ranks: int) -> Iterator[None]:
     """The engine's modules with all of the above in their places."""
@@ -294,7 +304,8 @@ def replaced(clock: VirtualTime, num_ranks: int) -> Iterator[None]:
         (gossiping, "Mailbox", mailbox),
         (central, "Mailbox", mailbox),
         (trajectories, "threading", SimpleNamespace(Condition=on_clock(Condition))),
-        (progress, "signal", SimpleNamespace(signal=lambda *_: None, SIGTERM=signal.SIGTERM)),
+        (rank_loop, "StopRequests", NoRequests),
+        (rank_loop, "Deadline", lambda *_: SimpleNamespace(end=lambda: None)),
     ]
     num_threads = torch.get_num_threads()
     with ExitStack() as stack:

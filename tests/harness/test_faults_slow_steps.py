@@ -1,0 +1,95 @@
+"""Rollouts of long steps, which `--seconds` ends: one cell for each way of collecting, learning and agreeing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from results.store import read_runs
+from tests.harness.runs import RunningSweep
+
+NUM_RANKS, NUM_ENVS = 2, 2
+STREAM = "rollout.num_steps=8:rollout.batch=32"
+LATER = (
+    "sync",
+    "ver",
+    "htsrl",
+    "gossip",
+    "downpour",
+    f"appo:{STREAM}",
+    f"impala:{STREAM}",
+    f"appo:average=allreduce:{STREAM}",
+)
+"""Their first iterations end before steps become slow."""
+AT_ONCE = ("sync:rollout.num_steps=999", "htsrl:rollout.num_steps=999", "gossip:rollout.num_steps=999", "appo")
+"""Steps become slow in their first rollout."""
+MOST_STEPS = 19 + 30
+"""Of an environment: those before, and more slow ones than any computer makes in the time; a rollout has 999."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ended:
+    """What both sweeps left."""
+
+    records: dict[str, dict[str, Any]]
+    left: list[psutil.Process]
+    files: list[Path]
+    exit_codes: list[int]
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ended]:
+    """Two sweeps at once, as they wait most of the time: environments take a second for each step from the 20th on."""
+    options = ("--device", "cpu", "--gpus", str(NUM_RANKS), "--seconds", "2", "--scenario", "faulty/slow-step")
+    both = LATER, AT_ONCE
+    with ExitStack() as stack:
+        sweeps = [
+            stack.enter_context(RunningSweep(tmp_path_factory.mktemp("slow"), *options, "--systems", ",".join(systems)))
+            for systems in both
+        ]
+        exit_codes = [sweep.end(len(systems)) for sweep, systems in zip(sweeps, both, strict=True)]
+        yield Ended(
+            records={
+                system: sweep.runs(number)[0]
+                for sweep, systems in zip(sweeps, both, strict=True)
+                for number, system in enumerate(systems, start=1)
+            },
+            left=[process for sweep in sweeps for process in sweep.processes()],
+            files=[path for sweep in sweeps for path in sweep.files_left()],
+            exit_codes=exit_codes,
+        )
+
+
+@pytest.mark.parametrize("system", LATER)
+def test_a_rollout_under_way_ends_with_the_time(ended: Ended, system: str) -> None:
+    """The run is finished with the iterations that ended; what was collected since is in flight, to the step."""
+    record = ended.records[system]
+    assert record["status"] == "finished", record["reason"]
+    (run,) = read_runs(record["path"])
+    counters = run.record.counters
+    assert counters.conserved
+    assert counters.learned
+    assert counters.in_flight
+    assert counters.env_steps < MOST_STEPS * NUM_RANKS * NUM_ENVS
+
+
+@pytest.mark.parametrize("system", AT_ONCE)
+def test_a_run_without_an_iteration_says_so(ended: Ended, system: str) -> None:
+    """A first rollout that is broken off leaves nothing to measure: the run is invalid, and all is in flight."""
+    record = ended.records[system]
+    assert record["status"] == "invalid"
+    assert record["reason"].startswith("no iteration ended within --seconds 2, nor soon after: nothing to measure")
+    counters = record["counters"]
+    assert (counters["learned"], counters["in_flight"]) == (0, counters["env_steps"])
+    assert 0 < counters["env_steps"] < MOST_STEPS * NUM_RANKS * NUM_ENVS
+
+
+def test_runs_of_slow_steps_leave_nothing(ended: Ended) -> None:
+    """No process and no file is left; a cell without figures has failed."""
+    assert (ended.left, ended.files, ended.exit_codes) == ([], [], [0, 1])

@@ -16,8 +16,10 @@ from harness.choices import CannotRun
 from harness.launch.choose import LaunchOptions, choose, in_this_allocation
 from harness.launch.nodes import SRUN, Launch, Slurm
 from harness.launch.torchrun import dry_run_lines
+from harness.place import Place
 from harness.plan import Cell, Hasher, plan_with_skipped
 from harness.progress import Display
+from harness.raised import told_in_a_line
 from harness.request import Asked, complete
 from harness.shared_memory import check_room
 from harness.sweep import Sweep
@@ -25,11 +27,13 @@ from harness.traits import Traits
 from reports.table import make_console, print_lines, print_table
 from results import store
 from results.index import Index
+from results.untrusted import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from results.schema import RunRecord
+    from results.store import Unreadable
 
 
 class LibraryCheck:
@@ -104,10 +108,10 @@ def run_sweep(
             if said:
                 console.print(Text(said))
         store.check_writable(out)
-        _durations(out)  # runs of a newer schema are not to be mixed with ours
+        _warn_of(_unreadable(out), console)
         sweep = None
     if launch is None:
-        check_room(cells)
+        _check_room(cells)
     if dry_run:
         _print_plan(cells, out, console)
         if isinstance(launch, Launch):
@@ -115,6 +119,13 @@ def run_sweep(
         return 0
     sweep = sweep or Sweep.create(out, cells, command, launch)
     return _run(sweep, cells, command, console)
+
+
+def _check_room(cells: Sequence[Cell]) -> None:
+    """Raises ValueError unless simulators have room for what they share; also for a scenario that cannot say."""
+    for scenario in dict.fromkeys(cell.scenario for cell in cells):
+        with told_in_a_line(f"scenario {scenario}: its shm_bytes"):
+            check_room([cell for cell in cells if cell.scenario == scenario])
 
 
 def _resumed(asked: Asked, out: Path, console: Console) -> tuple[Sweep, list[Cell]]:
@@ -139,11 +150,13 @@ def _resumed(asked: Asked, out: Path, console: Console) -> tuple[Sweep, list[Cel
         )
     elif asked != Asked():
         raise ValueError("--resume: needs all options of the sweep, or --resume and --out alone")
+    _warn_of(store.read_readable(sweep.folder)[1], console)
     finished = sweep.finished()
     hasher = Hasher()
-    cells = [cell for cell in sweep.cells if hasher.of(cell) not in finished]
-    for cell in cells:
-        PlaceCheck(sweep.launch)(cell)
+    with told_in_a_line(f"--resume: {sweep.folder}: a system or scenario"):
+        cells = [cell for cell in sweep.cells if hasher.of(cell) not in finished]
+        for cell in cells:
+            PlaceCheck(sweep.launch)(cell)
     done = f"{len(sweep.cells) - len(cells)} of {len(sweep.cells)} cells finished"
     print_lines(console, [f"resuming {sweep.folder}: {done}"])
     return sweep, cells
@@ -154,15 +167,25 @@ def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: C
     from harness.runner import Interrupted, Interrupts, Runner
     from results.summarise import summarise
 
-    with sweep.lock(), Display(console, len(cells)) as display, Interrupts() as interrupts:
+    with (
+        sweep.lock(),
+        Display(console, len(cells)) as display,
+        Place(sweep, display.say) as place,
+        Interrupts() as interrupts,
+    ):
         if not isinstance(sweep.launch, Slurm) and (removed := sweep.remove_partial()):
             display.say(f"removed {removed} unfinished run folder(s) that a killed rlbench had left")
+        for stranger in sweep.strangers():
+            display.say(
+                f"warning: {visible(str(stranger))}: is called as unfinished runs are, and is no folder; left alone"
+            )
         runner = Runner(
             sweep=sweep,
             display=display,
             command=command,
             about_machine=machine.describe(),
             interrupts=interrupts,
+            place=place,
             launch=sweep.launch if isinstance(sweep.launch, Launch) else None,
         )
         if isinstance(sweep.launch, Slurm):
@@ -187,10 +210,11 @@ def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: C
                 )
                 return 130
             display.end(record.status, _detail(record))
-    runs = store.read_runs(sweep.folder)
+        runs, unreadable = store.read_readable(place.path)
+        folder = place.shown
     console.print()
-    print_table(summarise(runs), console)
-    console.print(Text(f"runs: {sweep.folder}"))
+    print_table(summarise(runs, unreadable=unreadable), console)
+    print_lines(console, [f"runs: {folder}"])
     finished = {run.record.cell.hash for run in runs if run.record.status == "finished"}
     return 0 if finished.issuperset(map(Hasher().of, sweep.cells)) else 1
 
@@ -210,26 +234,50 @@ def _print_plan(cells: Sequence[Cell], out: Path, console: Console) -> None:
         known = earlier.get(hasher.of(cell)) if earlier else None
         limit = cell.limits.seconds
         expected = known if known is not None else limit + START_S if limit else cell.time_limit_s
+        expected = min(expected, cell.time_limit_s)
         open_ended |= known is None and limit is None
-        how = "as before" if known is not None else "at most, by its limits" if limit else "at most, by --time-limit"
+        how = "at most, by --time-limit"
+        if known is not None:
+            how = "as before"
+        elif limit is not None:
+            how = f"about, by its limits; at most {cell.time_limit_s:.0f} s, by --time-limit"
         lines.append(f"[{number}/{len(cells)}] {cell.label}: {expected:.0f} s ({how})\n")
         total += expected
+    if open_ended:
+        total = sum(cell.time_limit_s for cell in cells)
     sys.stdout.writelines(lines)
     what = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
     console.print(Text(f"{what}, expected time {'at most' if open_ended else 'about'} {_duration(total)}"))
 
 
 def _durations(out: Path) -> dict[str, float]:
-    """How long cells took when they were last run in a folder, by their hashes.
-
-    Raises ValueError for a run that cannot be read.
-    """
+    """How long cells took when they were last run in a folder, by their hashes."""
     if not out.exists():
         return {}
     with closing(Index(store.run_folders(out))) as index:
-        for unreadable in index.unreadable():
-            raise ValueError(unreadable.reason)
         return index.durations()
+
+
+def _unreadable(out: Path) -> list[Unreadable]:
+    """What cannot be read of earlier runs in a folder. Raises ValueError for a run of a newer schema.
+
+    Ours are not to be mixed with such runs.
+    """
+    if not out.exists():
+        return []
+    with closing(Index(store.run_folders(out))) as index:
+        unreadable = index.unreadable()
+    for each in unreadable:
+        if each.is_newer:
+            raise ValueError(each.reason)
+    return unreadable
+
+
+def _warn_of(unreadable: Sequence[Unreadable], console: Console) -> None:
+    """Says that earlier runs are damaged; new ones are made all the same."""
+    if unreadable:
+        more = f" (and {len(unreadable) - 1} more; `rlbench results` lists them)" if len(unreadable) > 1 else ""
+        print_lines(console, [f"warning: {unreadable[0].reason}{more}"])
 
 
 def _duration(seconds: float) -> str:

@@ -136,7 +136,8 @@ class Scenario(Protocol):
         """Makes one environment, in the process that will step it.
 
         `info` of `step` may hold `num_frames` (simulator frames, else 1), `raw_reward` (for returns, else the reward)
-        and, at the end of an episode, `success` (0 or 1) and `spl` (0 to 1). Time-limit ends are truncations.
+        and, at the end of an episode, `success` and `spl` (0 to 1). Time-limit ends are truncations. Rewards are real
+        numbers that float32 holds, observations of their space's dtype: what is not ends the run.
         """
 
 

@@ -9,7 +9,8 @@ left, and waits on; a rank of such a system that stands still is killed. A run t
 those of its processes that live (`harness/stacks.py`). However the run ends, the keeper then kills everything below
 itself: ranks, environment workers, and programs that a simulator started, which become the keeper's children when their
 parent is killed; and it removes temporary files, and shared memory that its processes had mapped or whose names they
-left in `shm-*.txt`. If the keeper itself is killed, the kernel kills the ranks, and the runner sweeps what is left.
+noted. If the keeper itself is killed, the kernel kills the ranks, and the runner sweeps what is left. The run's folder
+may be renamed or removed meanwhile (`harness/held.py`).
 
 Of a run on several machines, the runner's keeper is its head (`harness/launch/head.py`); each node has a keeper like
 this one, under an agent that takes the runner's place.
@@ -17,7 +18,6 @@ this one, under an agent that takes the runner's place.
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import json
 import os
@@ -25,16 +25,22 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
+
 from harness import leftovers, process, stacks, watch
+from harness.held import KeptRun
 from harness.launch import local, torchrun
 from harness.launch.nodes import Launch, NodeSeat
 from harness.meter_file import MeterFiles
-from harness.outcome import LostRank, Outcome
+from harness.outcome import LostRank, Outcome, outcome_of
 from harness.plan import Cell
+from harness.scratch import Scratch
+from harness.told import read_told
 from harness.traits import Traits
 
 END_LIMIT_S = 10.0
@@ -44,9 +50,11 @@ END_LIMIT_S = 10.0
 class Keeper:
     """Watches one run from its start to its end."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, kept: KeptRun) -> None:
+        self._kept, folder = kept, kept.path
         self._folder = folder
-        self._cell = Cell.from_json((folder / "cell.json").read_text())
+        self._scratch = Scratch.of(folder)  # now: the folder may be gone when the run ends
+        self._cell = Cell.from_json((folder / "cell.json").read_text(encoding="utf-8"))
         self._traits = Traits.read(folder)
         self._lost: list[LostRank] = []
         self._seat = NodeSeat.read(folder)
@@ -69,7 +77,12 @@ class Keeper:
             self._ranks = self._launch()
             return replace(self._watch(deadline), lost=tuple(self._lost))
         finally:
-            leftovers.end_run(self._folder)
+            self._look_after_folder()
+            leftovers.end_run(self._folder, own=self._scratch)
+            self._kept.settle()
+
+    def _look_after_folder(self) -> None:
+        self._kept.look(lambda: [one.pid for one in psutil.Process().children(recursive=True)])
 
     def _launch(self) -> dict[int, subprocess.Popen[bytes]]:
         if self._seat is None:
@@ -99,7 +112,7 @@ class Keeper:
                 return trouble
             for fd, _ in ready:
                 if fd == sys.stdin.fileno():
-                    return Outcome("interrupted", "the harness ended the run")
+                    return Outcome("ended", "the harness ended the run")
                 self._poll.unregister(fd)
                 os.close(fd)
                 number = fds.pop(fd)
@@ -107,16 +120,18 @@ class Keeper:
             codes = {number: rank.returncode for number, rank in self._ranks.items()}
             known = {lost.rank for lost in self._lost}
             failed = [number for number, code in codes.items() if code and number not in known]
-            if failed and not (fds and self._traits.survives_lost_rank and progress.has_begun()):
+            goes_on = fds and self._traits.survives_lost_rank and progress.has_begun()
+            if failed and not (goes_on and not any(map(self._ends_the_run, failed))):
                 return self._failed(failed)
             for number in failed:
                 self._lose(number)
             if self._traits.in_step and 0 in codes.values():
                 deadline = min(deadline, time.monotonic() + END_LIMIT_S)
-        return Outcome("finished")
+        return outcome_of(read_told(self._folder, self._numbers))
 
     def _look(self, progress: watch.Progress, memory: watch.Memory, alive: set[int]) -> Outcome | None:
         """Whether the ranks that live get on, within their memory: how the run ends if not."""
+        self._look_after_folder()
         if next(self._looks) % watch.MEMORY_EVERY == 0 and (too_much := memory.exceeded(self._labels)):
             self._leave_stacks()
             return Outcome("failed", too_much)
@@ -170,11 +185,16 @@ class Keeper:
         how = self._stood_still.get(number) or process.how_it_ended(self._ranks[number].returncode)
         lost = LostRank(
             rank=number,
-            how=f"raised {json.loads(error.read_text())['error']}" if error.exists() else how,
+            how=f"raised {json.loads(error.read_text(encoding='utf-8'))['error']}" if error.exists() else how,
             iteration=meter.count(0, "iteration") if meter else 0,
         )
         lost.leave(self._folder)
         self._lost.append(lost)
+
+    def _ends_the_run(self, number: int) -> bool:
+        """Whether a rank raised what no run goes on after."""
+        error = self._folder / f"error-rank{number}.json"
+        return error.exists() and bool(json.loads(error.read_text(encoding="utf-8")).get("ends_the_run"))
 
     def _failed(self, numbers: list[int]) -> Outcome:
         """The rank that was killed, or that raised first; the errors of the others follow from it."""
@@ -183,7 +203,8 @@ class Keeper:
         codes = told or {number: self._ranks[number].returncode for number in numbers}
         killed = [number for number, code in codes.items() if code < 0]
         paths = {number: self._folder / f"error-rank{number}.json" for number in self._numbers}
-        errors = {number: json.loads(path.read_text()) for number, path in paths.items() if path.exists()}
+        there = {number: path for number, path in paths.items() if path.exists()}
+        errors = {number: json.loads(path.read_text(encoding="utf-8")) for number, path in there.items()}
         if killed or not errors:
             number = killed[0] if killed else min(codes)
             how = process.how_it_ended(codes[number])
@@ -195,12 +216,14 @@ class Keeper:
         reason = f"rank {first}: {errors[first]['error']}"
         if "SIGKILL" in reason and (short := self._short_of_memory()):
             reason = f"{reason}; {short}"
-        return Outcome("failed", f"{reason}{self._after_losses()}", errors[first]["traceback"])
+        return Outcome("failed", f"{reason}{self._after_losses(besides=first)}", errors[first]["traceback"])
 
-    def _after_losses(self) -> str:
-        """What may have led to it: ranks that the run had gone on without."""
+    def _after_losses(self, besides: int | None = None) -> str:
+        """What may have led to it: ranks that the run had gone on without, but for the one that is the reason."""
         return "".join(
-            f"; before that, rank {lost.rank} {lost.how} in iteration {lost.iteration}" for lost in self._lost
+            f"; before that, rank {lost.rank} {lost.how} in iteration {lost.iteration}"
+            for lost in self._lost
+            if lost.rank != besides
         )
 
     def _short_of_memory(self) -> str | None:
@@ -223,17 +246,24 @@ def main(folder: Path) -> None:
     """Keeps the run in `folder` and leaves its outcome."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # what they mean comes through stdin
-    lock = os.open(folder, os.O_RDONLY)  # held to the end: `Sweep.remove_partial` waits for it
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        Path.cwd()
+    except FileNotFoundError:  # it was removed; libraries that torch loads fail in such a folder
+        os.chdir(tempfile.gettempdir())
+    runner, kept = os.getppid(), KeptRun(folder)
+    scratch = Scratch.of(folder)
+    folder = kept.path  # what starts below has this one too, and finds the folder under whatever name it has by then
     launch = Launch.read(folder)
     if launch is not None or NodeSeat.read(folder) is not None:
         process.leave_to_others(signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
     if launch is None:
-        Keeper(folder).keep().leave(folder)
+        Keeper(kept).keep().leave(folder)
     else:
         from harness.launch.head import Head
 
-        Head(folder, launch).keep().leave(folder)
+        Head(kept, launch).keep().leave(folder)
+    if scratch is not None and os.getppid() != runner:  # it would read what has gone on elsewhere, and remove it
+        scratch.remove_elsewhere()
 
 
 if __name__ == "__main__":

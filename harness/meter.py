@@ -118,7 +118,7 @@ class RankMeter:
         self._block = Block(self._file, 0)
         self._own = Lane(self._block)
         self._lane: Lane | None = None
-        self._series = (folder / f"series-rank{rank}.jsonl").open("w")
+        self._series = (folder / f"series-rank{rank}.jsonl").open("w", encoding="utf-8")
         self._iteration_began = time.perf_counter()
         self._last: dict[str, int] = dict.fromkeys(("learned", "reused", "discarded", "lag_sum"), 0)
         self._last_busy_s = 0.0

@@ -8,6 +8,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+MOST_LATENCY_MS = 1e6
+LEAST_MB_PER_S, MOST_MB_PER_S = 1e-3, 1e9
+"""What a profile may state, so that whatever follows from it is finite."""
+
 
 def ring_all_reduce_s(num_ranks: int, num_bytes: float, latency_s: float, bytes_per_s: float) -> float:
     """Seconds of an all-reduce around a ring: 2 (R - 1) messages of an R-th of the data, one after the other.

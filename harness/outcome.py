@@ -8,8 +8,11 @@ when it is whole, and the outcome appears by a rename, since a keeper can be kil
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from harness.told import Told
 
 OUTCOME_FILE = "outcome.json"
 LOST_FILE = "lost.jsonl"
@@ -30,14 +33,14 @@ class LostRank:
 
     def leave(self, folder: Path) -> None:
         """Adds a line to the file of lost ranks."""
-        with (folder / LOST_FILE).open("a") as file:
+        with (folder / LOST_FILE).open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(self)) + "\n")
 
 
 def read_lost(folder: Path) -> tuple[LostRank, ...]:
     """The ranks that the run in `folder` has lost so far, in the order in which they were lost."""
     path = folder / LOST_FILE
-    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
     return tuple(LostRank(**json.loads(line)) for line in lines if line.endswith("\n"))
 
 
@@ -46,16 +49,21 @@ class Outcome:
     """How a run ended."""
 
     status: str
-    """`finished`, `failed`, `timed-out` or `interrupted`."""
+    """`finished`, `failed`, `timed-out`, `interrupted`, or `ended`: by the harness, which then records no run."""
     reason: str | None = None
     traceback: str | None = None
     lost: tuple[LostRank, ...] = ()
     """Ranks that ended before their time, and that the others went on without."""
 
+    @property
+    def is_orderly(self) -> bool:
+        """Whether all ranks ended by themselves, in agreement."""
+        return self.status in {"finished", "interrupted"}
+
     def leave(self, folder: Path) -> None:
         """Writes it for the runner."""
         unfinished = folder / f".{OUTCOME_FILE}"
-        unfinished.write_text(json.dumps(asdict(self)))
+        unfinished.write_text(json.dumps(asdict(self)), encoding="utf-8")
         unfinished.rename(folder / OUTCOME_FILE)
 
     @classmethod
@@ -64,5 +72,14 @@ class Outcome:
         path = folder / OUTCOME_FILE
         if not path.exists():
             return None
-        fields = json.loads(path.read_text())
+        fields = json.loads(path.read_text(encoding="utf-8"))
         return cls(**{**fields, "lost": tuple(LostRank(**one) for one in fields["lost"])})
+
+
+def outcome_of(told: Sequence[Told]) -> Outcome:
+    """How a run ended whose ranks all ended well: finished, unless one of them was told to stop before its time."""
+    if not told:
+        return Outcome("finished")
+    first, *others = sorted(told, key=lambda one: one.iteration)
+    also = f"; so {'was' if len(others) == 1 else 'were'} rank {', '.join(str(one.rank) for one in others)}"
+    return Outcome("interrupted", f"{first}{also if others else ''}")

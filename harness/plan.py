@@ -15,6 +15,7 @@ from harness.budget import Limits
 from harness.choices import CannotRun, parse_systems, split_list
 from harness.devices import DeviceKind, check_gpus
 from harness.overrides import parse_choice, typed_settings
+from harness.raised import told_in_a_line
 
 if TYPE_CHECKING:
     from harness.contract import Scenario, System
@@ -269,8 +270,9 @@ def plan_with_skipped(request: Request, check: Callable[[Cell], None] = lambda _
             system_file=system.file,
         )
         try:
-            name = hasher.of(cell)
-            check(cell)
+            with told_in_a_line(cell.label):  # a property of a scenario may raise anything
+                name = hasher.of(cell)
+                check(cell)
             unique.setdefault(name, cell)
         except CannotRun as error:
             if not system.is_optional:

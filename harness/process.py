@@ -12,13 +12,22 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 import time
-import traceback
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+from harness import raised
 
 STORE_VARIABLE = "RLBENCH_STORE_FD"
 """Descriptor of a socket that listens at MASTER_ADDR and MASTER_PORT; rank 0 has it from the launcher."""
+
+SCRATCH_OWNER = ".rlbench-scratch.json"
+"""A file that a run's folder for temporary files has, and no other (`harness/scratch.py`)."""
 
 PR_SET_PDEATHSIG = 1
 PR_SET_TIMERSLACK = 29
@@ -70,16 +79,18 @@ def sleep_precisely() -> None:
 
 def dump_stacks_on_signal(path: Path) -> None:
     """Writes the stacks of all threads to `path` on SIGUSR1, also while Python code is stuck in a call."""
-    file = path.open("w")  # kept open for the life of the process: the handler cannot open files
+    file = path.open("w", encoding="utf-8")  # kept open for the life of the process: the handler cannot open files
     faulthandler.register(signal.SIGUSR1, file=file, all_threads=True)
 
 
-def leave_error(path: Path, error: BaseException) -> None:
-    """Leaves an exception for whoever looks after this process: a line, its traceback, and when, on no wall clock."""
-    text = "".join(traceback.format_exception(error))
-    summary = f"{type(error).__name__}: {error}".splitlines()[0]
+def leave_error(path: Path, error: BaseException, **more: object) -> None:
+    """Leaves an exception for whoever looks after this process: a line, its traceback, and when, on no wall clock.
+
+    Raises OSError, and nothing because of what the exception is. `more` is left beside it, as JSON.
+    """
+    left = {"error": raised.in_a_line(error), "traceback": raised.whole(error), "at_s": time.perf_counter(), **more}
     unfinished = path.with_suffix(".new")  # it is read while this process may be killed
-    unfinished.write_text(json.dumps({"error": summary, "traceback": text, "at_s": time.perf_counter()}))
+    unfinished.write_text(json.dumps(left), encoding="utf-8")
     unfinished.rename(path)
 
 
@@ -92,11 +103,31 @@ def core_wait_s() -> float | None:
     try:
         for task in Path("/proc/self/task").iterdir():
             with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended since
-                used, waited, *_ = map(int, (task / "schedstat").read_text().split())
+                used, waited, *_ = map(int, (task / "schedstat").read_text(encoding="utf-8").split())
                 used_ns, waited_ns = used_ns + used, waited_ns + waited
     except (OSError, ValueError):
         return None
     return waited_ns / 1e9 if used_ns else None  # where the kernel does not count, all is 0
+
+
+def note_shared_memory(label: str, pids: Iterable[int]) -> None:
+    """Notes what processes have mapped of /dev/shm, in a file `shm-<label>.txt`: it is removed with the run.
+
+    The file lies in the run's folder for temporary files, where nobody else can write. Where TMPDIR is not one, as
+    under anybody else's torchrun, nobody cleans up, and nothing is noted.
+    """
+    folder = Path(tempfile.gettempdir())
+    if not (folder / SCRATCH_OWNER).exists():
+        return
+    lines = []
+    for pid in pids:
+        with suppress(OSError):  # it has ended
+            for name in shared_memory_names(pid):
+                with suppress(OSError):  # it has no name any more
+                    lines.append(b"%d %s\n" % (Path(name).lstat().st_ino, os.fsencode(name)))
+    if lines:
+        with (folder / f"shm-{label}.txt").open("ab") as file:
+            file.writelines(lines)
 
 
 def how_it_ended(returncode: int) -> str:
@@ -110,8 +141,8 @@ def how_it_ended(returncode: int) -> str:
 def shared_memory_names(pid: int) -> list[str]:
     """Names under /dev/shm that a process has mapped; a simulator that is killed cannot remove its own."""
     names = set()
-    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
-        path = line[73:].strip().removesuffix(" (deleted)")
-        if path.startswith("/dev/shm/"):  # noqa: S108  it is where POSIX shared memory lies
-            names.add(path)
+    for line in Path(f"/proc/{pid}/maps").read_bytes().split(b"\n"):  # paths may be any bytes
+        path = line[73:].strip().removesuffix(b" (deleted)")
+        if path.startswith(b"/dev/shm/"):
+            names.add(os.fsdecode(path))
     return sorted(names)

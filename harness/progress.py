@@ -5,7 +5,6 @@ Reads the meters of the running cell, which its processes write; never waits for
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from rich.text import Text
 
 from harness.launch.parts import LIVE_FILE
 from harness.meter_file import MeterFiles
+from results.untrusted import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 PLAIN_PERIOD_S = 15.0
 STARTING = "starting"
+LIVE_BYTES = 65536
+LIVE_TYPES = {"phase": str, "iterations": int, "learned": int, "env_steps": int}
+"""Of what a head says of a `Snapshot`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,9 +85,12 @@ class LiveNodes:
         return False
 
     def read(self) -> Snapshot:
-        """What the head has said last."""
+        """What the head has said last. Raises ValueError for what no head has written."""
         if self._path.exists():
-            self._last = Snapshot(**json.loads(self._path.read_text()))
+            told = read_json(self._path, LIVE_BYTES)  # while it waits for Slurm, of a run that may be anybody's
+            if not isinstance(told, dict) or {name: type(value) for name, value in told.items()} != LIVE_TYPES:
+                raise ValueError(f"{LIVE_FILE}: is not what a head has left")
+            self._last = Snapshot(**told)
         return self._last
 
 

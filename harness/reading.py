@@ -21,6 +21,7 @@ from results import store
 from results.cells import latest, make_cells, other_tries
 from results.findings import find_all
 from results.index import FIELDS, Condition, Index
+from results.outputs import write_output
 from results.store import StoredRun, Unreadable
 from results.summary import Summary
 from results.tables import SPANS_FILE
@@ -241,7 +242,7 @@ def _side(folder: Path) -> Runs:
     from results.compare import Runs
 
     found = find([folder])
-    return Runs(name=str(folder), runs=found.runs, unreadable=found.unreadable)
+    return Runs(name=visible(str(folder)), runs=found.runs, unreadable=found.unreadable)
 
 
 def export(folders: Sequence[Path], default: Path, form: str, out: Path | None, asked: Asked) -> None:
@@ -282,8 +283,9 @@ def _write(pieces: Iterable[str], out: Path | None) -> None:
         sys.stdout.writelines(pieces)
         return
     try:
-        with out.open("w", encoding="utf-8") as file:
-            file.writelines(pieces)
+        write_output(out, pieces)
+    except BrokenPipeError:  # whoever reads `--out /dev/stdout` has had enough
+        raise
     except OSError as problem:
         raise ValueError(f"{out}: cannot be written ({problem.strerror or problem}); name another file") from None
 

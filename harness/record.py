@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness import remarks
 from harness.counted import EPISODE, EPISODE_FIELDS, episodes_path
 from harness.figures import LANES, Clock, Left, Row, count, lost_env_steps, unreported, work_out
 from harness.launch import parts
 from harness.meter_file import MeterFile, meter_path
 from harness.outcome import LOST_FILE, OUTCOME_FILE
+from harness.scratch import FILE as SCRATCH_FILE
 from harness.traits import TRAITS_FILE, Traits
 from harness.window import Window, choose_window
 from results import schema
@@ -33,15 +35,26 @@ if TYPE_CHECKING:
 LEFT_OVER = (
     "meter-*.bin",
     "gpu*.bin",
-    "shm-*.txt",
     "series-*.jsonl",
     "episodes-*.bin",
     "error-*",
+    "told-*",
+    remarks.PATTERN,
     "rank*.out",
     "rank*.err",
     "telemetry-node*.json",
 )
-LEFT_OVER_TOO = (".meter-*.bin", "cell.json", TRAITS_FILE, LOST_FILE, OUTCOME_FILE, f".{OUTCOME_FILE}", *parts.FILES)
+LEFT_OVER_TOO = (
+    ".meter-*.bin",
+    ".new-*",
+    "cell.json",
+    TRAITS_FILE,
+    LOST_FILE,
+    OUTCOME_FILE,
+    f".{OUTCOME_FILE}",
+    SCRATCH_FILE,
+    *parts.FILES,
+)
 
 COLLECTED = "learned_is_collected"
 """A column of the series of a system that does not report what it learned: `learned` is then what it collected."""
@@ -114,7 +127,7 @@ def gather_streams(folder: Path, num_ranks: int) -> None:
     for pattern in (*LEFT_OVER, *LEFT_OVER_TOO):
         for path in folder.glob(pattern):
             path.unlink()
-    for path in folder.glob("stacks-*.txt"):
+    for path in (*folder.glob("stacks-*.txt"), *folder.glob("keeper.err")):
         if not path.stat().st_size:
             path.unlink()
 
@@ -163,7 +176,7 @@ def _read_series(folder: Path, num_ranks: int) -> list[Row]:
     rows = []
     for rank in range(num_ranks):
         path = folder / f"series-rank{rank}.jsonl"
-        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
         rows += [json.loads(line) for line in lines if line.endswith("\n")]  # a killed rank may leave half a line
     return rows
 
@@ -201,13 +214,17 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
     if rows:
         import pandas as pd
 
-        pd.DataFrame(rows).to_parquet(path, index=False, compression="zstd")
+        with path.open("wb") as file:  # Arrow takes no name that is not UTF-8
+            pd.DataFrame(rows).to_parquet(file, index=False, compression="zstd")
 
 
 def _window(left: Left) -> tuple[Window | None, str | None]:
     rows = (tuple(row[name] for name in SERIES_COLUMNS) for row in left.rows)
     try:
         parts = join_ranks(rows, in_step=left.in_step, lost=left.lost)
+        if not parts and (seconds := left.cell.limits.seconds) is not None:
+            none = f"no iteration ended within --seconds {seconds:g}, nor soon after: nothing to measure"
+            return None, f"{none}; give the run more time, or shorter rollouts"
         return choose_window(parts, left.cell.protocol), None
     except ValueError as error:
         return None, str(error)

@@ -16,7 +16,7 @@ QUICK_TIME_SCALE = 0.5
 REAL_SCENARIO = "pointnav"
 GIB = 2**30
 DEFAULT_SECONDS = 30.0
-"""Of training, for protocols that run for a time; the iteration that is under way then is still completed."""
+"""Of training, for protocols that run for a time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,20 +11,20 @@ import json
 import os
 import re
 import secrets
-import shutil
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness import machine
 from harness.launch.nodes import Launch, Slurm, place_of
 from harness.leftovers import remove_files
 from harness.plan import Cell
-from results import store
-from results.untrusted import PLAN_BYTES, read_json
+from harness.removal import inside, open_lock, opened_folder, remove_folder
+from results import outputs, store
+from results.untrusted import PLAN_BYTES, read_json, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -58,15 +58,28 @@ class Sweep:
         """Makes the folder and writes the plan. Raises ValueError when it cannot be written."""
         store.check_writable(out)
         folder = out / f"{_stamp_after(out):{STAMP}}-{secrets.token_hex(2)}"
-        plan = {"command": list(command), "cells": [asdict(cell) for cell in cells]}
-        if launch is not None:
-            plan["launch"] = asdict(launch)
+        sweep = cls(folder=folder, cells=tuple(cells), command=tuple(command), launch=launch)
         try:
             folder.mkdir(parents=True)
-            store.write_whole(folder / PLAN_FILE, json.dumps(plan, indent=1))  # this process may be killed meanwhile
+            store.write_whole(folder / PLAN_FILE, sweep._plan)
         except OSError as error:
             raise ValueError(f"--out {out}: cannot be written: {error.strerror}; name another folder") from None
-        return cls(folder=folder, cells=tuple(cells), command=tuple(command), launch=launch)
+        return sweep
+
+    @property
+    def _plan(self) -> str:
+        plan: dict[str, Any] = {"command": list(self.command), "cells": [asdict(cell) for cell in self.cells]}
+        if self.launch is not None:
+            plan["launch"] = asdict(self.launch)
+        return json.dumps(plan, indent=1)
+
+    def write_locked_plan(self, folder: Path) -> int:
+        """Writes the plan into a folder that was made anew; returns its lock, to be closed. Raises OSError."""
+        with outputs.whole(folder / PLAN_FILE) as file:
+            file.write(self._plan.encode())
+            lock = os.dup(file.fileno())
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return lock
 
     @classmethod
     def newest(cls, out: Path) -> Sweep:
@@ -74,7 +87,13 @@ class Sweep:
         plans = sorted(out.glob(f"*/{PLAN_FILE}"), key=_age)
         if not plans:
             raise ValueError(f"--resume: {out} holds no sweep; leave --resume out, or name its folder with --out")
-        return cls.read(plans[-1])
+        folder = plans[-1].parent
+        if folder.is_symlink() and not folder.resolve().is_relative_to(out.resolve()):
+            raise ValueError(
+                f"--resume: {visible(str(folder))} is a link that leads out of {out}; remove it, or give the folder in "
+                "which its sweep lies with --out"
+            )
+        return cls.read(folder.resolve() / PLAN_FILE if folder.is_symlink() else plans[-1])
 
     @classmethod
     def read(cls, path: Path) -> Sweep:
@@ -96,10 +115,10 @@ class Sweep:
     def lock(self) -> Iterator[None]:
         """Keeps the sweep for this process. Raises ValueError when another one runs it."""
         try:
-            file = (self.folder / PLAN_FILE).open("r+")  # to be written to, as locks on network file systems ask
+            file = open_lock(self.plan_file, create=False)  # to be written to, as locks on network file systems ask
         except OSError as error:
             raise ValueError(f"{self.folder}: cannot be written: {error.strerror}; copy it elsewhere") from None
-        with file:
+        try:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -107,6 +126,8 @@ class Sweep:
                     f"{self.folder}: another rlbench is running this sweep; wait for it, or stop it"
                 ) from None
             yield
+        finally:
+            os.close(file)
 
     def remove_partial(self, number: int | None = None) -> int:
         """Removes what killed runs left, or those of one cell; returns how many. Call it with the lock held.
@@ -114,27 +135,45 @@ class Sweep:
         Waits for the keeper of a run whose harness was killed a moment ago; raises ValueError when it does not end.
         """
         of_cell = "" if number is None else f"{1 + number:03d}-"
-        left = list(self.folder.glob(f"{store.PARTIAL_PREFIX}{of_cell}*"))
+        left = [path for path in self.folder.glob(f"{store.PARTIAL_PREFIX}{of_cell}*") if _is_folder(path)]
         for folder in left:
-            _wait_until_free(folder)
-            remove_files(folder)
             try:
-                shutil.rmtree(folder)
+                with opened_folder(folder) as descriptor:
+                    _wait_until_free(descriptor, folder)
+                    remove_files(inside(descriptor))
+                    remove_folder(folder, descriptor)
             except OSError as error:
                 raise ValueError(f"{folder}: cannot be removed: {error.strerror}; remove it") from None
         return len(left)
 
-    def finished(self) -> set[str]:
-        """Hashes of the cells that have a finished run."""
-        return {run.record.cell.hash for run in store.read_runs(self.folder) if run.record.status == "finished"}
+    def strangers(self) -> list[Path]:
+        """What is called as unfinished runs are, and is none: no folder, or a link to one. It is left alone."""
+        return sorted(path for path in self.folder.glob(f"{store.PARTIAL_PREFIX}*") if not _is_folder(path))
 
-    def run_name(self, cell: Cell) -> str:
-        """A free name for a run of the cell: readable, and unique within the sweep."""
+    def finished(self) -> set[str]:
+        """Hashes of the cells that have a finished run; what cannot be read is none."""
+        runs, _ = store.read_readable(self.folder)
+        return {run.record.cell.hash for run in runs if run.record.status == "finished"}
+
+    def run_name(self, cell: Cell, folder: Path | None = None) -> str:
+        """A free name for a run of the cell: readable, and unique within the sweep, whose folder may be elsewhere."""
         number = 1 + self.cells.index(cell)
         slug = re.sub(r"[^a-zA-Z0-9.=]+", "-", cell.label.replace(" x", "-x")).strip("-")
         name = f"{number:03d}-{slug}"[:120]
-        tries = len(list(self.folder.glob(f"{name}*")))
-        return f"{name}-try{tries + 1}" if tries else name
+        here = folder or self.folder
+        tries = len(list(here.glob(f"{name}*")))
+        while os.path.lexists(here / f"{store.PARTIAL_PREFIX}{_try(name, tries)}"):
+            tries += 1  # what is left alone, for it is no run's
+        return _try(name, tries)
+
+
+def _try(name: str, tries: int) -> str:
+    return f"{name}-try{tries + 1}" if tries else name
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether it is a folder itself, and no link to one."""
+    return path.is_dir() and not path.is_symlink()
 
 
 def _stamp_after(out: Path) -> datetime:
@@ -168,21 +207,15 @@ def _age(plan: Path) -> tuple[str, int]:
     return plan.parent.name.rpartition("-")[0], plan.stat().st_mtime_ns
 
 
-def _wait_until_free(folder: Path) -> None:
-    """Blocks until no process has the folder locked, for `KEEPER_LIMIT_S` at most."""
+def _wait_until_free(descriptor: int, folder: Path) -> None:
+    """Blocks until no process has the folder, which is open, locked, for `KEEPER_LIMIT_S` at most; locks it."""
     deadline = time.monotonic() + KEEPER_LIMIT_S
-    lock = os.open(folder, os.O_RDONLY)
-    try:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise ValueError(
-                        f"{folder}: a process of a killed rlbench still works in it; end it first"
-                    ) from None
-                time.sleep(0.1)
-            else:
-                return
-    finally:
-        os.close(lock)
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise ValueError(f"{folder}: a process of a killed rlbench still works in it; end it first") from None
+            time.sleep(0.1)
+        else:
+            return

@@ -40,9 +40,9 @@ class Traits:
 
     def leave(self, folder: Path) -> None:
         """Writes them for the keeper."""
-        (folder / TRAITS_FILE).write_text(json.dumps(asdict(self)))
+        (folder / TRAITS_FILE).write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> Traits:
         """Reads back what `leave` wrote."""
-        return cls(**json.loads((folder / TRAITS_FILE).read_text()))
+        return cls(**json.loads((folder / TRAITS_FILE).read_text(encoding="utf-8")))

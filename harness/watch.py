@@ -161,7 +161,7 @@ class OutOfMemory:
     def _count(self) -> int:
         """Of the whole machine: a control group's own count is not to be seen from inside every container."""
         with suppress(OSError, ValueError):
-            for line in (self._root / "proc/vmstat").read_text().splitlines():
+            for line in (self._root / "proc/vmstat").read_text(encoding="utf-8").splitlines():
                 if line.startswith("oom_kill "):
                     return int(line.split()[1])
         return 0
@@ -170,7 +170,7 @@ class OutOfMemory:
 def be_ended_first() -> None:
     """Has the kernel choose this process and those that it starts when memory is short, before anybody else's."""
     with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
+        Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE), encoding="utf-8")
 
 
 def _name(one: psutil.Process) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from results.outputs import output
 from results.schema import RunRecord
 
 INT64 = range(-(2**63), 2**63)
@@ -48,7 +49,8 @@ def write_parquet(records: Sequence[RunRecord], path: Path) -> None:
     columns = _columns(rows)
     arrays = [pa.array(*_typed([row.get(column) for row in rows])) for column in columns]
     try:
-        parquet.write_table(pa.table(arrays, names=columns), path, compression="zstd")
+        with output(path) as file:
+            parquet.write_table(pa.table(arrays, names=columns), file, compression="zstd")
     except OSError as problem:
         raise ValueError(f"{path}: cannot be written ({problem.strerror or problem}); name another file") from None
 

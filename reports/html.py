@@ -49,7 +49,7 @@ from reports.timeline import (
     timelines,
     with_iterations,
 )
-from results.store import write_whole
+from results.outputs import write_output
 from results.summary import Finding, Iteration, Summary
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -159,7 +159,9 @@ def write_report(
     """
     page = render(summary, folders, title=title, command=command)
     try:
-        write_whole(out, page)
+        write_output(out, [page])
+    except BrokenPipeError:  # whoever reads `--out /dev/stdout` has had enough
+        raise
     except OSError as problem:
         raise ValueError(f"{out}: cannot be written ({problem.strerror or problem}); choose another --out") from None
 

@@ -24,30 +24,30 @@ from results import labels
 from results.parts import Part
 from results.schema import SCHEMA_VERSION, RunRecord
 from results.store import RUN_FILE, StoredRun, Unreadable, load_run
-from results.untrusted import is_text, visible
 
 BUSY_S = 5.0
-LAYOUT = 3
+LAYOUT = 4
 FIELDS = ("system", "scenario", "workload", "gpus", "seed", "device", "protocol", "status", "sweep")
 """What runs are filtered by."""
 LABELS = {"system": "system_label", "scenario": "scenario_label"}
 """Fields that also match with what was set, as the command line takes it."""
 _RUNS = (
-    "path text primary key, mtime integer, size integer, started_at text, duration_s real, hash text, work text, "
+    "path blob primary key, mtime integer, size integer, started_at text, duration_s real, hash text, work text, "
     "system text, scenario text, workload text, gpus integer, seed integer, device text, protocol text, status text, "
     "sweep text, system_label text, scenario_label text"
 )
 _TABLES = (
     f"create table if not exists runs ({_RUNS}) without rowid",
-    "create table if not exists documents (path text primary key, document blob)",
-    "create temp table wanted (path text primary key) without rowid",
+    "create table if not exists documents (path blob primary key, document blob)",
+    "create temp table wanted (path blob primary key) without rowid",
 )
 _NEWEST_FIRST = "order by started_at desc, path desc"
 DAMAGED = (sqlite3.Error, UnicodeDecodeError)
 """What reading a file may raise in which a byte has changed; the latter where what SQLite says of it is no text."""
 Condition = tuple[str, str]
 """A field and the value that it must have."""
-Row = tuple[str | int | float, ...]
+Row = tuple[str | int | float | bytes, ...]
+Value = str | int | bytes
 
 
 def cache_folder() -> Path:
@@ -65,9 +65,7 @@ class Index:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         """Reads what is new in these run folders."""
-        names = dict.fromkeys(str(path.absolute()) for path in paths)
-        self._paths = [name for name in names if is_text(name)]
-        self._misnamed = [_misnamed(name) for name in names if not is_text(name)]
+        self._paths = list(dict.fromkeys(os.fsencode(path.absolute()) for path in paths))  # names may be any bytes
         try:
             self._open(index_path())
         except (*DAMAGED, OSError, RuntimeError):  # the last: there is no home folder
@@ -76,6 +74,8 @@ class Index:
     def _open(self, file: Path | None) -> None:
         if file is not None:
             file.parent.mkdir(parents=True, exist_ok=True)
+            if os.path.lexists(file) and (file.is_symlink() or not file.is_file()):
+                raise OSError(f"{file}: is no regular file")
         self._database = sqlite3.connect(file or ":memory:", timeout=BUSY_S, isolation_level=None)
         try:
             self._unreadable = _fill(self._database, self._paths)
@@ -94,7 +94,7 @@ class Index:
 
     def unreadable(self) -> list[Unreadable]:
         """Folders whose record, or series, cannot be read, and why."""
-        return [*self._unreadable, *self._misnamed]
+        return self._unreadable
 
     def runs(self, where: Sequence[Condition] = (), newest: int | None = None) -> list[StoredRun]:
         """Runs, oldest first.
@@ -135,12 +135,12 @@ class Index:
         sql = "select hash, duration_s from runs natural join wanted order by started_at, path"
         return {str(name): float(seconds) for name, seconds in self._query(sql, ())}
 
-    def _stored(self, paths: str, values: Sequence[str | int]) -> list[StoredRun]:
+    def _stored(self, paths: str, values: Sequence[Value]) -> list[StoredRun]:
         """The runs whose paths a query gives, oldest first."""
         sql = f"select path, document from runs natural join documents where path in ({paths}) {_NEWEST_FIRST}"  # noqa: S608
         return [_from_document(path, document) for path, document in self._query(sql, values)][::-1]
 
-    def _query(self, sql: str, values: Sequence[str | int]) -> list[tuple[Any, ...]]:
+    def _query(self, sql: str, values: Sequence[Value]) -> list[tuple[Any, ...]]:
         try:
             return self._database.execute(sql, values).fetchall()
         except DAMAGED as problem:
@@ -151,12 +151,7 @@ class Index:
             return self._database.execute(sql, values).fetchall()
 
 
-def _misnamed(path: str) -> Unreadable:
-    reason = f"{visible(path)}: its name is not UTF-8; rename it"
-    return Unreadable(path=Path(path), reason=reason)
-
-
-def _chosen(where: Sequence[Condition], newest: int | None) -> tuple[str, list[str | int]]:
+def _chosen(where: Sequence[Condition], newest: int | None) -> tuple[str, list[Value]]:
     """The query for the paths of runs, and its values."""
     condition, values = _condition(where)
     sql = f"select path from runs natural join wanted where {condition} {_NEWEST_FIRST} limit ?"  # noqa: S608
@@ -175,7 +170,7 @@ def _condition(where: Sequence[Condition]) -> tuple[str, list[str]]:
     return " and ".join(terms), values
 
 
-def _fill(database: sqlite3.Connection, paths: Sequence[str]) -> list[Unreadable]:
+def _fill(database: sqlite3.Connection, paths: Sequence[bytes]) -> list[Unreadable]:
     """Brings the database up to date with some run folders, and names in `wanted` those that can be read."""
     for table in _TABLES:
         database.execute(table)
@@ -190,13 +185,13 @@ def _fill(database: sqlite3.Connection, paths: Sequence[str]) -> list[Unreadable
         if stamp == known.get(path):
             continue
         try:
-            rows.append(_rows(stamp, load_run(Path(path))))
+            rows.append(_rows(stamp, load_run(_path(path))))
         except ValueError as problem:
-            unreadable.append(Unreadable(path=Path(path), reason=visible(str(problem))))
+            unreadable.append(Unreadable.because(_path(path), problem))
     if rows:
         _remember(database, rows)
     if unreadable:
-        database.executemany("delete from wanted where path = ?", ((str(each.path),) for each in unreadable))
+        database.executemany("delete from wanted where path = ?", ((os.fsencode(each.path),) for each in unreadable))
     return sorted(unreadable, key=lambda each: each.path)
 
 
@@ -219,10 +214,14 @@ def _remember(database: sqlite3.Connection, rows: Sequence[tuple[Row, bytes]]) -
     database.execute("commit")
 
 
-def _stamp(path: str) -> tuple[int, int]:
+def _path(path: bytes) -> Path:
+    return Path(os.fsdecode(path))
+
+
+def _stamp(path: bytes) -> tuple[int, int]:
     """When `run.json` was written, and its size; zeros where it is not there any more."""
     try:
-        status = os.stat(os.path.join(path, RUN_FILE))  # noqa: PTH116, PTH118  a Path takes as long as all the rest
+        status = os.stat(os.path.join(path, RUN_FILE.encode()))  # noqa: PTH116, PTH118  a Path takes as long as all the rest
     except OSError:
         return 0, 0
     return status.st_mtime_ns, status.st_size
@@ -234,7 +233,7 @@ def _rows(stamp: tuple[int, int], run: StoredRun) -> tuple[Row, bytes]:
     system, scenario = labels.system(cell), labels.scenario(cell)
     work = [system, scenario, cell.workload, cell.device, cell.protocol, record.figures.time_scale]
     row: Row = (
-        *(str(run.path), *stamp, record.started_at, record.duration_s, cell.hash),
+        *(os.fsencode(run.path), *stamp, record.started_at, record.duration_s, cell.hash),
         hashlib.sha256(json.dumps(work).encode()).hexdigest()[:16],
         *(cell.system, cell.scenario, cell.workload, cell.gpus, cell.seed, cell.device, cell.protocol),
         *(record.status, record.sweep, system, scenario),
@@ -243,13 +242,13 @@ def _rows(stamp: tuple[int, int], run: StoredRun) -> tuple[Row, bytes]:
     return row, zlib.compress(f"{record.model_dump_json()}\n{json.dumps(parts)}".encode(), 1)
 
 
-def _from_document(path: str, document: bytes) -> StoredRun:
+def _from_document(path: bytes, document: bytes) -> StoredRun:
     try:
         text, _, rows = zlib.decompress(document).partition(b"\n")
         record, parts = RunRecord.model_validate_json(text), tuple(_parts(json.loads(rows)))
     except (zlib.error, ValueError, TypeError):  # a byte of the file has changed
-        return load_run(Path(path))
-    return StoredRun(path=Path(path), record=record, parts=parts)
+        return load_run(_path(path))
+    return StoredRun(path=_path(path), record=record, parts=parts)
 
 
 def _parts(rows: Collection[tuple[int, float, float, int]]) -> Iterator[Part]:

@@ -16,12 +16,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from results.untrusted import visible
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 MOST = 2**63 - 1
 """What an integer of a database, or of Parquet, can be."""
 
-Status = Literal["finished", "failed", "timed-out", "invalid"]
+Status = Literal["finished", "failed", "timed-out", "interrupted", "invalid"]
 
 
 def _none_if_not_finite(value: object) -> object:

@@ -17,9 +17,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from results.outputs import whole
 from results.parts import Part, read_parts
+from results.recordable import is_recordable, recordable
 from results.schema import SCHEMA_VERSION, RunRecord
-from results.untrusted import RECORD_BYTES, read_json, visible
+from results.untrusted import RECORD_BYTES, parse_json, read_json, visible
 
 RUN_FILE = "run.json"
 PARTIAL_PREFIX = ".partial-"
@@ -42,6 +44,17 @@ class Unreadable:
 
     path: Path
     reason: str
+    is_newer: bool = False
+    """Whether a newer rlbench wrote it."""
+
+    @classmethod
+    def because(cls, path: Path, problem: ValueError) -> Unreadable:
+        """What `load_run` raised of it."""
+        return cls(path=path, reason=visible(str(problem)), is_newer=isinstance(problem, NewerSchema))
+
+
+class NewerSchema(ValueError):  # noqa: N818  says what is there
+    """A newer rlbench wrote the record."""
 
 
 def check_writable(folder: Path) -> None:
@@ -60,11 +73,24 @@ def check_writable(folder: Path) -> None:
 
 def write_run(folder: Path, record: RunRecord) -> None:
     """Writes `run.json` into the folder of a run that is not published yet. Raises ValueError when it cannot."""
+    text = _text_of(record) + "\n"
     try:
         with (folder / RUN_FILE).open("w", encoding="utf-8") as file:
-            file.write(record.model_dump_json(indent=1) + "\n")
+            file.write(text)
     except OSError as problem:
         raise _cannot_write(folder / RUN_FILE, problem) from None
+
+
+def _text_of(record: RunRecord) -> str:
+    """As JSON that can be read again; most records are as they are, and one that is not is made so."""
+    try:
+        text = record.model_dump_json(indent=1)
+        if is_recordable(text):
+            parse_json(text)
+            return text
+    except ValueError:
+        pass
+    return recordable(dict(record)).model_dump_json(indent=1)
 
 
 def publish(partial: Path, final: Path) -> None:
@@ -84,10 +110,10 @@ def publish(partial: Path, final: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Waits until a file or folder is on disk; passes over what is neither, such as a socket that a system left."""
-    if not (path.is_dir() or path.is_file()):
+    """Waits until a file or folder is on disk; passes over what is neither, such as a socket or link of a system's."""
+    if path.is_symlink() or not (path.is_dir() or path.is_file()):
         return
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:
@@ -109,8 +135,21 @@ def read_runs(folder: Path) -> list[StoredRun]:
 
     Raises ValueError when the folder is not there, a record is of a newer schema than ours, or a record is damaged.
     """
-    runs = [load_run(path) for path in run_folders(folder)]
-    return sorted(runs, key=lambda run: (run.record.started_at, str(run.path)))
+    runs, unreadable = read_readable(folder)
+    for each in unreadable:
+        raise ValueError(each.reason)
+    return runs
+
+
+def read_readable(folder: Path) -> tuple[list[StoredRun], list[Unreadable]]:
+    """As `read_runs`, and beside it what cannot be read. Raises ValueError when the folder is not there."""
+    runs, unreadable = [], []
+    for path in run_folders(folder):
+        try:
+            runs.append(load_run(path))
+        except ValueError as problem:
+            unreadable.append(Unreadable.because(path, problem))
+    return sorted(runs, key=lambda run: (run.record.started_at, str(run.path))), unreadable
 
 
 def run_folders(folder: Path) -> list[Path]:
@@ -143,10 +182,18 @@ def _run_folders(folder: Path, levels: int) -> Iterator[Path]:
         yield folder
     elif levels:
         with os.scandir(folder) as entries:  # knows which are folders without asking about each
-            names = sorted(entry.name for entry in entries if entry.is_dir())
+            names = sorted(entry.name for entry in entries if _is_folder(entry))
         for name in names:
             if not name.startswith(PARTIAL_PREFIX):
                 yield from _run_folders(folder / name, levels - 1)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a folder, or a link to one; not a link that leads to itself."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def _read_record(path: Path) -> RunRecord:
@@ -163,7 +210,7 @@ def _read_record(path: Path) -> RunRecord:
     except (KeyError, TypeError) as problem:
         what = f"{type(problem).__name__}: {problem}"
     else:
-        raise ValueError(
+        raise NewerSchema(
             f"{path}: has schema version {version}, this rlbench reads up to {SCHEMA_VERSION}; upgrade rlbench"
         )
     what = " ".join(what.split())
@@ -171,14 +218,9 @@ def _read_record(path: Path) -> RunRecord:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Writes a file that appears whole or not at all. Raises OSError."""
-    partial = path.with_name(f"{PARTIAL_PREFIX}{os.getpid()}-{path.name}")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
+    """Writes a file that appears whole or not at all, never through a link. Raises OSError."""
+    with whole(path) as file:
+        file.write(text.encode("utf-8"))
 
 
 def scale(runs: Sequence[StoredRun]) -> list[StoredRun]:

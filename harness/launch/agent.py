@@ -18,10 +18,8 @@ import json
 import os
 import platform
 import select
-import shutil
 import signal
 import socket
-import stat
 import subprocess
 import sys
 import tempfile
@@ -31,13 +29,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import leftovers, machine, process
+from harness import leftovers, machine, process, scratch
 from harness.devices import gpu_indices, visible_gpus
+from harness.held import Held
 from harness.launch.channel import LARGEST_DATA, Channel, Closed, Message
 from harness.launch.nodes import NodeSeat, address_of, interface_towards, listen
 from harness.outcome import Outcome
 from harness.plan import Cell
 from harness.progress import LiveMeters
+from harness.removal import OTHERS_ENTER, inside, is_ours_alone, open_lock, opened_folder, remove_folder
+from harness.scratch import Scratch
 from harness.shared_memory import Before
 from harness.telemetry import PERIOD_S, Telemetry
 
@@ -49,7 +50,7 @@ WELCOME_LIMIT_S = 600.0
 """For the head to look at all nodes, of which some may start late."""
 TELL_S = 0.5
 END_LIMIT_S = 10.0
-KEPT_HERE = ("cell.json", "traits.json", "node.json", "gpu*.bin", "shm-*.txt", "outcome.json", ".*", "tmp")
+KEPT_HERE = ("cell.json", "traits.json", "node.json", "gpu*.bin", "outcome.json", ".*", scratch.FILE)
 """What is of no use elsewhere."""
 TELEMETRY_FILE = "telemetry.json"
 PREFIX, LOCK = "rlb-node-", ".agent"
@@ -74,17 +75,20 @@ def source_digest() -> str:
 def remove_stale() -> None:
     """Removes what agents that were killed with all their processes have left here: folders, and shared memory."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        with suppress(OSError):  # gone by now, or a run of another agent
-            status = folder.lstat()
-            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
-                continue  # whoever else may write there could have us remove anything
-            lock = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                leftovers.remove_files(folder)
-                shutil.rmtree(folder)
-            finally:
-                os.close(lock)
+        with suppress(OSError), opened_folder(folder) as descriptor:  # gone by now, or no folder of an agent
+            if is_ours_alone(descriptor, OTHERS_ENTER):
+                _remove_unlocked(folder, descriptor)
+
+
+def _remove_unlocked(folder: Path, descriptor: int) -> None:
+    """Removes a folder of an agent's. Raises OSError where that agent lives."""
+    lock = open_lock(LOCK, dir_fd=descriptor, create=False)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        leftovers.remove_files(inside(descriptor))
+        remove_folder(folder, descriptor)
+    finally:
+        os.close(lock)
 
 
 class Agent:
@@ -99,6 +103,7 @@ class Agent:
         self._store: socket.socket | None = None
         self._poll = select.poll()
         self._is_over = False
+        self._scratch: Scratch | None = None
 
     def serve(self) -> None:
         """Runs the node's part to its end. Raises Closed when the head is gone."""
@@ -146,12 +151,13 @@ class Agent:
     def _run(self, told: dict[str, Any]) -> None:
         remove_stale()
         unlocked = Path(tempfile.mkdtemp(prefix="rlb-new-"))
-        lock = os.open(unlocked / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        lock = open_lock(unlocked / LOCK)
         fcntl.flock(lock, fcntl.LOCK_EX)
         folder = unlocked.rename(unlocked.with_name(unlocked.name.replace("rlb-new-", PREFIX)))
+        held = Held(folder)
         try:
-            (folder / "cell.json").write_text(told["cell"])
-            (folder / "traits.json").write_text(told["traits"])
+            (folder / "cell.json").write_text(told["cell"], encoding="utf-8")
+            (folder / "traits.json").write_text(told["traits"], encoding="utf-8")
             NodeSeat(**told["seat"], interface=self._interface).leave(folder)
             outcome = self._keep_cell(Cell.from_json(told["cell"]), folder, told)
             self._head.send("outcome", **asdict(outcome))
@@ -161,8 +167,12 @@ class Agent:
             else:
                 self._is_over = True
         finally:
-            leftovers.end_run(folder)
-            shutil.rmtree(folder, ignore_errors=True)
+            leftovers.end_run(folder, own=self._scratch)
+            if self._scratch is not None:
+                self._scratch.remove_elsewhere()
+            held.follow([folder])  # where the keeper has made it anew
+            held.remove([folder])
+            held.close()
             os.close(lock)
 
     def _keep_cell(self, cell: Cell, folder: Path, told: dict[str, Any]) -> Outcome:
@@ -172,12 +182,13 @@ class Agent:
                 reason = f"{cell.scenario} is another one here: is it a file that differs between the nodes?"
                 return Outcome("failed", reason)
             _, scenario = cell.load()
+            before = Before.now(scenario)
         except ValueError as error:  # a profile that is not here
             return Outcome("failed", str(error))
-        scratch = leftovers.make_scratch(folder, Before.now(scenario))
-        return self._keep(cell, folder, scratch, range(*told["ranks"]))
+        self._scratch = Scratch.make(folder, before)
+        return self._keep(cell, folder, self._scratch.path, range(*told["ranks"]))
 
-    def _keep(self, cell: Cell, folder: Path, scratch: Path, ranks: range) -> Outcome:
+    def _keep(self, cell: Cell, folder: Path, tmpdir: Path, ranks: range) -> Outcome:
         """Starts the keeper, tells the head how far the node is, and leaves no process behind."""
         fds = [self._store.fileno()] if self._store else []
         with (folder / "keeper.err").open("wb") as err:
@@ -191,7 +202,7 @@ class Agent:
                 env={
                     **os.environ,
                     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-                    "TMPDIR": str(scratch),
+                    "TMPDIR": str(tmpdir),
                     **({process.STORE_VARIABLE: str(fds[0])} if fds else {}),
                 },
             )
@@ -205,11 +216,11 @@ class Agent:
         finally:
             process.end_keeper(keeper, END_LIMIT_S)
             telemetry.stop()
-            leftovers.end_run(folder)
+            leftovers.end_run(folder, own=self._scratch)
         left = {"rows": telemetry.rows, "num_gpus": telemetry.num_gpus, "problem": telemetry.problem}
-        (folder / TELEMETRY_FILE).write_text(json.dumps(left))
+        (folder / TELEMETRY_FILE).write_text(json.dumps(left), encoding="utf-8")
         how = f"the keeper of the node {process.how_it_ended(keeper.returncode)}"
-        return Outcome.read(folder) or Outcome("failed", how, (folder / "keeper.err").read_text())
+        return Outcome.read(folder) or Outcome("failed", how, (folder / "keeper.err").read_text("utf-8", "replace"))
 
     def _tell(self, keeper: subprocess.Popen[bytes], meters: LiveMeters) -> None:
         """Returns when the keeper has ended, or is to end."""

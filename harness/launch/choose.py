@@ -122,7 +122,9 @@ def allocated_hosts(variables: Mapping[str, str]) -> tuple[str, ...]:
     allocated = variables["SLURM_JOB_NODELIST"]
     command = ["scontrol", "show", "hostnames", allocated]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=EXPAND_LIMIT_S, check=True)  # noqa: S603
+        done = subprocess.run(  # noqa: S603  Slurm's own
+            command, capture_output=True, encoding="utf-8", errors="replace", timeout=EXPAND_LIMIT_S, check=True
+        )
     except (OSError, subprocess.SubprocessError) as error:
         raise ValueError(f"--hosts: {shlex.join(command)}: {error}; name the hosts") from None
     return tuple(done.stdout.split())

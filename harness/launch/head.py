@@ -25,10 +25,10 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import leftovers, process
+from harness.held import CELL_FILE
 from harness.launch.agent import TELEMETRY_FILE, describe
 from harness.launch.channel import Channel, Closed, Message
 from harness.launch.clocks import NUM_AT_ENDS
@@ -38,10 +38,12 @@ from harness.launch.parts import LIVE_FILE, NODES_FILE
 from harness.outcome import Outcome
 from harness.plan import Cell
 from harness.progress import Snapshot
+from harness.scratch import Scratch
 from harness.traits import TRAITS_FILE, Traits
 from results import store
 
 if TYPE_CHECKING:
+    from harness.held import KeptRun
     from harness.launch.nodes import Launch
 
 START_STALLS, ANSWER_LIMIT_S = 2, 30.0
@@ -67,11 +69,12 @@ class _Over(Exception):  # noqa: N818  how a run ends, not an error
 class Head:
     """One run, from its start to its end."""
 
-    def __init__(self, folder: Path, launch: Launch) -> None:
-        self._folder, self._launch = folder, launch
-        self._cell_text = (folder / "cell.json").read_text()
+    def __init__(self, kept: KeptRun, launch: Launch) -> None:
+        self._kept, self._folder, self._launch = kept, kept.path, launch
+        self._scratch = Scratch.of(self._folder)
+        self._cell_text = (self._folder / CELL_FILE).read_text(encoding="utf-8")
         self._cell = Cell.from_json(self._cell_text)
-        self._in_step = Traits.read(folder).in_step
+        self._in_step = Traits.read(self._folder).in_step
         self._secret = secrets.token_hex(16)
         self._nodes: list[Node] = []
         self._strangers: list[Channel] = []
@@ -114,7 +117,7 @@ class Head:
         self._poll.register(sys.stdin, select.POLLIN | select.POLLHUP)
         port = self._listener.getsockname()[1]
         for number in range(launch.num_nodes(self._cell.gpus)):
-            words = launch.command(number, [sys.executable, "-P", "-m", "harness.launch.agent"])
+            words = launch.command(number, [sys.executable, "-P", "-m", "rlbench_start", "harness.launch.agent"])
             with (self._folder / f"node{number}.err").open("wb") as err:
                 try:
                     command = subprocess.Popen(  # noqa: S603  what the user said reaches a host
@@ -156,7 +159,7 @@ class Head:
         first = self._nodes[0]
         first.send("listen")
         self._await(lambda _: bool(self._port), ANSWER_LIMIT_S, "has not said where it listens", [first])
-        run_id, traits = secrets.token_hex(8), (self._folder / TRAITS_FILE).read_text()
+        run_id, traits = secrets.token_hex(8), (self._folder / TRAITS_FILE).read_text(encoding="utf-8")
         for node in self._nodes:
             seat = {
                 "node": node.number,
@@ -185,7 +188,7 @@ class Head:
                 limit_s = node.silent_limit_s
                 if not node.is_done and node.channel is not None and now - node.channel.heard_at > limit_s:
                     node.lose(f"nothing was heard of it for {limit_s:g} s")
-            if any(node.lost or (node.outcome and node.outcome.status != "finished") for node in self._nodes):
+            if any(node.lost or (node.outcome and not node.outcome.is_orderly) for node in self._nodes):
                 give_up_at = min(give_up_at, time.monotonic() + GRACE_S)
             ended = [node.ended_at for node in self._nodes if node.outcome]
             late = [node for node in self._nodes if not node.is_done]
@@ -208,7 +211,7 @@ class Head:
             self._pump(0.2, heeds_stdin=False)
         self._collect([node for node in self._nodes if node.outcome and not node.lost])
         missing = next((node for node in self._nodes if not node.has_sent), None)
-        if outcome.status == "finished" and missing is not None:
+        if outcome.is_orderly and missing is not None:
             return Outcome("failed", f"the part of {missing.name} is missing: {missing.lost or 'it never ended'}")
         return outcome
 
@@ -258,12 +261,13 @@ class Head:
     def _pump(self, limit_s: float, *, heeds_stdin: bool = True) -> None:
         """Waits for news, for `limit_s` at most, and takes it. Raises _Over when the runner is gone."""
         ready = {fd for fd, _ in self._poll.poll(limit_s * 1000)}
+        self._kept.look(lambda: [node.command.pid for node in self._nodes])
         assert self._listener is not None
         if sys.stdin.fileno() in ready:
             self._poll.unregister(sys.stdin)  # it stays at its end
             self._is_alone = True
         if self._is_alone and heeds_stdin:
-            raise _Over(Outcome("interrupted", "the harness ended the run"))
+            raise _Over(Outcome("ended", "the harness ended the run"))
         if self._listener.fileno() in ready:
             self._admit()
         for stranger in [one for one in self._strangers if one.fileno() in ready]:
@@ -384,7 +388,8 @@ class Head:
                 node.command.wait(max(0.1, deadline - time.monotonic()))
         if self._listener is not None:
             self._listener.close()
-        leftovers.end_run(self._folder)
+        leftovers.end_run(self._folder, own=self._scratch)
+        self._kept.settle()
         for number in range(len(self._nodes)):
             path = self._folder / f"node{number}.err"
             if path.exists() and not path.stat().st_size:

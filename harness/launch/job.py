@@ -23,8 +23,10 @@ from harness import machine
 from harness.launch.choose import allocated_hosts
 from harness.launch.nodes import SRUN, Launch, Slurm
 from harness.launch.slurm_commands import ask, job_fields
+from harness.place import Place
 from harness.plan import Hasher
 from harness.progress import Display
+from harness.removal import open_lock
 from harness.sweep import Sweep
 from reports.table import make_console
 
@@ -58,13 +60,18 @@ class Job:
             oversubscribe=self.slurm.oversubscribe,
         )
         console, hasher = make_console(), Hasher()
-        with Display(console, len(sweep.cells)) as display, Interrupts() as interrupts:
+        with (
+            Display(console, len(sweep.cells)) as display,
+            Place(sweep, display.say) as place,
+            Interrupts() as interrupts,
+        ):
             runner = Runner(
                 sweep=sweep,
                 display=display,
                 command=sweep.command,
                 about_machine=machine.describe(),
                 interrupts=interrupts,
+                place=place,
                 launch=launch,
             )
             for number in self.numbers:
@@ -118,10 +125,15 @@ def cell_lock(folder: Path, number: int, gives_up: Callable[[], bool]) -> Iterat
 
     Yields whether this process has it: not where `gives_up` said so first.
     """
-    with (folder / f".cell-{1 + number:03d}.lock").open("w") as file:
+    path = folder / f".cell-{1 + number:03d}.lock"
+    try:
+        lock = open_lock(path)
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be locked: {error.strerror}; remove it") from None
+    try:
         while True:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if gives_up():
                     yield False
@@ -130,3 +142,5 @@ def cell_lock(folder: Path, number: int, gives_up: Callable[[], bool]) -> Iterat
             else:
                 break
         yield True
+    finally:
+        os.close(lock)

@@ -23,10 +23,12 @@ from rich.text import Text
 from harness import machine
 from harness.budget import Limits
 from harness.network import NetworkCosts
+from harness.place import Place
 from harness.plan import Cell
 from harness.progress import Display
 from harness.runner import Interrupted, Interrupts, Runner
 from harness.sweep import Sweep
+from results.outputs import write_output
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -115,7 +117,7 @@ def print_network(launch: Launch, gpus: int, device: DeviceKind, out: Path | Non
         return 0
     measured = "".join(map(_as_toml, ("all_reduce", "point_to_point"), (found["all_reduce"], found["point_to_point"])))
     try:
-        out.write_text(table + measured)
+        write_output(out, [table + measured])
     except OSError as error:
         raise ValueError(f"--out {out}: cannot be written: {error.strerror}") from None
     console.print(Text(f"written: {out}"))
@@ -145,10 +147,20 @@ def _run(launch: Launch, gpus: int, device: DeviceKind, console: Console) -> dic
         stall_s=TIME_LIMIT_S,
         time_limit_s=TIME_LIMIT_S,
     )
-    with tempfile.TemporaryDirectory() as folder, Display(console, 1) as display, Interrupts() as interrupts:
-        sweep = Sweep.create(Path(folder), [cell], sys.argv, launch)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Display(console, 1) as display,
+        Interrupts() as interrupts,
+        Place(sweep := Sweep.create(Path(folder), [cell], sys.argv, launch), display.say) as place,
+    ):
         runner = Runner(
-            sweep=sweep, display=display, command=sys.argv, about_machine={}, interrupts=interrupts, launch=launch
+            sweep=sweep,
+            display=display,
+            command=sys.argv,
+            about_machine={},
+            interrupts=interrupts,
+            place=place,
+            launch=launch,
         )
         display.say(f"{machine.now():%H:%M:%S} measuring between {gpus} ranks; this takes about a minute")
         display.begin(1, cell)
@@ -159,7 +171,7 @@ def _run(launch: Launch, gpus: int, device: DeviceKind, console: Console) -> dic
         path = sweep.folder / record.id / FILE
         if not path.exists():
             raise ValueError(f"doctor --network: {record.reason}")
-        found: dict[str, Any] = json.loads(path.read_text())
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
 
 

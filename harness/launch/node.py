@@ -99,7 +99,7 @@ class Node:
     def last_line(self) -> str:
         """Of what its command has written to stderr."""
         with suppress(OSError):
-            lines = self.errors.read_text(errors="replace").split("\n")
+            lines = self.errors.read_text(encoding="utf-8", errors="replace").split("\n")
             return next((line.strip() for line in reversed(lines) if line.strip()), "")
         return ""
 
@@ -148,11 +148,14 @@ def decide(nodes: Sequence[Node]) -> Outcome:
     """How a run ends: a node that was lost is the cause of what the others say; else the first that failed is."""
     if lost := [node for node in nodes if node.lost]:
         return Outcome("failed", f"{lost[0].name} was lost: {lost[0].lost}")
-    bad = {node.number: node.outcome for node in nodes if node.outcome and node.outcome.status != "finished"}
-    if not bad:
+    ended = {node.number: node.outcome for node in nodes if node.outcome and node.outcome.status != "finished"}
+    if not ended:
         return Outcome("finished")
+    # A rank that is told to stop has all end in good order: what went wrong has another cause.
+    bad = {number: outcome for number, outcome in ended.items() if not outcome.is_orderly} or ended
     killed = [number for number, outcome in bad.items() if "was killed by" in (outcome.reason or "")]
     # Ranks that only hear of another's end may be ended first.
     causes = [number for number, outcome in bad.items() if not CONSEQUENCE.search(outcome.reason or "")]
     first = min(killed or causes or bad, key=lambda number: nodes[number].ended_at)
-    return Outcome(bad[first].status, f"{bad[first].reason}; on {nodes[first].name}", bad[first].traceback)
+    status = "failed" if bad[first].status == "ended" else bad[first].status  # nobody ends a node alone in good order
+    return Outcome(status, f"{bad[first].reason}; on {nodes[first].name}", bad[first].traceback)

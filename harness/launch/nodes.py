@@ -85,13 +85,13 @@ class Launch:
 
     def leave(self, folder: Path) -> None:
         """Writes it for the head."""
-        (folder / LAUNCH_FILE).write_text(json.dumps(asdict(self)))
+        (folder / LAUNCH_FILE).write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> Launch | None:
         """Reads back what `leave` wrote; None for a run on this machine alone."""
         path = folder / LAUNCH_FILE
-        return cls.of(json.loads(path.read_text())) if path.exists() else None
+        return cls.of(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
     @classmethod
     def of(cls, fields: dict[str, object]) -> Launch:
@@ -168,13 +168,13 @@ class NodeSeat:
 
     def leave(self, folder: Path) -> None:
         """Writes it for the keeper."""
-        (folder / SEAT_FILE).write_text(json.dumps(asdict(self)))
+        (folder / SEAT_FILE).write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> NodeSeat | None:
         """Reads back what `leave` wrote; None where a run has one machine, this one."""
         path = folder / SEAT_FILE
-        return cls(**json.loads(path.read_text())) if path.exists() else None
+        return cls(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
 def address_of(interface: str) -> str:

@@ -30,7 +30,7 @@ FILES = (NODES_FILE, LAUNCH_FILE, LIVE_FILE, f".{LIVE_FILE}")
 
 def _nodes(folder: Path) -> list[dict[str, Any]]:
     path = folder / NODES_FILE
-    nodes: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
+    nodes: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
     return nodes
 
 
@@ -51,7 +51,7 @@ def read_telemetry(folder: Path) -> Readings:
     found = []
     for number, node in enumerate(_nodes(folder)):
         with suppress(OSError, ValueError):  # of a node that was lost there are none
-            told = json.loads((folder / TELEMETRY.format(number)).read_text())
+            told = json.loads((folder / TELEMETRY.format(number)).read_text(encoding="utf-8"))
             rows = [{**row, "t": _shift(node).at(row["t"])} for row in told["rows"]]
             found.append(Readings(rows, told["num_gpus"], told["problem"]))
             continue

@@ -9,16 +9,20 @@ waits for them again. It never runs a cell that a job still has.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
 import re
+import shlex
 import subprocess
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.launch.job import Job, cell_lock
@@ -26,6 +30,7 @@ from harness.launch.slurm_commands import ANSWER_LIMIT_S, how_it_ended, last_lin
 from harness.plan import Hasher
 from harness.progress import LiveNodes
 from results import store
+from results.untrusted import MIB, read_json
 
 if TYPE_CHECKING:
     from harness.launch.nodes import Slurm
@@ -37,7 +42,10 @@ if TYPE_CHECKING:
 
 JOBS_FILE = "jobs.json"
 LOGS = "slurm"
-"""Folder of submitit's files in that of the sweep."""
+"""Folder of submitit's files in that of the sweep; `slurm-2` and so on where there was one."""
+JOBS_BYTES = 32 * MIB
+JOB = re.compile(r"\d{1,20}(?:_\d{1,20})?")
+"""How Slurm names a job, or one of an array."""
 POLL_S = 3.0
 MOST_FAILURES = 200
 GONE_AFTER = 2
@@ -48,6 +56,8 @@ WARNED_S = 60
 """Slurm sends USR1 so long before it ends a job: the run is given up, its folder removed, and the job requeued."""
 SIGNAL = "USR1"
 MOST_REQUEUES = 3
+PYTHON = f"{shlex.quote(sys.executable)} -P"
+"""What runs a job; `-P`, as in all that a run starts: packages in the working folder do not hide ours."""
 
 
 @dataclass(slots=True)
@@ -78,7 +88,7 @@ class Jobs:
         if not re.fullmatch(r"[\w.-]+", self._sweep.id):
             raise ValueError(f"{self._sweep.folder}: its name becomes that of jobs: letters, digits, '_', '.' and '-'")
         numbers = [self._sweep.cells.index(cell) for cell in cells]
-        known, queue = self._read(), queued()
+        known, queue = read_jobs(self._sweep.folder), queued()
         waiting = {number: known[number] for number in numbers if number in known and known[number].job in queue}
         new = [number for number in numbers if number not in waiting]
         runs_before = {number: len(self._runs_of(number)) for number in new}
@@ -108,8 +118,9 @@ class Jobs:
         if self._slurm.one_allocation:
             by_nodes = {max(by_nodes): list(numbers)}
         plan = str(self._sweep.plan_file.resolve())
+        logs = make_logs(self._sweep.folder.resolve())
         for nodes, of_nodes in by_nodes.items():
-            executor = submitit.SlurmExecutor(self._sweep.folder.resolve() / LOGS, max_num_timeout=MOST_REQUEUES)
+            executor = submitit.SlurmExecutor(logs, max_num_timeout=MOST_REQUEUES, python=PYTHON)
             executor.update_parameters(**self._parameters(nodes, of_nodes))
             try:
                 if self._slurm.one_allocation:
@@ -183,7 +194,7 @@ class Jobs:
                 record = max(runs, key=lambda record: record.began)
             else:
                 self._sweep.remove_partial(one.number)
-                why = f"job {one.job} {how_it_ended(one.job)} and left no run; {LOGS}/ holds its output"
+                why = f"job {one.job} {how_it_ended(one.job)} and left no run; {LOGS}*/ holds its output"
                 record = self._runner.fail(cell, why)
         rate = record.figures.steps_per_s
         detail = f": {record.reason}" if record.reason else f", {rate:,.0f} steps/s" if rate else ""
@@ -191,20 +202,46 @@ class Jobs:
 
     def _runs_of(self, number: int) -> list[RunRecord]:
         name = self._hasher.of(self._sweep.cells[number])
-        return [run.record for run in store.read_runs(self._sweep.folder) if run.record.cell.hash == name]
+        runs, _ = store.read_readable(self._sweep.folder)
+        return [run.record for run in runs if run.record.cell.hash == name]
 
     def _say(self, one: _Waiting, line: str) -> None:
         number = f"[{1 + one.number}/{len(self._sweep.cells)}]"
         self._runner.display.say(f"{number} {self._sweep.cells[one.number].label}: {line}")
 
-    def _read(self) -> dict[int, _Waiting]:
-        path = self._sweep.folder / JOBS_FILE
-        told = json.loads(path.read_text()) if path.exists() else {}
-        return {int(number): _Waiting(int(number), job["job"], job["runs_before"]) for number, job in told.items()}
-
     def _write(self, jobs: Mapping[int, _Waiting]) -> None:
         told = {number: {"job": one.job, "runs_before": one.runs_before} for number, one in jobs.items()}
         store.write_whole(self._sweep.folder / JOBS_FILE, json.dumps(told, indent=1))
+
+
+def read_jobs(folder: Path) -> dict[int, _Waiting]:
+    """The jobs that a sweep in `folder` has had, by cell. Raises ValueError for a list that we have not written."""
+    path = folder / JOBS_FILE
+    if not os.path.lexists(path):
+        return {}
+    try:
+        told = read_json(path, JOBS_BYTES)
+        jobs = [
+            _Waiting(int(number), JOB.fullmatch(job["job"])[0], int(job["runs_before"]))  # type: ignore[index]
+            for number, job in told.items()
+        ]
+    except (KeyError, TypeError, AttributeError):
+        raise ValueError(
+            f"{path}: is damaged (it is no list of jobs); move it elsewhere, and no job is waited for"
+        ) from None
+    except ValueError as error:
+        raise ValueError(f"{path}: is damaged ({error}); move it elsewhere, and no job is waited for") from None
+    return {one.number: one for one in jobs}
+
+
+def make_logs(folder: Path) -> Path:
+    """A new folder for submitit's files in that of the sweep: what is in an old one may be anybody's."""
+    for number in itertools.count(1):
+        path = folder / (LOGS if number == 1 else f"{LOGS}-{number}")
+        with suppress(FileExistsError):
+            path.mkdir()
+            return path
+    raise AssertionError("there are numbers enough")
 
 
 def _call(job: Job) -> None:

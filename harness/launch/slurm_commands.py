@@ -36,7 +36,9 @@ def job_fields(job: str) -> dict[str, str]:
 def ask(words: list[str]) -> str:
     """What one of Slurm's commands prints. Raises ValueError that says why it does not."""
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=ANSWER_LIMIT_S, check=False)  # noqa: S603
+        done = subprocess.run(  # noqa: S603  Slurm's own
+            words, capture_output=True, encoding="utf-8", errors="replace", timeout=ANSWER_LIMIT_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ValueError(f"{words[0]}: {error}; is this a login node of a Slurm cluster?") from None
     if done.returncode:

@@ -111,5 +111,5 @@ def launch(folder: Path, seat: NodeSeat, store_fds: Sequence[int] = ()) -> subpr
 def first_failure(folder: Path) -> dict[int, int]:
     """The rank that failed first, as torchrun saw it, and its exit code; empty where torchrun does not say."""
     path = folder / OUTPUT
-    found = FIRST_FAILURE.search(path.read_text(errors="replace")) if path.exists() else None
+    found = FIRST_FAILURE.search(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else None
     return {int(found[1]): int(found[2])} if found else {}

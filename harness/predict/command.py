@@ -6,8 +6,8 @@ appears by one rename.
 
 from __future__ import annotations
 
-import shutil
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from rich.text import Text
 from harness import machine
 from harness.budget import Limits
 from harness.choices import CannotRun
+from harness.held import Held
 from harness.plan import Cell, Request, plan_with_skipped
 from harness.predict.from_run import from_run
 from harness.predict.record import write_prediction
@@ -154,21 +155,22 @@ def _predict(sweep: Sweep, cell: Cell, command: Sequence[str], about_machine: di
     partial = sweep.folder / f"{store.PARTIAL_PREFIX}{name}"
     try:
         partial.mkdir()
-        record = write_prediction(
-            partial,
-            cell,
-            prediction,
-            sweep=sweep.id,
-            name=name,
-            command=command,
-            about_machine=about_machine,
-            started_at=started_at.isoformat(),
-            duration_s=time.perf_counter() - began,
-        )
-        store.write_run(partial, record)
-        store.publish(partial, sweep.folder / name)
+        with ExitStack() as stack:
+            made = stack.enter_context(Held(partial))
+            stack.callback(made.remove, [partial])
+            record = write_prediction(
+                partial,
+                cell,
+                prediction,
+                sweep=sweep.id,
+                name=name,
+                command=command,
+                about_machine=about_machine,
+                started_at=started_at.isoformat(),
+                duration_s=time.perf_counter() - began,
+            )
+            store.write_run(partial, record)
+            store.publish(partial, sweep.folder / name)
     except OSError as error:
         raise ValueError(f"{partial}: cannot be written: {error.strerror}; earlier runs are kept") from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return record

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness import registry
 from harness.profiling.gpu import Link
 from harness.profiling.profile import measure, write_profile
 from reports import format as fmt
@@ -23,6 +25,7 @@ def from_run(asked: Asked, folder: Path, out: Path) -> tuple[Asked, str]:
     """
     if not (folder / store.RUN_FILE).exists():
         raise ValueError(f"--from-run {folder}: is no run folder; give one that holds a {store.RUN_FILE}")
+    registry.check_name(str(out), "--out")  # the profile lies there, and names the scenario
     (run,) = store.read_runs(folder)
     measured = measure(run.path, run.record, Link())
     path = free_path(out, run.record.id)
@@ -41,4 +44,4 @@ def free_path(out: Path, run: str) -> Path:
     """Where a profile of a run can be written: profiles that predictions were made of are kept."""
     run = re.sub(r"[^a-zA-Z0-9.=-]+", "-", run)  # a record that somebody made may have any text there
     names = (f"profile-{run}{number}.toml" for number in ("", *(f"-{k}" for k in range(2, 10_000))))
-    return next(out / name for name in names if not (out / name).exists())
+    return next(out / name for name in names if not os.path.lexists(out / name))

@@ -114,7 +114,7 @@ def write_prediction(
         figures=measured.figures,
         machine=about_machine,
         packages=machine.packages(),
-        commit=machine.commit(Path.cwd()),
+        commit=machine.commit(Path()),
         command=list(command),
         started_at=started_at,
         duration_s=duration_s,

@@ -32,7 +32,7 @@ def measured_rates(table: Table, out: Path) -> Rates:
     Raises ValueError when `out` cannot be read.
     """
     of_seeds: dict[str, dict[int, float]] = defaultdict(dict)
-    for run in store.read_runs(out) if out.exists() else []:  # the latest last
+    for run in store.read_readable(out)[0] if out.exists() else []:  # the latest last
         cell, rate = run.record.cell, run.record.figures.steps_per_s
         if cell.device == "emulated" and run.record.status == "finished" and rate is not None:
             of_seeds[_work(cell.system, run.record.configuration)][cell.seed] = rate

@@ -24,7 +24,7 @@ from harness.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
 
 FAULT_AT = 20
 EPISODE_STEPS = 4
-STEP_S = 0.001
+STEP_S, SLOW_STEP_S = 0.001, 1.0
 LEAK_BYTES = 10_000_000
 """At every step."""
 
@@ -57,8 +57,9 @@ class FaultyScenario:
         return 2
 
     def make_env(self, seat: Seat) -> FaultyEnv:
-        """Makes an environment that goes wrong in the way that the variant names; of a rank's, only the second."""
-        fault = self.name.partition("/")[2] if seat.index == 1 else "patient"
+        """Makes an environment that goes wrong as the variant says: the second of a rank, or all that are slow."""
+        variant = self.name.partition("/")[2]
+        fault = variant if seat.index == 1 or variant == "slow-step" else "patient"
         return FaultyEnv(fault, self.tag, self.observation_space)
 
 
@@ -110,8 +111,12 @@ class FaultyEnv(gymnasium.Env[dict[str, Any], int]):
             self._leak.append(np.ones(LEAK_BYTES // 8))
         if self._fault == "exit-in-step":
             os._exit(7)
+        if self._fault == "slow-step":
+            time.sleep(SLOW_STEP_S)
         if self._fault == "sleep-in-step":
             time.sleep(1e6)
+        if self._fault == "write-shm":
+            Path(os.environ["FAULTY_SHM"]).write_bytes(bytes(1000))
         if self._fault == "spin-in-step":  # in C, and never letting go of the interpreter's lock
             collections.deque(itertools.repeat(None), maxlen=0)
 
@@ -130,7 +135,9 @@ class FaultyFamily:
         "wrong-shape",
         "exit-in-step",
         "sleep-in-step",
+        "slow-step",
         "spin-in-step",
+        "write-shm",
         "raise-on-rank-1",
         "wait-in-plan",
     )

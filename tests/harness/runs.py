@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -45,12 +46,24 @@ def wait_until(holds: Callable[[], Any], what: str) -> None:
 
 def install_faulty(site: Path) -> None:
     """Makes `site` a folder with an installed distribution, as pip would, that adds the scenario family `faulty`."""
-    source = Path(faulty_scenario.__file__).read_text(encoding="utf-8")
-    info = site / "faulty_scenario-1.0.dist-info"
+    install_family(site, "faulty", Path(faulty_scenario.__file__))
+
+
+def install_family(site: Path, name: str, source: Path, module: str = "") -> None:
+    """Makes `site` a folder with an installed distribution that adds the scenario family `name`.
+
+    `source`: a file, or the folder of a package, one `module` of which has the family.
+    """
+    info = site / f"{source.stem}-1.0.dist-info"
     info.mkdir(parents=True)
-    (site / "faulty_scenario.py").write_text(source, encoding="utf-8")
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty-scenario\nVersion: 1.0\n", encoding="utf-8")
-    (info / "entry_points.txt").write_text("[rlbench.scenarios]\nfaulty = faulty_scenario:FAMILY\n", encoding="utf-8")
+    if module:
+        shutil.copytree(source, site / source.name, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        (site / source.name).write_bytes(source.read_bytes())
+    about = f"Metadata-Version: 2.1\nName: {source.stem.replace('_', '-')}\nVersion: 1.0\n"
+    (info / "METADATA").write_text(about, encoding="utf-8")
+    where = ".".join(filter(None, (source.stem, module)))
+    (info / "entry_points.txt").write_text(f"[rlbench.scenarios]\n{name} = {where}:FAMILY\n", encoding="utf-8")
 
 
 class RunningSweep:

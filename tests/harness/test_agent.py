@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from harness.launch import agent
+from harness.scratch import Scratch
+from harness.shared_memory import Before
 
 
 def test_what_killed_agents_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -14,23 +16,32 @@ def test_what_killed_agents_left_is_removed(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     for name in ("rlb-node-dead", "rlb-node-alive", "rlb-node-strange", "rlb-other"):
         (tmp_path / name).mkdir()
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    (tmp_path / "rlb-node-dead" / "tmp").symlink_to(scratch)
     for name in ("rlb-node-dead", "rlb-node-alive", "rlb-node-open"):
         (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name).chmod(0o700)
         (tmp_path / name / agent.LOCK).touch()
     precious = tmp_path / "precious"
     precious.mkdir()
-    (tmp_path / "rlb-node-open" / "tmp").symlink_to(precious)
+    Scratch.make(tmp_path / "rlb-node-dead", Before.now(object()))
+    (tmp_path / "rlb-node-dead" / "link").symlink_to(precious)
+    (precious / "kept").touch()
+    (precious / agent.LOCK).touch()
     (tmp_path / "rlb-node-open").chmod(0o777)
     (tmp_path / "rlb-node-link").symlink_to(precious)
+    for name, make in (("rlb-node-pipe", os.mkfifo), ("rlb-node-linked", lambda path: path.symlink_to("/dev/null"))):
+        (tmp_path / name).mkdir(mode=0o700)
+        make(tmp_path / name / agent.LOCK)
     held = os.open(tmp_path / "rlb-node-alive" / agent.LOCK, os.O_RDWR)
     fcntl.flock(held, fcntl.LOCK_EX)
     agent.remove_stale()
     os.close(held)
-    left = ["precious", "rlb-node-alive", "rlb-node-link", "rlb-node-open", "rlb-node-strange", "rlb-other"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == left
+    left = ["alive", "link", "linked", "open", "pipe", "strange"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "precious",
+        *(f"rlb-node-{name}" for name in left),
+        "rlb-other",
+    ]
+    assert sorted(path.name for path in precious.iterdir()) == [agent.LOCK, "kept"]
 
 
 def test_code_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

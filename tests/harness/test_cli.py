@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from harness import devices
-from harness.cli import known_commands
+from harness.cli import OUTPUT_CLOSED, known_commands
 from tests.harness.command import RLBENCH, assert_refused, call, launch
 
 SYNC = ("--systems", "sync")
@@ -303,7 +305,7 @@ def test_console_script_says_it_in_one_line_too(tmp_path: Path) -> None:
 
 
 def test_output_that_cannot_be_written(tmp_path: Path) -> None:
-    """A full disk behind stdout is one line; a reader that has had enough ends the command quietly."""
+    """A full disk behind stdout is one line; a reader that has had enough ends the command quietly, as SIGPIPE does."""
     command = [str(RLBENCH), "results", str(tmp_path), "--json"]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
@@ -313,7 +315,22 @@ def test_output_that_cannot_be_written(tmp_path: Path) -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == ""
-    assert process.returncode == 1
+    assert process.returncode == OUTPUT_CLOSED == 141
+
+
+@pytest.mark.parametrize("arguments", [("list",), ("results", "."), ("--help",), ("no-such-command",)])
+def test_whoever_reads_has_had_enough(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    """Every way of printing, rich's and typer's too, on stdout and on stderr, ends with 128 + SIGPIPE and no word."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with tempfile.TemporaryFile() as other:
+        streams = (other, writer) if arguments[0] == "no-such-command" else (writer, other)
+        done = subprocess.run(
+            [RLBENCH, *arguments], cwd=tmp_path, stdout=streams[0], stderr=streams[1], check=False, timeout=100
+        )
+        other.seek(0)
+        assert (done.returncode, other.read()) == (141, b"")
+    os.close(writer)
 
 
 def test_commands_are_what_the_help_says() -> None:

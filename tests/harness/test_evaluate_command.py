@@ -11,6 +11,7 @@ import torch
 
 from harness import registry
 from harness.evaluate import METRICS
+from harness.raised import in_a_line
 from harness.sweep import PLAN_FILE
 from results.store import write_run
 from tests.harness.command import assert_refused, call, launch
@@ -147,3 +148,44 @@ def test_nothing_to_evaluate(tmp_path: Path) -> None:
     sweep.mkdir()
     (sweep / PLAN_FILE).write_text(json.dumps({"command": ["rlbench"], "cells": []}))
     assert_refused(call("evaluate", "--out", str(tmp_path)), "holds no finished run; `rlbench run --resume --out")
+
+
+def test_a_damaged_sibling_is_a_warning(run: Path, tmp_path: Path) -> None:
+    """The other runs of the newest sweep are evaluated; stdout is what it is without."""
+    sweep = tmp_path / run.parent.name
+    shutil.copytree(run.parent, sweep)
+    damaged = sweep / "002-damaged"
+    damaged.mkdir()
+    (damaged / "run.json").write_text("{")
+    ended = call("evaluate", "--out", str(tmp_path), "--episodes", "1", "--json")
+    assert ended.code == 0
+    assert [row["run"] for row in json.loads(ended.out)] == [run.name] * 2
+    assert ended.err.startswith(f"rlbench: warning: {damaged}")
+    assert ended.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("error", [LookupError("no wall"), SystemExit("bye"), BrokenPipeError()], ids=repr)
+def test_what_an_environment_raises_is_a_line_with_the_run(
+    run: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """Whatever it is, the exit code is that of an error."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    scenario = registry.load_scenario("emulated/open-fridge", "homogeneous", {})
+    monkeypatch.setattr(type(scenario), "make_env", fail)
+    expected = f"rlbench: environment 0 of {run.name} raised {in_a_line(error)}\n"
+    assert_refused(call("evaluate", str(run), "--episodes", "1"), expected)
+
+
+def test_whatever_a_system_raises_is_a_line_with_the_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system of somebody else's that cannot say whose weights there are, or fails to play."""
+
+    def fail(*_: object) -> None:
+        raise LookupError("no wall")
+
+    system = type(registry.load_system("gossip", {}))
+    for call_of_system in ("evaluate", "policies"):
+        monkeypatch.setattr(system, call_of_system, fail)
+        assert_refused(call("evaluate", str(run), "--episodes", "1"), run.name, "raised LookupError: no wall")

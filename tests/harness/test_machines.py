@@ -256,6 +256,24 @@ def test_the_cause_is_told_from_what_follows_it(reasons: list[str], cause: int) 
     assert outcome.reason == f"{reasons[cause]}; on node {cause} (h{cause})"
 
 
+@pytest.mark.parametrize(
+    ("outcomes", "expected"),
+    [
+        ([Outcome("interrupted", "rank 0 was told"), Outcome("finished")], ("interrupted", "rank 0 was told")),
+        ([Outcome("interrupted", "rank 0 was told"), Outcome("failed", "y")], ("failed", "y")),
+        ([Outcome("finished"), Outcome("ended", "the harness ended the run")], ("failed", "the harness ended the run")),
+    ],
+)
+def test_a_rank_that_is_told_to_stop_interrupts_the_run(outcomes: list[Outcome], expected: tuple[str, str]) -> None:
+    """All nodes end well then; a node that fails is another matter, and so is one that is ended alone."""
+    nodes = [node_that_ended(number, "", float(number)) for number in range(2)]
+    for node, outcome in zip(nodes, outcomes, strict=True):
+        node.outcome = outcome
+    decided = decide(nodes)
+    assert decided.status == expected[0]
+    assert (decided.reason or "").startswith(f"{expected[1]}; on node ")
+
+
 def test_what_other_machines_have_is_to_be_said() -> None:
     """No GPU of theirs is to be seen from here, and none of ours is asked for."""
     with pytest.raises(ValueError, match="--device: say cuda, cpu or emulated"):

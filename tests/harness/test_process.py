@@ -49,10 +49,18 @@ def test_waiting_for_a_core_is_told() -> None:
 
 
 def test_sleeping_is_no_waiting_for_a_core() -> None:
-    """A process that sleeps is not ready to run; it waits only as long as it takes to wake up."""
-    before = process.core_wait_s()
-    time.sleep(0.5)
-    after = process.core_wait_s()
-    assert before is not None
-    assert after is not None
-    assert after - before < 0.4
+    """A process that sleeps is not ready to run; it waits only as long as it takes to wake up.
+
+    Other threads of this process may wait meanwhile, on a busy machine: once they do not is enough, for if sleeping
+    counted, it always would.
+    """
+
+    def waited_s() -> float:
+        before = process.core_wait_s()
+        time.sleep(0.5)
+        after = process.core_wait_s()
+        assert before is not None
+        assert after is not None
+        return after - before
+
+    assert any(waited_s() < 0.4 for _ in range(100))

@@ -274,8 +274,10 @@ def test_dry_run_prints_cells_and_time_and_writes_nothing(done: Done, tmp_path: 
     assert first.endswith(took[0])
     assert second.endswith(took[1])
     assert third.endswith("90 s (at most, by --time-limit)")
-    assert total.startswith("3 cells, expected time at most ")
+    assert total == "3 cells, expected time at most 4 min 30 s"
     assert sorted(tmp_path.rglob("*")) == before
     ended = call("run", *arguments, "--seconds", "30", "--out", str(tmp_path / "new"), "--dry-run")
-    assert ended.out.splitlines()[-1] == "3 cells, expected time about 1 min 54 s"
+    first, *_, total = ended.out.splitlines()
+    assert first.endswith("38 s (about, by its limits; at most 3600 s, by --time-limit)")
+    assert total == "3 cells, expected time about 1 min 54 s"
     assert not (tmp_path / "new").exists()

@@ -12,6 +12,7 @@ from harness.plan import Cell, Request, plan
 from harness.sweep import PLAN_FILE, Sweep
 from results import store
 from results.schema import SCHEMA_VERSION, Status
+from results.untrusted import RECORD_BYTES
 from tests.harness.command import QUICK, assert_refused, call, launch
 from tests.results.records import make_record, write_run_folder
 
@@ -90,11 +91,12 @@ def assert_refused_resume(out: Path, *expected: str) -> None:
     assert [text for text in expected if text not in ended.err] == []
 
 
-def test_only_finished_cells_are_finished(tmp_path: Path, cells: list[Cell]) -> None:
-    """A cell whose run failed or is half written is to be run again; the new run does not replace the old one."""
+@pytest.mark.parametrize("status", ["failed", "interrupted"])
+def test_only_finished_cells_are_finished(tmp_path: Path, cells: list[Cell], status: Status) -> None:
+    """A cell whose run failed, was told to stop or is half written is to be run again, beside the old one."""
     sweep = Sweep.create(tmp_path, cells, ["rlbench"])
     first = finish(sweep, 0)
-    failed = finish(sweep, 1, "failed")
+    failed = finish(sweep, 1, status)
     partial = sweep.folder / f"{store.PARTIAL_PREFIX}x"
     partial.mkdir()
     assert sweep.finished() == {cells[0].hash()}
@@ -123,27 +125,51 @@ def test_run_names_are_readable_and_safe(tmp_path: Path, cells: list[Cell]) -> N
             "newer",
             (f"run.json: has schema version {SCHEMA_VERSION + 1}", f"reads up to {SCHEMA_VERSION}", "upgrade rlbench"),
         ),
-        ("damaged", ("run.json: is damaged", "move its folder elsewhere or delete it")),
     ],
 )
 @pytest.mark.parametrize("options", [(), ("--dry-run",)])
 def test_folders_that_cannot_be_used(
     name: str, expected: tuple[str, ...], options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder that cannot be written, or that holds what we cannot read, is refused before anything is run."""
+    """A folder that cannot be written, or that holds runs of a newer schema, is refused before anything is run."""
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
     Path("loop").symlink_to("loop")
-    for kind, text in (("newer", f'{{"schema_version": {SCHEMA_VERSION + 1}}}'), ("damaged", '{"schema_version":')):
-        Path(kind, "sweep", "run").mkdir(parents=True)
-        Path(kind, "sweep", "run", "run.json").write_text(text)
+    Path("newer", "sweep", "run").mkdir(parents=True)
+    Path("newer", "sweep", "run", "run.json").write_text(f'{{"schema_version": {SCHEMA_VERSION + 1}}}')
     before = sorted(tmp_path.rglob("*"))
     assert_refused(call("run", "--systems", "sync", *QUICK, "--out", name, *options), *expected)
     assert sorted(tmp_path.rglob("*")) == before
-    if name in {"newer", "damaged"}:
+    if name == "newer":
         listed = call("results", name)
         assert (listed.code, listed.err) == (0, "")
         assert [text for text in expected if text not in " ".join(listed.out.split())] == []
+
+
+def test_damage_of_other_runs_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A damaged run of another sweep, or one whose record is larger than any may be, stops nothing new."""
+    monkeypatch.setenv("COLUMNS", "500")
+    for name, text in (("cut", '{"schema_version":'), ("large", " " * (RECORD_BYTES + 1))):
+        (tmp_path / "other" / name).mkdir(parents=True)
+        (tmp_path / "other" / name / "run.json").write_text(text)
+    planned = call("run", "--systems", "sync", *QUICK, "--out", str(tmp_path), "--dry-run")
+    assert (planned.code, planned.err) == (0, "")
+    assert "warning: " in planned.out
+    assert "other/cut/run.json: is damaged" in planned.out
+    assert "(and 1 more; `rlbench results` lists them)" in planned.out
+    assert "1 cell," in planned.out
+
+
+def test_a_damaged_run_of_the_sweep_is_run_again(tmp_path: Path, cells: list[Cell]) -> None:
+    """`--resume` names it, and counts its cell as not finished."""
+    sweep = Sweep.create(tmp_path, cells, ["rlbench"])
+    finish(sweep, 0)
+    spoilt = finish(sweep, 1)
+    (spoilt / "run.json").write_text("{")
+    ended = call("run", "--resume", "--dry-run", "--out", str(tmp_path))
+    assert (ended.code, ended.err) == (0, "")
+    assert "run.json: is damaged" in " ".join(ended.out.split())
+    assert "1 of 2 cells finished" in ended.out
 
 
 def test_nothing_to_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

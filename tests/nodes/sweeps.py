@@ -112,5 +112,5 @@ def imports_first(folder: Path) -> str:
 def copied_source(folder: Path) -> None:
     """A copy of the package, for a host that has another version of it."""
     root = Path(__file__).resolve().parents[2]
-    for package in ("harness", "systems", "scenarios", "results", "reports", "rlbench_client"):
+    for package in ("rlbench_start", "harness", "systems", "scenarios", "results", "reports", "rlbench_client"):
         subprocess.run(["cp", "-r", str(root / package), str(folder)], check=True)

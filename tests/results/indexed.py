@@ -89,8 +89,8 @@ def all_names(folder: Path) -> list[str]:
     return sorted(path.name for path in run_folders(folder))
 
 
-def remembered(cache: Path) -> set[str]:
-    """The run folders in the file."""
+def remembered(cache: Path) -> set[bytes]:
+    """The run folders in the file, as the file system has their names."""
     (file,) = (cache / "rlbench").iterdir()
     with closing(sqlite3.connect(file)) as database:
         of_runs = {path for (path,) in database.execute("select path from runs")}

@@ -62,12 +62,12 @@ def test_a_folder_that_is_gone_is_not_listed_and_soon_forgotten(runs: Path, cach
     with opened(runs) as made:
         assert "late" not in ids(made.runs())
         assert made.count() == 5
-    assert str(gone) in remembered(cache)
+    assert os.fsencode(gone) in remembered(cache)
     write_run_folder(runs / "sweep-2", make_record(id="new"))
     with opened(runs / "sweep-2"):
         pass
-    assert str(gone) not in remembered(cache)
-    assert str(runs / "sweep-1" / "0-ver-x1-seed-0") in remembered(cache)  # in no listing, but there
+    assert os.fsencode(gone) not in remembered(cache)
+    assert os.fsencode(runs / "sweep-1" / "0-ver-x1-seed-0") in remembered(cache)  # in no listing, but there
 
 
 def test_a_run_folder_that_vanishes_while_it_is_listed(runs: Path) -> None:

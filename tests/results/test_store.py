@@ -2,14 +2,26 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
+from unittest.mock import patch
 
 import pandas as pd
 import pytest
 
 from results.parts import SERIES_FILE, read_parts
 from results.schema import SCHEMA_VERSION
-from results.store import RUN_FILE, check_writable, half_written, publish, read_runs, run_folders, write_run
+from results.store import (
+    PARTIAL_PREFIX,
+    RUN_FILE,
+    check_writable,
+    half_written,
+    publish,
+    read_runs,
+    run_folders,
+    write_run,
+    write_whole,
+)
 from tests.results.records import make_record, write_run_folder
 
 
@@ -25,6 +37,13 @@ def test_published_run_is_read_back(tmp_path: Path) -> None:
     assert not partial.exists()
     assert (final / "logs" / "rank0.txt").read_text() == "hello"
     assert [(run.path, run.record) for run in read_runs(tmp_path)] == [(final, record)]
+
+
+def test_a_record_that_can_be_written_is_not_made_anew(tmp_path: Path) -> None:
+    """What recordable() has made is written as it is: a record of many ranks is not built twice."""
+    with patch("results.store.recordable", side_effect=AssertionError):
+        write_run(tmp_path, make_record())
+    assert (tmp_path / RUN_FILE).exists()
 
 
 def test_publish_never_replaces_a_run(tmp_path: Path) -> None:
@@ -168,3 +187,26 @@ def test_half_written_runs_are_named(tmp_path: Path) -> None:
         assert left.reason.startswith(f"{partial}: half written")
         assert "rlbench run --resume" in left.reason
     assert half_written(partial) == half_written(tmp_path / "sweep-1" / "a") == []
+
+
+def test_a_file_that_appears_whole_is_written_nowhere_else(tmp_path: Path) -> None:
+    """Links are replaced, whatever names somebody has foreseen; a failure leaves what was there, and nothing else."""
+    canary = tmp_path / "canary"
+    canary.write_text("kept")
+    (tmp_path / "out.txt").symlink_to(canary)
+    (tmp_path / f"{PARTIAL_PREFIX}{os.getpid()}-out.txt").symlink_to(canary)
+    write_whole(tmp_path / "out.txt", "new")
+    assert (canary.read_text(), (tmp_path / "out.txt").read_text()) == ("kept", "new")
+    assert not (tmp_path / "out.txt").is_symlink()
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="folder"):
+        write_whole(tmp_path / "folder", "new")
+    assert list(tmp_path.glob(".new-*")) == []
+
+
+def test_a_link_to_itself_hides_no_runs(tmp_path: Path) -> None:
+    """It is passed over, among sweeps and among runs."""
+    run = write_run_folder(tmp_path / "sweep", make_record())
+    for folder in (tmp_path, tmp_path / "sweep"):
+        (folder / "loop").symlink_to("loop")
+    assert run_folders(tmp_path) == [run]

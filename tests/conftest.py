@@ -1,0 +1,38 @@
+"""Which lane runs (`tests/lanes.py`), and where the time goes (`--times`, `tests/times.py`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import times
+
+STARTS_PROCESSES = ("RunningSweep", "launch(", "subprocess", "multiprocessing", "RLBENCH")
+"""In the text of a file of tests: it waits more than it computes, and goes first."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the options of our own."""
+    parser.addoption("--deep", action="store_true", help="run what is marked `deep` too")
+    times.add_option(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Says what marks there are."""
+    config.addinivalue_line("markers", "deep: runs in `nox -s deep` alone; `--deep` runs it here")
+    times.begin(config)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what is deep, and puts first what starts processes."""
+    if not config.getoption("--deep"):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("deep")])
+        items[:] = [item for item in items if not item.get_closest_marker("deep")]
+    starts = {path: _starts_processes(path) for path in {item.path for item in items}}
+    items.sort(key=lambda item: not starts[item.path])
+
+
+def _starts_processes(path: Path) -> bool:
+    text = path.read_text(encoding="utf-8")
+    return any(word in text for word in STARTS_PROCESSES)

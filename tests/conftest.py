@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from tests import times
 STARTS_PROCESSES = ("RunningSweep", "launch(", "subprocess", "multiprocessing", "RLBENCH")
 """In the text of a file of tests: it waits more than it computes, and goes first."""
 
+TERMINAL = ("COLUMNS", "LINES")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the options of our own."""
@@ -19,7 +22,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Says what marks there are."""
+    """Says what marks there are, and forgets how wide the terminal is: a test that depends on it says so itself.
+
+    Readline, which pytest imports, notes 80 columns in the environment of all that it starts, pytest-xdist's processes
+    among them.
+    """
+    for name in TERMINAL:
+        os.environ.pop(name, None)
     config.addinivalue_line("markers", "deep: runs in `nox -s deep` alone; `--deep` runs it here")
     times.begin(config)
 

@@ -10,8 +10,13 @@ import psutil
 import pytest
 
 from tests.harness.runs import RunningSweep
+from tests.lanes import deep
 
-SYSTEMS = ("sync", "gossip", "appo:rollout.num_steps=8:rollout.batch=16")
+SYSTEMS = (
+    pytest.param("sync", marks=deep),
+    "gossip",
+    pytest.param("appo:rollout.num_steps=8:rollout.batch=16", marks=deep),
+)
 """Those whose ranks talk by an all-reduce, pair by pair, and through a server."""
 NUM_RANKS = 2
 

@@ -17,11 +17,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from harness import environments
 from harness.gate import in_turn
 from harness.gate.revisions import checked_out, find_commit, remove_all_but
 from tests.harness import sweeps, toy_repository
 from tests.harness.command import RLBENCH, Ended, assert_refused, call, launch
+from tests.harness.copied_environments import copied_environments
 from tests.harness.runs import HEEDS_INTERRUPTS, PATIENCE_S, wait_until
 from tests.harness.sweeps import spoil, write_sweep
 from tests.harness.toy_repository import commit, git
@@ -161,21 +161,9 @@ class Shared:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    """The first environment is made as ever; the others are copies of it as it was before pip installed anything."""
+    """Made once for all."""
     folder = tmp_path_factory.mktemp("shared")
-    made: list[Path] = []
-    make, empty = environments.make, folder / "empty"
-
-    def make_or_copy(path: Path, what: str) -> None:
-        if not empty.exists():
-            make(path, what)
-            shutil.copytree(path, empty, symlinks=True)
-        else:
-            shutil.copytree(empty, path, symlinks=True, copy_function=os.link)  # pip replaces files, it changes none
-        made.append(path)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(environments, "make", make_or_copy)
+    with copied_environments(folder) as made:
         yield Shared(repository=toy_repository.make_repository(folder / "toy"), cache=folder / "cache", made=made)
 
 

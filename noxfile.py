@@ -121,6 +121,7 @@ BENCHMARKS = {
     "overhead": "tests.bench.bench_overhead",
     "mechanisms": "benchmarks.mechanisms",
     "two-hosts": "benchmarks.two_hosts",
+    "start": "benchmarks.start",
     "memory": "tests.bench.bench_memory",
     "predict": "benchmarks.predict_speed",
     "report": "tests.bench.bench_report",

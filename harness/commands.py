@@ -222,8 +222,10 @@ def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: C
 def _detail(record: RunRecord) -> str:
     if record.reason:
         return f": {record.reason}"
-    rate = record.figures.steps_per_s
-    return f", {rate:,.0f} steps/s" if rate else ""
+    rate, around = record.figures.steps_per_s, ""
+    if record.starting_s is not None and record.ending_s is not None:
+        around = f" (starting took {record.starting_s:.1f} s, ending {record.ending_s:.1f} s)"
+    return f", {rate:,.0f} steps/s{around}" if rate else ""
 
 
 def _print_plan(cells: Sequence[Cell], out: Path, console: Console) -> None:

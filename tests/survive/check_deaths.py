@@ -98,7 +98,7 @@ class Deaths:
         sweep, name = self._sweep, f"{victim}, {moment}"
         victims = self._starting(number, victim) if moment == "start-up" else self._at(number, victim, moment)
         folder = sweep.partial(number)
-        of_run = [one for one in sweep.processes() if one.pid != sweep.process.pid and one not in victims]
+        of_run = [one for one in sweep.of_runs() if one not in victims]
         began = time.monotonic()
         for one in victims[:1]:
             with suppress(psutil.NoSuchProcess):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from harness import libraries, registry
+from harness import libraries, registry, zygote
 from harness.choices import CannotRun
 from harness.launch.choose import LaunchOptions, choose, in_this_allocation
 from harness.launch.nodes import SRUN, Launch, Slurm
@@ -112,6 +112,8 @@ def run_sweep(
         sweep = None
     if launch is None:
         _check_room(cells)
+    else:
+        zygote.end()  # it was started before anybody knew
     if dry_run:
         _print_plan(cells, out, console)
         if isinstance(launch, Launch):

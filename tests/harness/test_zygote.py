@@ -145,8 +145,8 @@ def test_a_usage_error_leaves_no_process(tmp_path: Path) -> None:
 def test_environments_of_ranks_draw_other_numbers() -> None:
     """Numpy's own generator, which what is forked would share, is seeded anew in each process."""
     code = (
-        "from harness import zygote; from harness.forked import fork; import numpy as np; np.random.rand(); "
-        "zygote._seed_anew_when_forked(); "
+        "from harness.zygote.__main__ import _seed_anew_when_forked; from harness.forked import fork; import numpy as np; np.random.rand(); "
+        "_seed_anew_when_forked(); "
         "[fork(lambda: print(np.random.rand()) or 0).wait() for _ in range(3)]"
     )
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60).stdout

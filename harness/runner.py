@@ -126,6 +126,11 @@ class Runner:
 
     def _run(self, cell: Cell, name: str, known: dict[str, Any]) -> schema.RunRecord:
         system, scenario = cell.load()
+        began = time.perf_counter()
+        import pandas as pd  # noqa: F401  the record needs it, and until torch is imported there is nothing else to do
+
+        if self.launch is None and not zygote.living().prepare(preload_of(system), lambda: self.interrupts.requested):
+            raise Interrupted
         named = self.place.unfinished(name)
         named.mkdir()
         with ExitStack() as stack:
@@ -138,8 +143,7 @@ class Runner:
             Traits.of(system).leave(partial.path)
             if self.launch is not None:
                 self.launch.leave(partial.path)
-            began = time.perf_counter()
-            outcome, telemetry = self._keep(cell, partial, scratch, preload_of(system))
+            outcome, telemetry = self._keep(cell, partial, scratch)
             was_removed = partial.was_gone or not (partial.path / CELL_FILE).exists()
             ended = Ended(
                 cell=cell,
@@ -164,13 +168,10 @@ class Runner:
     def _preface(self, name: str, cell: Cell) -> dict[str, Any]:
         return preface(name, self.sweep.id, cell, self.command, self.about_machine)
 
-    def _keep(self, cell: Cell, held: Held, scratch: Scratch, preload: Sequence[str]) -> tuple[Outcome, Readings]:
+    def _keep(self, cell: Cell, held: Held, scratch: Scratch) -> tuple[Outcome, Readings]:
         """Starts the keeper, shows the run's progress until it ends, and leaves no process behind."""
         partial, anew = held.path, [held.where, elsewhere(scratch.path)]
         process.adopt_orphans()
-        if self.launch is None:
-            zygote.living().prepare(preload)
-            import pandas as pd  # noqa: F401  the record needs it, and this process has nothing to do meanwhile
         others = frozenset(child.pid for child in psutil.Process().children())
         with ExitStack() as stack:
             stack.callback(held.make_anew, anew[-1])

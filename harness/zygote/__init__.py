@@ -1,8 +1,8 @@
 """The process that keepers of runs on this machine are forked from: it has imported what their ranks need, once.
 
 Who starts it: the command, before it does anything else, so that torch is imported while cells are planned; else the
-first run. Who speaks: the runner asks for one keeper at a time and waits for its process number, looking every
-`LOOK_S` whether it is to end. What blocks: the zygote, in `recv`; an import ends when it ends. What frees it: the end
+first run. Who speaks: the runner asks one thing at a time, to import or to fork, and waits for the answer, looking
+every `LOOK_S` whether it is to end. What blocks: the zygote, in `recv`; an import ends when it ends. What frees it: the end
 of the socket, or of the command, with which the kernel kills it; where it was killed itself, the next run starts
 another one. A keeper is forked by a child that ends at once, so that the runner, which adopts orphans, becomes its
 parent: from then on the two have nothing to do with the zygote. Its ranks are forked by the keeper.
@@ -21,7 +21,7 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from harness import process
 from harness.forked import Forked
@@ -36,8 +36,6 @@ LARGEST, NUM_FDS = 65536, 3
 """Of a request: its bytes, and the descriptors that come with it."""
 ROOM = "-" * 160
 """A word of its command line, over which keepers and ranks write their own."""
-PLAIN = "plain"
-"""A word of its command line: it imports nothing."""
 
 
 class ZygoteDied(RuntimeError):  # noqa: N818  says what happened
@@ -67,10 +65,12 @@ class Zygote:
         """Whether it lives, and has the environment that this process has now."""
         return self._process.poll() is None and self._environment == os.environ
 
-    def prepare(self, modules: Iterable[str]) -> None:
-        """Has it import what ranks will need; does not wait for it."""
-        with suppress(OSError):  # it has ended: the next request says so
-            self._socket.send(json.dumps({"import": list(modules)}).encode())
+    def prepare(self, modules: Iterable[str], is_to_end: Callable[[], bool]) -> bool:
+        """Has it import what ranks will need, and waits until a keeper is forked as soon as it is asked for.
+
+        Returns False when it is to end, which is asked meanwhile. Raises ZygoteDied.
+        """
+        return self._ask({"import": list(modules)}, [], is_to_end) is not None
 
     def keep(
         self, folder: Path, variables: Mapping[str, str], err: IO[bytes], is_to_end: Callable[[], bool]
@@ -81,35 +81,44 @@ class Zygote:
             folder: of the run.
             variables: of the environment, beside those of the command.
             err: where the keeper prints.
-            is_to_end: asked while the zygote imports.
+            is_to_end: asked meanwhile.
 
         Returns None when it is to end. Raises ZygoteDied.
         """
-        request = json.dumps({"keep": str(folder), "variables": dict(variables)}).encode()
-        answered = select.poll()
-        answered.register(self._socket, select.POLLIN)
         read_end, write_end = os.pipe()
         stdin, here = os.fdopen(write_end, "wb"), os.open(".", os.O_PATH | os.O_CLOEXEC)
+        pid = None
         try:
-            socket.send_fds(self._socket, [request], [read_end, err.fileno(), here])
-            while not answered.poll(1000 * LOOK_S):
-                if is_to_end():
-                    stdin.close()
-                    return None
-            if not (data := self._socket.recv(LARGEST)):
-                raise ConnectionResetError
-        except OSError:
-            stdin.close()  # it may have forked the keeper, which ends then
-            how = process.how_it_ended(self._process.wait())
-            raise ZygoteDied(f"the process that keepers are forked from {how}") from None
+            request = {"keep": str(folder), "variables": dict(variables)}
+            if (answer := self._ask(request, [read_end, err.fileno(), here], is_to_end)) is None:
+                return None
+            if (pid := answer.get("pid")) is None:
+                raise ZygoteDied(f"no keeper could be forked: {answer['problem']}")
         finally:
             os.close(read_end)
             os.close(here)
-        answer = json.loads(data)
-        if "pid" not in answer:
-            stdin.close()
-            raise ZygoteDied(f"no keeper could be forked: {answer['problem']}")
-        return Forked(answer["pid"], stdin)
+            if pid is None:
+                stdin.close()  # it may have forked the keeper, which ends then
+        return Forked(pid, stdin)
+
+    def _ask(
+        self, request: Mapping[str, object], fds: list[int], is_to_end: Callable[[], bool]
+    ) -> dict[str, Any] | None:
+        """What it answers; None when it is to end. Raises ZygoteDied."""
+        answered = select.poll()
+        answered.register(self._socket, select.POLLIN)
+        data = b""
+        with suppress(OSError):  # it is gone
+            socket.send_fds(self._socket, [json.dumps(request).encode()], fds)
+            while not answered.poll(1000 * LOOK_S):
+                if is_to_end():
+                    return None
+            data = self._socket.recv(LARGEST)
+        if not data:
+            how = process.how_it_ended(self._process.wait())
+            raise ZygoteDied(f"the process that keepers are forked from {how}")
+        answer: dict[str, Any] = json.loads(data)
+        return answer
 
     def close(self) -> None:
         """Ends it."""

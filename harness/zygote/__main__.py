@@ -19,8 +19,10 @@ from typing import Any
 
 from harness import process, registry
 from harness.forked import close_others, fork, is_forkable, set_command
-from harness.zygote import LARGEST, NUM_FDS, PLAIN
+from harness.zygote import LARGEST, NUM_FDS
 
+PLAIN, OWES_ANSWER = "plain", "owes-answer"
+"""Words of its command line: it imports nothing; it was asked for something before it began anew."""
 BESIDE = ("harness.keeper", "numpy", "gymnasium")
 """Imported while another thread has torch's libraries loaded, which holds no lock of Python's."""
 LIBRARIES = {"libtorch_global_deps.so": ctypes.RTLD_GLOBAL, "libtorch_python.so": ctypes.RTLD_LOCAL}
@@ -39,7 +41,8 @@ def serve(asked: socket.socket) -> None:
         if "import" in request:
             if PLAIN not in sys.argv:
                 load(request["import"])
-                begin_anew_unless_forkable(asked)
+                begin_anew_unless_forkable(asked, OWES_ANSWER)
+            _tell(asked.fileno())
             continue
         told, tell = os.pipe()
         try:
@@ -93,12 +96,12 @@ def load(modules: Iterable[str]) -> None:
     gc.enable()
 
 
-def begin_anew_unless_forkable(asked: socket.socket) -> None:
-    """Where an import has started threads, becomes a zygote that has imported nothing."""
+def begin_anew_unless_forkable(asked: socket.socket, *words: str) -> None:
+    """Where an import has started threads, becomes a zygote that has imported nothing; `words`: more for its main."""
     if not is_forkable():
         asked.set_inheritable(True)
-        words = [sys.executable, "-P", "-m", "harness.zygote", *sys.argv[1:], PLAIN]
-        os.execv(sys.executable, words)  # noqa: S606  ourselves
+        command = [sys.executable, "-P", "-m", "harness.zygote", *sys.argv[1:], PLAIN, *words]
+        os.execv(sys.executable, command)  # noqa: S606  ourselves
 
 
 def _load_libraries() -> None:
@@ -136,6 +139,8 @@ def main() -> None:
             load(FIRST)
             _seed_anew_when_forked()
         begin_anew_unless_forkable(asked)
+        if OWES_ANSWER in sys.argv:
+            _tell(asked.fileno())
         serve(asked)
 
 

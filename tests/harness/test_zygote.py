@@ -83,37 +83,35 @@ def test_it_is_one_for_all_runs_and_ends_with_the_command(tmp_path: Path) -> Non
 def test_an_interrupt_while_it_imports_ends_the_command(tmp_path: Path) -> None:
     """Ctrl-C and SIGTERM are not waited out: exit code 130, and nothing is left."""
     with RunningSweep(tmp_path, *FAULTY_SWEEP, "--scenario", "faulty/patient") as sweep:
-        wait_until(lambda: sweep.partial(1), "the first run begins")
+        wait_until(lambda: sweep.of_module(ZYGOTE), "it imports")
         (zygote,) = sweep.of_module(ZYGOTE)
-        zygote.send_signal(signal.SIGSTOP)
+        zygote.suspend()
+        wait_until(lambda: list(sweep.out.glob("*/sweep.json")), "the sweep begins")
         sweep.process.send_signal(signal.SIGTERM)
         assert sweep.end() == 130
         assert (sweep.processes(), sweep.files_left()) == ([], [])
 
 
-def test_a_killed_one_fails_the_run_that_waits_for_it(tmp_path: Path) -> None:
-    """The run that has no keeper yet is failed and says what died; the next cell is run."""
-    options = (*FAULTY_SWEEP, "--scenario", "faulty/patient:tag=a,faulty/patient:tag=b")
-    with RunningSweep(tmp_path, *options) as sweep:
-        wait_until(lambda: sweep.partial(1), "the first run begins")
-        for zygote in sweep.of_module(ZYGOTE):
-            zygote.send_signal(signal.SIGSTOP)
-        wait_until(lambda: _waits(sweep), "the command waits for it")
-        for zygote in sweep.of_module(ZYGOTE):
-            with suppress(psutil.NoSuchProcess):
-                zygote.kill()
-        record = sweep.wait_published(1)
-        sweep.release("b")
-        assert sweep.end(2) == 1
-        assert record["status"] == "failed"
-        assert "the process that keepers are forked from was killed by SIGKILL" in record["reason"]
-        assert sweep.runs(2)[0]["status"] == "finished"
-        assert (sweep.processes(), sweep.files_left()) == ([], [])
-
-
-def _waits(sweep: RunningSweep) -> bool:
-    """Whether a request lies in the zygote's socket: its keeper's stdin and stderr are open in the command."""
-    return any("keeper.err" in each.path for each in psutil.Process(sweep.process.pid).open_files())
+def test_one_that_dies_while_it_is_waited_for() -> None:
+    """Whoever waits is told what died, and by what; the next one that asks has another."""
+    code = """
+import os, signal
+from harness import zygote
+first = zygote.living()
+pid = first._process.pid
+os.kill(pid, signal.SIGSTOP)
+try:
+    first.prepare(["json"], lambda: os.kill(pid, signal.SIGKILL))
+except zygote.ZygoteDied as died:
+    print(died)
+print(zygote.living() is first, zygote.living().prepare(["json"], lambda: False))
+os.environ["ANOTHER"] = "environment"
+print(zygote.living()._environment["ANOTHER"])
+"""
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120).stdout
+    died, again, other = said.splitlines()
+    assert died == "the process that keepers are forked from was killed by SIGKILL"
+    assert (again, other) == ("False True", "environment")
 
 
 def test_what_starts_threads_is_imported_by_each_rank(tmp_path: Path) -> None:
@@ -128,6 +126,22 @@ def test_what_starts_threads_is_imported_by_each_rank(tmp_path: Path) -> None:
     done = launch("run", *options, folder=tmp_path, environment={"PYTHONPATH": str(tmp_path / "site")})
     assert done.code == 0, done.out + done.err
     assert "finished" in done.out
+
+
+def test_a_module_that_starts_threads_when_it_is_asked_for(tmp_path: Path) -> None:
+    """The zygote begins anew, answers all the same, and is the same process."""
+    (tmp_path / "starts_threads.py").write_text(THREADS)
+    code = """
+from pathlib import Path
+from harness import zygote
+first = zygote.living()
+print(first.prepare(["json"], lambda: False), first.prepare(["starts_threads"], lambda: False))
+print(first.is_usable, "plain" in Path(f"/proc/{first._process.pid}/cmdline").read_text().split(chr(0)))
+print(first.prepare(["starts_threads"], lambda: False))
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    said = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True, timeout=120)
+    assert said.split() == ["True"] * 5
 
 
 def test_a_usage_error_leaves_no_process(tmp_path: Path) -> None:
@@ -145,7 +159,8 @@ def test_a_usage_error_leaves_no_process(tmp_path: Path) -> None:
 def test_environments_of_ranks_draw_other_numbers() -> None:
     """Numpy's own generator, which what is forked would share, is seeded anew in each process."""
     code = (
-        "from harness.zygote.__main__ import _seed_anew_when_forked; from harness.forked import fork; import numpy as np; np.random.rand(); "
+        "from harness.zygote.__main__ import _seed_anew_when_forked; from harness.forked import fork; "
+        "import numpy as np; np.random.rand(); "
         "_seed_anew_when_forked(); "
         "[fork(lambda: print(np.random.rand()) or 0).wait() for _ in range(3)]"
     )

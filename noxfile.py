@@ -1,5 +1,8 @@
-"""The project's commands, each in a virtual environment of its own: `nox -s rlbench -- run ...`, `nox -s tests`."""
+"""The project's commands, in an environment that all share but two: `nox -s rlbench -- run ...`, `nox -s tests`."""
 
+import hashlib
+import os
+import sys
 from pathlib import Path
 
 import nox
@@ -9,86 +12,112 @@ nox.options.reuse_venv = "yes"
 nox.options.sessions = ["lint", "types", "tests"]
 
 CONSTRAINTS = ("-c", "constraints.txt")
+PROJECT = nox.project.load_toml("pyproject.toml")
+SHARED = Path(".nox", "shared").absolute()
+GROUPS = ("tests", "types", "bench", "browser")
 CHECKS = ("-o", "python_files=check_*.py", "-o", "python_functions=check_*", "-o", "norecursedirs=.*")
 """Options of pytest for what is no test of every day."""
-PROJECT = nox.project.load_toml("pyproject.toml")
+SIDE_BY_SIDE = ("-n", str(1 + len(os.sched_getaffinity(0))), "--dist", "loadfile", "--no-loadscope-reorder")
+"""Files of tests, one more than there are cores: some wait for processes. The order is that of `tests/conftest.py`."""
 
 
-def install(session: nox.Session, *groups: str) -> None:
-    """Installs the package from this folder, and what the named dependency groups add, all with the pinned versions."""
-    session.install(*CONSTRAINTS, "-e", ".[scenes]", *nox.project.dependency_groups(PROJECT, *groups))
+def shared(session: nox.Session) -> None:
+    """Enters the environment that the sessions share; makes it where it is of other versions than are asked for."""
+    wanted = hashlib.sha256(b"".join(Path(name).read_bytes() for name in ("pyproject.toml", "constraints.txt")))
+    made_of, python = SHARED / "made-of", str(SHARED / "bin" / "python")
+    if not made_of.exists() or made_of.read_text() != wanted.hexdigest():
+        groups = nox.project.dependency_groups(PROJECT, *GROUPS)
+        session.run(sys.executable, "-m", "venv", "--clear", str(SHARED), external=True)
+        session.run(
+            *(python, "-m", "pip", "install", "--quiet", *CONSTRAINTS, "-e", ".[scenes,slurm]", *groups), external=True
+        )
+        made_of.write_text(wanted.hexdigest())
+    session.env["PATH"] = os.pathsep.join([str(SHARED / "bin"), os.environ["PATH"]])
+    session.env["VIRTUAL_ENV"] = str(SHARED)
 
 
-@nox.session
+def run(session: nox.Session, program: str, *arguments: str) -> None:
+    """Runs a program of the shared environment."""
+    shared(session)
+    session.run(str(SHARED / "bin" / program), *arguments, external=True)
+
+
+def check(session: nox.Session, folder: str, *options: str) -> None:
+    """Runs the checks in a folder of tests, or those of them that the arguments after `--` choose."""
+    run(session, "pytest", f"tests/{folder}", *CHECKS, *options, *session.posargs)
+
+
+@nox.session(venv_backend="none")
 def rlbench(session: nox.Session) -> None:
     """Runs `rlbench` with the arguments after `--`."""
-    session.install(*CONSTRAINTS, ".[scenes]")
-    session.run("rlbench", *session.posargs)
+    run(session, "rlbench", *session.posargs)
 
 
-@nox.session
+@nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
-    """Runs all tests, or those named after `--`."""
-    install(session, "tests")
-    session.run("pytest", *session.posargs)
+    """Runs what is for every change, or the tests named after `--`, side by side; `-- --times` says what takes long."""
+    run(session, "pytest", *SIDE_BY_SIDE, *session.posargs)
 
 
-@nox.session
+@nox.session(venv_backend="none")
+def deep(session: nox.Session) -> None:
+    """Runs everything, for a release: all tests, and all that is checked of deaths, hosts, jobs, pages and throughput.
+
+    As root, and with Debian's packages chromium, slurm-wlm, munge and iproute2. Takes hours.
+    """
+    run(session, "pytest", "--deep", *SIDE_BY_SIDE)
+    for name in ("gate", "browser", "nodes", "slurm", "survive"):
+        session.notify(name, ["--deep"])
+
+
+@nox.session(venv_backend="none")
 def gate(session: nox.Session) -> None:
     """Holds systems against each other on emulated GPUs, and hot paths against reference operations; takes 4 min.
 
     What was measured is left in `.benchmarks/gate.json`.
     """
-    install(session, "bench")
-    names = ("-o", "python_files=check_*.py", "-o", "python_functions=check_*")
     Path(".benchmarks").mkdir(exist_ok=True)
     out = ("--benchmark-json=.benchmarks/gate.json", "--benchmark-columns=median,iqr,rounds")
-    session.run("pytest", "tests/gate", "--rlbench", *names, *out, *session.posargs)
+    check(session, "gate", "--rlbench", *out)
 
 
-@nox.session
+@nox.session(venv_backend="none")
 def browser(session: nox.Session) -> None:
     """Opens reports in Chromium, of Debian's package `chromium`: what they draw, request and download."""
-    install(session, "browser")
-    session.run("pytest", "tests/browser", *CHECKS, *session.posargs)
+    check(session, "browser")
 
 
-@nox.session
+@nox.session(venv_backend="none")
 def survive(session: nox.Session) -> None:
-    """Kills, stops and interrupts real sweeps; takes hours, `--share 0.1` after `--` a tenth of it."""
-    install(session, "tests")
-    session.run("pytest", "tests/survive", *CHECKS, *session.posargs)
+    """Kills, stops and interrupts real sweeps; takes hours, `-- --slice 3/10` the fourth of ten parts of it."""
+    check(session, "survive")
 
 
-@nox.session
+@nox.session(venv_backend="none")
 def nodes(session: nox.Session) -> None:
     """Runs sweeps on two hosts, which are network namespaces, and kills what is on them; as root."""
-    install(session, "tests")
-    session.run("pytest", "tests/nodes", *CHECKS, *session.posargs)
+    check(session, "nodes")
 
 
-@nox.session
+@nox.session(venv_backend="none")
 def slurm(session: nox.Session) -> None:
     """Starts a Slurm of two nodes on this machine, runs sweeps as its jobs, and stops it; as root, takes 8 min.
 
     Needs Debian's packages slurm-wlm and munge.
     """
-    session.install(*CONSTRAINTS, "-e", ".[slurm]", *nox.project.dependency_groups(PROJECT, "tests"))
-    session.run("pytest", "tests/slurm", *CHECKS, *session.posargs)
+    check(session, "slurm")
 
 
-@nox.session
+@nox.session(venv_backend="none")
 def libraries(session: nox.Session) -> None:
     """Installs other people's libraries, 6 GB in the cache folder, and trains with each; takes long."""
-    install(session, "tests")
-    session.run("pytest", "tests/libraries", *CHECKS, *session.posargs)
+    check(session, "libraries")
 
 
-@nox.session
+@nox.session(venv_backend="none")
 def types(session: nox.Session) -> None:
     """Checks types, tests included."""
-    install(session, "tests", "types", "bench", "browser")
-    session.run("mypy", *session.posargs)
+    run(session, "mypy", *session.posargs)
 
 
 @nox.session
@@ -107,10 +136,10 @@ def fuzz(session: nox.Session) -> None:
     `-- canary --seconds 3600` runs all commands on hostile folders instead, and sees that nothing outside changes.
     """
     if session.posargs[:1] == ["canary"]:
-        install(session, "tests")
-        session.run("python", "-m", "tests.fuzz.canary", *session.posargs[1:])
+        run(session, "python", "-m", "tests.fuzz.canary", *session.posargs[1:])
         return
-    install(session, "tests", "fuzz")
+    groups = nox.project.dependency_groups(PROJECT, "tests", "fuzz")
+    session.install(*CONSTRAINTS, "-e", ".[scenes]", *groups)
     session.run("python", "-m", "tests.fuzz.guided", *session.posargs)
 
 
@@ -121,6 +150,7 @@ BENCHMARKS = {
     "overhead": "tests.bench.bench_overhead",
     "mechanisms": "benchmarks.mechanisms",
     "two-hosts": "benchmarks.two_hosts",
+    "start": "benchmarks.start",
     "memory": "tests.bench.bench_memory",
     "predict": "benchmarks.predict_speed",
     "report": "tests.bench.bench_report",
@@ -128,32 +158,29 @@ BENCHMARKS = {
 """Programs that run whole trainings, for minutes each; `nox -s bench -- NAME --help` says what they take."""
 
 
-@nox.session
+@nox.session(venv_backend="none")
 def bench(session: nox.Session) -> None:
     """Times the hot paths, then all of `BENCHMARKS`; after `--` either the name of one and its options, or pytest's.
 
     Nothing else should run on the machine.
     """
-    install(session, "bench")
     name, *options = session.posargs or [""]
     if name in BENCHMARKS:
-        session.run("python", "-m", BENCHMARKS[name], *options)
+        run(session, "python", "-m", BENCHMARKS[name], *options)
         return
     names = ("-o", "python_files=bench_*.py", "-o", "python_functions=test_* bench_*")
-    session.run("pytest", "tests/bench", *names, "--benchmark-columns=median,iqr,ops,rounds", *session.posargs)
+    run(session, "pytest", "tests/bench", *names, "--benchmark-columns=median,iqr,ops,rounds", *session.posargs)
     for module in BENCHMARKS.values() if not session.posargs else ():
-        session.run("python", "-m", module)
+        run(session, "python", "-m", module)
 
 
-@nox.session
+@nox.session(venv_backend="none")
 def learn(session: nox.Session) -> None:
     """Trains every system to its thresholds and prints the tables; can be stopped and started again. Takes hours."""
-    install(session)
-    session.run("python", "-m", "benchmarks.learn", *session.posargs)
+    run(session, "python", "-m", "benchmarks.learn", *session.posargs)
 
 
-@nox.session
+@nox.session(venv_backend="none")
 def validate(session: nox.Session) -> None:
     """Holds predictions against runs on emulated GPUs, cell by cell; takes 40 min. Nothing else should run."""
-    install(session)
-    session.run("python", "-m", "benchmarks.validate", *session.posargs)
+    run(session, "python", "-m", "benchmarks.validate", *session.posargs)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from harness import libraries, registry
+from harness import libraries, registry, zygote
 from harness.choices import CannotRun
 from harness.launch.choose import LaunchOptions, choose, in_this_allocation
 from harness.launch.nodes import SRUN, Launch, Slurm
@@ -112,6 +112,8 @@ def run_sweep(
         sweep = None
     if launch is None:
         _check_room(cells)
+    else:
+        zygote.end()  # it was started before anybody knew
     if dry_run:
         _print_plan(cells, out, console)
         if isinstance(launch, Launch):
@@ -222,8 +224,10 @@ def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: C
 def _detail(record: RunRecord) -> str:
     if record.reason:
         return f": {record.reason}"
-    rate = record.figures.steps_per_s
-    return f", {rate:,.0f} steps/s" if rate else ""
+    rate, around = record.figures.steps_per_s, ""
+    if record.starting_s is not None and record.ending_s is not None:
+        around = f" (starting took {record.starting_s:.1f} s, ending {record.ending_s:.1f} s)"
+    return f", {rate:,.0f} steps/s{around}" if rate else ""
 
 
 def _print_plan(cells: Sequence[Cell], out: Path, console: Console) -> None:

@@ -1,4 +1,4 @@
-"""The keeper: `python -m harness.keeper FOLDER`, the process at the root of a run's process tree.
+"""The keeper: the process at the root of a run's process tree, forked from a zygote (`harness/zygote.py`).
 
 Who writes: the keeper alone writes what `harness/outcome.py` describes. Who reads: the runner. What blocks: one
 `poll` on the ranks' ends (pidfds) and on stdin, whose end of file says that the runner is gone or wants the run ended.
@@ -33,6 +33,7 @@ from pathlib import Path
 import psutil
 
 from harness import leftovers, process, stacks, watch
+from harness.forked import Forked
 from harness.held import KeptRun
 from harness.launch import local, torchrun
 from harness.launch.nodes import Launch, NodeSeat
@@ -61,7 +62,7 @@ class Keeper:
         self._numbers = range(self._cell.gpus) if self._seat is None else self._seat.ranks
         self._meters = MeterFiles(folder, self._numbers)
         self._out_of_memory = watch.OutOfMemory()
-        self._ranks: dict[int, subprocess.Popen[bytes]] = {}
+        self._ranks: dict[int, subprocess.Popen[bytes] | Forked] = {}
         """By number; where torchrun starts them, it stands for all of this node's, under the number of the first."""
         self._looks = itertools.count()
         self._stood_still: dict[int, str] = {}
@@ -84,7 +85,7 @@ class Keeper:
     def _look_after_folder(self) -> None:
         self._kept.look(lambda: [one.pid for one in psutil.Process().children(recursive=True)])
 
-    def _launch(self) -> dict[int, subprocess.Popen[bytes]]:
+    def _launch(self) -> dict[int, subprocess.Popen[bytes] | Forked]:
         if self._seat is None:
             return dict(enumerate(local.launch(self._folder, self._cell.gpus)))
         self._traits = replace(self._traits, survives_lost_rank=False)  # torchrun ends its ranks when it loses one
@@ -180,9 +181,9 @@ class Keeper:
 
     def _lose(self, number: int) -> None:
         """Kills what a rank that has ended before its time left, and notes it."""
-        leftovers.end_rank(number)
+        leftovers.end_rank(number, self._ranks[number].pid)
         error, meter = self._folder / f"error-rank{number}.json", self._meters.there().get(number)
-        how = self._stood_still.get(number) or process.how_it_ended(self._ranks[number].returncode)
+        how = self._stood_still.get(number) or process.how_it_ended(self._ranks[number].wait())
         lost = LostRank(
             rank=number,
             how=f"raised {json.loads(error.read_text(encoding='utf-8'))['error']}" if error.exists() else how,
@@ -200,7 +201,7 @@ class Keeper:
         """The rank that was killed, or that raised first; the errors of the others follow from it."""
         self._leave_stacks()
         told = {} if self._seat is None else torchrun.first_failure(self._folder)
-        codes = told or {number: self._ranks[number].returncode for number in numbers}
+        codes = told or {number: self._ranks[number].wait() for number in numbers}
         killed = [number for number, code in codes.items() if code < 0]
         paths = {number: self._folder / f"error-rank{number}.json" for number in self._numbers}
         there = {number: path for number, path in paths.items() if path.exists()}

@@ -6,6 +6,7 @@ was killed, and whoever resumes a sweep, for the case that both were. What was r
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from contextlib import suppress
@@ -36,13 +37,14 @@ def end_run(folder: Path, spare: frozenset[int] = frozenset(), own: Scratch | No
     remove_files(folder, names, own)
 
 
-def end_rank(rank: int) -> None:
-    """Kills what a rank that is dead has left: orphans that are ours now, and that have its number as their RANK.
+def end_rank(rank: int, pid: int) -> None:
+    """Kills what a rank that is dead has left: orphans that are ours now, and that are of it.
 
-    They inherit that variable, whoever started them; orphans of other ranks' simulators have another one. What they
-    shared is removed at the end of the run.
+    They are in its process group, whose number is the rank's own, or have its number as their RANK: programs inherit
+    that variable, whoever started them; orphans of other ranks' simulators have another one. What they shared is
+    removed at the end of the run.
     """
-    _kill_all(lambda: [child for child in _children(frozenset()) if _is_of_rank(child, rank)])
+    _kill_all(lambda: [child for child in _children(frozenset()) if _is_of_rank(child, rank, pid)])
 
 
 def remove_files(folder: Path, names: Iterable[tuple[int, str]] = (), own: Scratch | None = None) -> None:
@@ -79,9 +81,9 @@ def _kill_all(find: Callable[[], list[psutil.Process]]) -> None:
         psutil.wait_procs(below, timeout=1)
 
 
-def _is_of_rank(one: psutil.Process, rank: int) -> bool:
+def _is_of_rank(one: psutil.Process, rank: int, pid: int) -> bool:
     with suppress(psutil.Error, OSError):  # it may end while we look, and a zombie has no environment left
-        return one.environ().get("RANK") == str(rank)
+        return os.getpgid(one.pid) == pid or one.environ().get("RANK") == str(rank)
     return False
 
 

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from harness.forked import Forked
+
 from harness import raised
 
 STORE_VARIABLE = "RLBENCH_STORE_FD"
@@ -47,7 +49,7 @@ def die_with_parent(parent_pid: int) -> None:
         os._exit(1)
 
 
-def end_keeper(keeper: subprocess.Popen[bytes], limit_s: float) -> None:
+def end_keeper(keeper: subprocess.Popen[bytes] | Forked, limit_s: float) -> None:
     """Has a keeper end its run, by the end of its stdin, and kills it when it does not end."""
     assert keeper.stdin is not None
     keeper.stdin.close()

@@ -70,6 +70,8 @@ class Measured:
     """Why a run that finished is invalid all the same."""
     lost_env_steps: dict[int, int]
     """By lost rank: what it had collected, and neither learned nor discarded."""
+    iterations_s: tuple[float, float] | None
+    """When the first iteration began and the last one ended, as `time.perf_counter` has it; None without one."""
 
 
 def cell_record(cell: Cell) -> schema.Cell:
@@ -113,7 +115,20 @@ def reduce(left: Left) -> Measured:
         sums = " + ".join(f"{number} {name}" for name, number in told.items() if number is not None)
         problem = f"conservation broken: {counters.env_steps} env steps collected, but {sums}"
     figures = work_out(left, counters, window)
-    return Measured(counters=counters, figures=figures, problem=problem, lost_env_steps=lost_env_steps(left))
+    return Measured(
+        counters=counters,
+        figures=figures,
+        problem=problem,
+        lost_env_steps=lost_env_steps(left),
+        iterations_s=_iterations_s(left),
+    )
+
+
+def _iterations_s(left: Left) -> tuple[float, float] | None:
+    if not left.rows:
+        return None
+    last_s = max(row["end_s"] for row in left.rows)
+    return left.clock.zero_s, left.clock.zero_s + last_s * left.clock.time_scale
 
 
 def gather_streams(folder: Path, num_ranks: int) -> None:

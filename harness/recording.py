@@ -46,6 +46,8 @@ class Ended:
     scenario: Scenario
     outcome: Outcome
     telemetry: Readings
+    began_s: float
+    """When its processes were started, as `time.perf_counter` has it."""
     duration_s: float
     warnings: Sequence[str] = ()
     """What the runner has to say."""
@@ -128,6 +130,7 @@ def _measured(known: dict[str, Any], folder: Path, ended: Ended) -> schema.RunRe
             "machine": nodes[0].machine if nodes else known["machine"],
             "nodes": nodes,
             "duration_s": ended.duration_s,
+            **(_around_iterations(ended, *measured.iterations_s) if measured.iterations_s and not nodes else {}),
             "warnings": [
                 *ended.warnings,
                 *_lost(outcome, measured),
@@ -136,6 +139,10 @@ def _measured(known: dict[str, Any], folder: Path, ended: Ended) -> schema.RunRe
             ],
         }
     )
+
+
+def _around_iterations(ended: Ended, first_s: float, last_s: float) -> dict[str, float]:
+    return {"starting_s": first_s - ended.began_s, "ending_s": ended.began_s + ended.duration_s - last_s}
 
 
 def _lost(outcome: Outcome, measured: Measured) -> list[str]:

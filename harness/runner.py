@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 
-from harness import leftovers, process, raised
+from harness import leftovers, process, raised, zygote
 from harness.devices import gpu_indices
 from harness.held import CELL_FILE, Held, elsewhere
 from harness.launch import parts
@@ -36,12 +36,13 @@ from harness.recording import REMOVED, Ended, failed, preface, record_run
 from harness.scratch import Scratch
 from harness.shared_memory import Before
 from harness.telemetry import PERIOD_S, Telemetry
-from harness.traits import Traits
+from harness.traits import Traits, preload_of
 from results import schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from harness.forked import Forked
     from harness.launch.nodes import Launch
     from harness.plan import Cell
     from harness.sweep import Sweep
@@ -125,6 +126,11 @@ class Runner:
 
     def _run(self, cell: Cell, name: str, known: dict[str, Any]) -> schema.RunRecord:
         system, scenario = cell.load()
+        began = time.perf_counter()
+        import pandas as pd  # noqa: F401  the record needs it, and until torch is imported there is nothing else to do
+
+        if self.launch is None and not zygote.living().prepare(preload_of(system), lambda: self.interrupts.requested):
+            raise Interrupted
         named = self.place.unfinished(name)
         named.mkdir()
         with ExitStack() as stack:
@@ -137,7 +143,6 @@ class Runner:
             Traits.of(system).leave(partial.path)
             if self.launch is not None:
                 self.launch.leave(partial.path)
-            began = time.perf_counter()
             outcome, telemetry = self._keep(cell, partial, scratch)
             was_removed = partial.was_gone or not (partial.path / CELL_FILE).exists()
             ended = Ended(
@@ -146,6 +151,7 @@ class Runner:
                 scenario=scenario,
                 outcome=outcome,
                 telemetry=telemetry,
+                began_s=began,
                 duration_s=time.perf_counter() - began,
                 warnings=[*([REMOVED] if was_removed else ()), *scratch.before.left_behind()],
             )
@@ -167,35 +173,26 @@ class Runner:
         partial, anew = held.path, [held.where, elsewhere(scratch.path)]
         process.adopt_orphans()
         others = frozenset(child.pid for child in psutil.Process().children())
-        with (partial / "keeper.err").open("wb") as err:
-            keeper = subprocess.Popen(  # noqa: S603  our own interpreter and module
-                [sys.executable, "-P", "-m", "harness.keeper", str(partial)],
-                stdin=subprocess.PIPE,
-                stdout=err,
-                stderr=err,
-                start_new_session=True,  # a Ctrl-C in the terminal reaches the runner alone
-                env={**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "TMPDIR": str(scratch.path)},
-            )
+        with ExitStack() as stack:
+            stack.callback(held.make_anew, anew[-1])
+            stack.callback(held.follow, anew)
+            stack.callback(leftovers.end_run, partial, spare=others, own=scratch)
+            keeper = self._start(partial, scratch)
+            stack.callback(process.end_keeper, keeper, KEEPER_END_S)
             gpus = gpu_indices(cell.device, cell.gpus) if self.launch is None else []
             telemetry = Telemetry(keeper.pid, PERIOD_S, gpus)
+            stack.callback(telemetry.stop)
             meters = LiveMeters(partial, range(cell.gpus)) if self.launch is None else LiveNodes(partial)
             deadline = time.monotonic() + cell.time_limit_s + KEEPER_LIMIT_S
             if self.launch is not None:
                 deadline += 2 * cell.stall_s + GATHER_LIMIT_S
-            try:
-                while keeper.poll() is None and not self.interrupts.requested and time.monotonic() < deadline:
-                    held.follow(anew)  # where the keeper has made it
-                    self._say_lost(partial, meters)
-                    self.display.update(meters.read())
-                    with suppress(subprocess.TimeoutExpired):
-                        keeper.wait(POLL_S)
-                goes_on = keeper.poll() is None
-            finally:
-                process.end_keeper(keeper, KEEPER_END_S)
-                telemetry.stop()
-                leftovers.end_run(partial, spare=others, own=scratch)
-                held.follow(anew)
-                held.make_anew(anew[-1])
+            while keeper.poll() is None and not self.interrupts.requested and time.monotonic() < deadline:
+                held.follow(anew)  # where the keeper has made it
+                self._say_lost(partial, meters)
+                self.display.update(meters.read())
+                with suppress(subprocess.TimeoutExpired):
+                    keeper.wait(POLL_S)
+            goes_on = keeper.poll() is None
         outcome = Outcome.read(partial)
         # What asks for the end of this process may end nodes of the run first, as Slurm does: that is no failure.
         ended_with_us = outcome is not None and outcome.status == "interrupted"
@@ -204,10 +201,28 @@ class Runner:
             raise Interrupted
         self._say_lost(partial, meters)
         if outcome is None or outcome.status == "ended":
-            how = "stood still and was ended" if goes_on else process.how_it_ended(keeper.returncode)
+            how = "stood still and was ended" if goes_on else process.how_it_ended(keeper.wait())
             how = f"the keeper of the run {how}"
             outcome = Outcome("failed", how, self._said_by_keeper(partial), read_lost(partial))
         return outcome, telemetry if self.launch is None else parts.read_telemetry(partial)
+
+    def _start(self, partial: Path, scratch: Scratch) -> Forked | subprocess.Popen[bytes]:
+        """Starts the keeper. Raises Interrupted, and ZygoteDied where it cannot be forked."""
+        variables = {"TMPDIR": str(scratch.path)}
+        with (partial / "keeper.err").open("wb") as err:
+            if self.launch is None:
+                keeper = zygote.living().keep(partial, variables, err, lambda: self.interrupts.requested)
+                if keeper is None:
+                    raise Interrupted
+                return keeper
+            return subprocess.Popen(  # noqa: S603  our own interpreter and module
+                [sys.executable, "-P", "-m", "harness.keeper", str(partial)],
+                stdin=subprocess.PIPE,
+                stdout=err,
+                stderr=err,
+                start_new_session=True,  # a Ctrl-C in the terminal reaches the runner alone
+                env={**os.environ, **variables},
+            )
 
     @staticmethod
     def _said_by_keeper(partial: Path) -> str:

@@ -7,6 +7,7 @@ Those that the keeper of a run must know are fields of `Traits`. The others are 
 - `library`: what it is made with and must be installed for it, a `harness.libraries.Library`.
 - `known_work(scenario)`: of what a record says of the scenario, what holds for the system; without it all of it.
 - `departures(scenario)`: in what it does other work than rlbench's own systems with the same settings; texts by name.
+- `preload`: modules that a rank imports, and that start no thread: imported once for all ranks of a sweep.
 - `policies`, `evaluate`, `predict`, `why_not_predicted`: see `harness.evaluate` and `harness.predict`.
 """
 
@@ -46,3 +47,8 @@ class Traits:
     def read(cls, folder: Path) -> Traits:
         """Reads back what `leave` wrote."""
         return cls(**json.loads((folder / TRAITS_FILE).read_text(encoding="utf-8")))
+
+
+def preload_of(system: object) -> tuple[str, ...]:
+    """The modules that ranks of a system import; those of other people's systems, which do not say, import theirs."""
+    return tuple(map(str, getattr(system, "preload", ())))

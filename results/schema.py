@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from results.untrusted import visible
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 
 MOST = 2**63 - 1
 """What an integer of a database, or of Parquet, can be."""
@@ -229,6 +229,10 @@ class RunRecord(_Part):
     """ISO 8601 with time zone."""
     duration_s: float = Field(ge=0)
     """From the start of its processes to their end."""
+    starting_s: Measured = None
+    """Of these, until the first iteration began; None where none did, and of a run on several machines."""
+    ending_s: Measured = None
+    """Of these, after the last iteration had ended."""
     warnings: list[str] = Field(default_factory=list)
     """What may have spoilt the figures, a line each."""
 

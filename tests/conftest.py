@@ -1,4 +1,4 @@
-"""Which lane runs (`tests/lanes.py`), and where the time goes (`--times`, `tests/times.py`)."""
+"""Which lane runs (`tests/lanes.py`), which slice of it, and where the time goes (`--times`, `tests/times.py`)."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ TERMINAL = ("COLUMNS", "LINES")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the options of our own."""
     parser.addoption("--deep", action="store_true", help="run what is marked `deep` too")
+    parser.addoption("--slice", default="0/1", help="K/N: the tests whose number has K left over when divided by N")
     times.add_option(parser)
 
 
@@ -37,10 +38,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what is deep, and puts first what starts processes."""
+    """Leaves out what is deep or of another slice, and puts first what starts processes."""
     if not config.getoption("--deep"):
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("deep")])
         items[:] = [item for item in items if not item.get_closest_marker("deep")]
+    number, of = map(int, config.getoption("--slice").split("/"))
+    config.hook.pytest_deselected(items=[item for at, item in enumerate(items) if at % of != number % of])
+    items[:] = items[number % of :: of]
     starts = {path: _starts_processes(path) for path in {item.path for item in items}}
     items.sort(key=lambda item: not starts[item.path])
 

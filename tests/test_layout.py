@@ -30,6 +30,7 @@ OF_HARNESS_FOR_ALL = {
         "raised",
         "remarks",
         "told",
+        "forked",
     ]
 }
 """What systems and scenarios may know of the harness."""

@@ -1,4 +1,4 @@
-"""Starts the ranks of a run as processes of this machine, with the variables that torchrun would set.
+"""Forks the ranks of a run from their keeper, with the variables that torchrun would set.
 
 The launcher blocks nowhere; who watches the ranks is the keeper. A rank dies with the process that launched it.
 
@@ -10,18 +10,15 @@ away: when rank 0 is gone, so is the port.
 from __future__ import annotations
 
 import os
-import platform
 import socket
-import subprocess
 import sys
-from typing import TYPE_CHECKING
+from functools import partial
+from pathlib import Path
 
 from harness import process
-from harness.rank import PARENT_VARIABLE
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
+from harness.forked import Forked, close_others, fork, set_command
+from harness.rank import PARENT_VARIABLE, main
+from harness.threads import sleeping_threads
 
 LOOPBACK = "127.0.0.1"
 
@@ -48,31 +45,24 @@ def rank_variables(rank: int, num_ranks: int, store: socket.socket) -> dict[str,
     }
 
 
-def sleeping_threads() -> dict[str, str]:
-    """Variables of a rank: threads that spin while they wait would take the cores from environment workers.
+def launch(folder: Path, num_ranks: int) -> list[Forked]:
+    """Forks all ranks of the run in `folder`; their output goes to `rank<k>.out` and `rank<k>.err` there.
 
-    Numpy has one thread for its products, of a few rows; on x86, where torch has another library for its own.
+    Call it in a process with one thread, which is to be their parent.
     """
-    variables = {"OMP_WAIT_POLICY": "PASSIVE"}
-    if platform.machine() == "x86_64":
-        variables["OPENBLAS_NUM_THREADS"] = "1"
-    return {name: os.environ.get(name, value) for name, value in variables.items()}
-
-
-def launch(folder: Path, num_ranks: int) -> list[subprocess.Popen[bytes]]:
-    """Starts all ranks of the run in `folder`; their output goes to `rank<k>.out` and `rank<k>.err` there."""
-    ranks = []
     with listen() as store:
-        for rank in range(num_ranks):
-            with (folder / f"rank{rank}.out").open("wb") as out, (folder / f"rank{rank}.err").open("wb") as err:
-                ranks.append(
-                    subprocess.Popen(  # noqa: S603  our own interpreter and module
-                        [sys.executable, "-P", "-m", "harness.rank", str(folder)],
-                        env={**os.environ, **rank_variables(rank, num_ranks, store)},
-                        pass_fds=() if rank else (store.fileno(),),
-                        stdin=subprocess.DEVNULL,
-                        stdout=out,
-                        stderr=err,
-                    )
-                )
-    return ranks
+        places = [rank_variables(rank, num_ranks, store) for rank in range(num_ranks)]
+        return [fork(partial(_be_rank, folder, rank, place, store)) for rank, place in enumerate(places)]
+
+
+def _be_rank(folder: Path, rank: int, place: dict[str, str], store: socket.socket) -> int:
+    """What a forked process does: what `python -m harness.rank` would, started with these variables."""
+    os.setpgid(0, 0)  # what it leaves behind when it is killed is known by it
+    streams = (Path(os.devnull), folder / f"rank{rank}.out", folder / f"rank{rank}.err")
+    for stream, path in enumerate(streams):
+        with path.open("wb" if stream else "rb") as file:
+            os.dup2(file.fileno(), stream)
+    close_others(*([store.fileno()] if rank == 0 else []))
+    os.environ.update(place)
+    set_command([sys.executable, "-P", "-m", "harness.rank", str(folder), str(rank)])
+    return main(folder)

@@ -15,10 +15,10 @@ import sys
 from typing import TYPE_CHECKING
 
 from harness import process
-from harness.launch.local import sleeping_threads
 from harness.launch.nodes import NodeSeat
 from harness.launch.rendezvous import BACKEND
 from harness.rank import PARENT_VARIABLE, UNDER_TORCHRUN
+from harness.threads import sleeping_threads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,8 +8,8 @@ it: a reply; `wake`, which any thread may call; a worker's end (its sentinel bec
 other ranks, does not look at its workers: a thread does, blocked in a `poll` of its own on their sentinels, and ends
 the process when the rank has not noticed a death by itself. Environments of other machines are commanded and heard
 through `env_client.py`, by the same thread in the same `poll`. Closing the command pipes ends the workers; one that
-does not end within `CLOSE_S` is killed. Workers are forked from a fork server, which imports the simulators once, and
-torch only where the policy acts in the workers.
+does not end within `CLOSE_S` is killed. Workers are forked from a fork server, which is forked from the rank before
+that has threads (`fork_server.py`) and imports the simulators once.
 """
 
 from __future__ import annotations

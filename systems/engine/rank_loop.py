@@ -21,6 +21,7 @@ import torch
 
 from harness.contract import Place
 from harness.told import StopRequests
+from systems.engine import fork_server
 from systems.engine.actor import Actor, close_runs
 from systems.engine.assembly import (
     actor_seed_of,
@@ -65,6 +66,8 @@ ALONE = Place(rank=0, num_ranks=1, local_rank=0)
 
 def run_rank(system: EngineSystem, context: Context) -> None:
     """Trains on this rank until the budget is spent."""
+    if not isinstance(system.average, Central) or context.place.rank == 0:
+        fork_server.begin(context.scenario.preload)
     requests = StopRequests()
     requests.listen()
     if context.device.torch_name != "cpu":

@@ -69,6 +69,11 @@ class EngineSystem:
             raise ValueError(reason)
 
     @property
+    def preload(self) -> tuple[str, ...]:
+        """What a rank imports to run."""
+        return ("systems.engine.rank_loop",)
+
+    @property
     def survives_lost_rank(self) -> bool:
         """Whether the other ranks go on when one is gone."""
         return self.average.survives_lost_rank

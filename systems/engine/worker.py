@@ -1,4 +1,4 @@
-"""An environment worker: steps environments, one after the other. Imports no torch.
+"""An environment worker: steps environments, one after the other. This module needs no torch.
 
 A worker is a process, or one of several threads of one where steps sleep instead of computing (`serve_all`). It reads
 commands (environment, slot of the action, slot of what follows) from a pipe of its own and blocks there; reads

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,17 +32,16 @@ def rlbench(*options: str, cwd: Path) -> str:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folders of sweeps: real runs that learn, runs on emulated GPUs, predicted ones, and all that can go wrong."""
     folder = tmp_path_factory.mktemp("report")
-    rlbench(
-        *("run", "--systems", "sync,ver,ver:preempt=never", "--gpus", "1,2", "--workload", "homogeneous,heterogeneous"),
-        *("--device", "emulated", "--time-scale", "0.25", "--seconds", "3", "--out", "emulated"),
-        cwd=folder,
-    )
-    rlbench(
-        *("run", "--systems", "sync,ddppo", "--scenario", "pointnav", "--gpus", "1", "--device", "cpu"),
-        *("--seeds", "0,1", "--seconds", "12", "--out", "real"),
-        cwd=folder,
-    )
-    rlbench("predict", "--systems", "sync,ver", "--gpus", "1,2,4", "--out", "predicted", cwd=folder)
+    commands = [
+        (
+            "run --systems sync,ver,ver:preempt=never --gpus 1,2 --workload homogeneous,heterogeneous --device emulated "
+            "--time-scale 0.25 --seconds 3 --out emulated"
+        ),
+        "run --systems sync,ddppo --scenario pointnav --gpus 1 --device cpu --seeds 0,1 --seconds 12 --out real",
+        "predict --systems sync,ver --gpus 1,2,4 --out predicted",
+    ]
+    with ThreadPoolExecutor() as side_by_side:  # no figure is looked at for its size
+        list(side_by_side.map(lambda command: rlbench(*command.split(), cwd=folder), commands))
     sweep = folder / "wrong" / "sweep-1"
     write_run_folder(sweep, make_record(HOSTILE, id="hostile", started_at=DAY), rates=[100.0] * 12)
     write_run_folder(

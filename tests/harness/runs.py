@@ -29,6 +29,7 @@ RLBENCH = Path(sys.executable).with_name("rlbench")
 HEEDS_INTERRUPTS = ("env", "--default-signal=INT")
 """Whoever runs the tests in the background of a script ignores Ctrl-C, and so would the sweep."""
 MARK = "RLBENCH_TEST_SWEEP"
+ZYGOTE = "harness.zygote"
 PATIENCE_S = 120.0
 """What has not happened by then, on however slow a machine, does not happen."""
 END_LIMIT_S = 5.0
@@ -139,10 +140,14 @@ class RunningSweep:
                     found.append(one)
         return found
 
+    def of_runs(self) -> list[psutil.Process]:
+        """Those that are of a run: all but the command itself, and what it has runs forked from."""
+        return [one for one in self.processes() if one.pid != self.process.pid and ZYGOTE not in _command(one)]
+
     def of_module(self, module: str) -> list[psutil.Process]:
         """Its processes that run a module of ours, such as `harness.keeper`; ranks in order."""
         found = [one for one in self.processes() if module in _command(one)]
-        return sorted(found, key=lambda one: int(_environment(one).get("RANK", "0")))
+        return sorted(found, key=_rank_of)
 
     def of_program(self, name: str) -> list[psutil.Process]:
         """Its processes that run a program of that name."""
@@ -199,7 +204,7 @@ class RunningSweep:
 
     def kill(self, victim: psutil.Process, number: int, named: int = signal.SIGKILL) -> float:
         """Kills one process; returns the seconds until all processes of that run are gone, PATIENCE_S if never."""
-        of_run = [one for one in self.processes() if one.pid != self.process.pid and one != victim]
+        of_run = [one for one in self.of_runs() if one != victim]
         assert self.partial(number) is not None
         began = time.monotonic()
         victim.send_signal(named)
@@ -220,6 +225,12 @@ def _environment(one: psutil.Process) -> dict[str, str]:
     with suppress(psutil.Error):
         return one.environ()
     return {}
+
+
+def _rank_of(one: psutil.Process) -> int:
+    """The last word of the command line of a rank that was forked; torchrun's ranks have a variable."""
+    last = next((word for word in reversed(_command(one)) if word), "")
+    return int(last) if last.isdigit() else int(_environment(one).get("RANK", "0"))
 
 
 def _command(one: psutil.Process) -> list[str]:

@@ -55,8 +55,12 @@ def test_descendants_end_with_what_they_had_started(tmp_path: Path) -> None:
 
 
 def test_what_one_rank_leaves_is_killed_and_nothing_else() -> None:
-    """Of two orphans that are ours now, the one with the rank's number dies, and its child; the other lives on."""
+    """Of two orphans that are ours now, the one with the rank's number dies, and its child; the other lives on.
+
+    It dies when it is of the rank's process group, which is what a fork without another program leaves.
+    """
     process.adopt_orphans()
+    nobody = os.getpid()  # leads no group of those here
     inner = "import subprocess; child = subprocess.Popen(['sleep', '1000']); print(child.pid, flush=True); child.wait()"
     outer = (
         f"import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', {inner!r}], start_new_session=True, "
@@ -67,10 +71,10 @@ def test_what_one_rank_leaves_is_killed_and_nothing_else() -> None:
         environment = {**os.environ, "RANK": str(rank)}
         said = subprocess.check_output([sys.executable, "-c", outer], env=environment, text=True, timeout=60)
         families.append([psutil.Process(int(pid)) for pid in said.split()])
-    end_rank(3)
+    end_rank(3, nobody)
     assert [one.is_running() for one in families[0]] == [False, False]
     assert [one.is_running() for one in families[1]] == [True, True]
-    end_rank(4)
+    end_rank(5, os.getpgid(families[1][0].pid))
     assert [one.is_running() for one in families[1]] == [False, False]
 
 

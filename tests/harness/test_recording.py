@@ -42,6 +42,7 @@ def ended(outcome: Outcome) -> Ended:
         scenario=scenario,
         outcome=outcome,
         telemetry=Readings([], 0, None),
+        began_s=0.0,
         duration_s=3.0,
     )
 

@@ -11,8 +11,8 @@ import pytest
 
 from harness.shared_memory import FOLDER as SHARED_MEMORY
 from tests.harness.runs import RunningSweep
+from tests.lanes import deep
 
-NUM_CELLS = 500
 WARM_CELLS = 5
 """Imports and caches are done by then."""
 MOST_GROWTH_BYTES = 20e6
@@ -20,9 +20,9 @@ LEAST_GROWTH = 3
 """Open files and threads come and go by one or two as the runner reads the machine; a leak has one more each cell."""
 
 
-def check_a_sweep_of_tiny_cells_does_not_grow(share: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("count", [40, pytest.param(500, marks=deep)])
+def check_a_sweep_of_tiny_cells_does_not_grow(count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Open files, threads, temporary files and shared memory do not grow; memory by less than 20 MB."""
-    count = max(2 * WARM_CELLS, round(share * NUM_CELLS))
     options = ("--device", "cpu", "--systems", "sync", "--scenario", "faulty/patient", "--iterations", "1")
     shared_before = set(SHARED_MEMORY.iterdir())
     seen: dict[int, tuple[int, int, int]] = {}

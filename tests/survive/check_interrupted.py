@@ -19,13 +19,14 @@ from results import store
 from tests.harness.disks import MAY_MOUNT, LimitedFiles, SmallDisk
 from tests.harness.runs import END_LIMIT_S, RunningSweep, wait_until
 
-NUM_SWEEPS = 200
+NUM_PARTS, NUM_SWEEPS = 10, 20
+"""Checks, and sweeps of each."""
 NUM_CELLS = 2
 CELLS = ("--device", "cpu", "--systems", "sync", "--iterations", "2", "--scenario", "faulty/patient", "--seeds", "0..1")
 WAYS = ("SIGINT", "SIGTERM", "SIGKILL", "out of disk")
 FULL = SmallDisk if MAY_MOUNT else LimitedFiles
 NO_ROOM_BYTES = 2048
-LONGEST_S = 8.0
+LONGEST_S = 5.0
 """A whole sweep takes less, on two cores; a moment after its end interrupts nothing, and is counted as that."""
 
 
@@ -89,11 +90,12 @@ def sweep_once(folder: Path, way: str, after_s: float) -> tuple[bool, int]:
     return was_running, finished
 
 
+@pytest.mark.parametrize("part", range(NUM_PARTS))
 def check_interrupted_sweeps_lose_nothing_and_repeat_nothing(
-    share: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    part: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """However and whenever a sweep is interrupted, --resume ends every cell once, and every folder is whole."""
-    generator = np.random.default_rng(0)
+    generator = np.random.default_rng(part)
     shared_before = set(SHARED_MEMORY.iterdir())
     told: Counter[str] = Counter()
 
@@ -105,7 +107,7 @@ def check_interrupted_sweeps_lose_nothing_and_repeat_nothing(
             raise AssertionError(f"sweep {number}, {way} after {after_s:.2f} s: {error}") from error
         return f"{way}, {finished} cells finished" if interrupted else "not interrupted"
 
-    count = max(len(WAYS), round(share * NUM_SWEEPS))
+    count = NUM_SWEEPS
     with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as side_by_side:
         told.update(side_by_side.map(sweep, range(count), generator.uniform(0, LONGEST_S, count).tolist()))
     with capsys.disabled():

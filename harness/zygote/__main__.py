@@ -1,0 +1,148 @@
+"""The zygote itself: `python -m harness.zygote`; the package's docstring says who speaks and what blocks."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from harness import process, registry
+from harness.forked import close_others, fork, is_forkable, set_command
+from harness.zygote import LARGEST, NUM_FDS
+
+PLAIN, OWES_ANSWER = "plain", "owes-answer"
+"""Words of its command line: it imports nothing; it was asked for something before it began anew."""
+BESIDE = ("harness.keeper", "numpy", "gymnasium")
+"""Imported while another thread has torch's libraries loaded, which holds no lock of Python's."""
+LIBRARIES = {"libtorch_global_deps.so": ctypes.RTLD_GLOBAL, "libtorch_python.so": ctypes.RTLD_LOCAL}
+"""How `import torch` loads them, and in which order."""
+FIRST = ("torch",)
+"""Imported while nobody knows yet what is to be run; all systems but those of other programs need it."""
+
+
+def serve(asked: socket.socket) -> None:
+    """Answers until there is nobody to answer."""
+    while True:
+        data, fds, *_ = socket.recv_fds(asked, LARGEST, NUM_FDS)
+        if not data:
+            return
+        request = json.loads(data)
+        if "import" in request:
+            if PLAIN not in sys.argv:
+                load(request["import"])
+                begin_anew_unless_forkable(asked, OWES_ANSWER)
+            _tell(asked.fileno())
+            continue
+        told, tell = os.pipe()
+        try:
+            fork(partial(_fork_keeper, request, fds, tell)).wait()  # with its end the keeper is the runner's child
+        except OSError as error:
+            _tell(tell, problem=str(error))
+        asked.send(os.read(told, LARGEST))
+        for fd in (*fds, told, tell):
+            os.close(fd)
+
+
+def _fork_keeper(request: dict[str, Any], fds: Sequence[int], tell: int) -> int:
+    try:
+        _tell(tell, pid=fork(partial(_keep, request, fds)).pid)
+    except OSError as error:
+        _tell(tell, problem=str(error))
+    return 0
+
+
+def _tell(to: int, **answer: object) -> None:
+    os.write(to, json.dumps(answer).encode())
+
+
+def _keep(request: dict[str, Any], fds: Sequence[int]) -> int:
+    """What the new process does: the keeper's main function, as if it had been started for it."""
+    import tempfile
+
+    from harness import keeper
+
+    os.setsid()
+    stdin, stderr, here = fds
+    os.fchdir(here)
+    os.dup2(stdin, 0)
+    os.dup2(stderr, 1)
+    os.dup2(stderr, 2)
+    close_others()
+    os.environ.update(request["variables"])
+    tempfile.tempdir = None
+    set_command([sys.executable, "-P", "-m", "harness.keeper", request["keep"]])
+    keeper.main(Path(request["keep"]))
+    return 0
+
+
+def load(modules: Iterable[str]) -> None:
+    """Imports modules, for whatever is forked from now on."""
+    gc.disable()  # there is no garbage in an import, and much to look through
+    for name in modules:
+        with suppress(Exception):  # the rank that needs it says what is wrong
+            importlib.import_module(name)
+    gc.freeze()
+    gc.enable()
+
+
+def begin_anew_unless_forkable(asked: socket.socket, *words: str) -> None:
+    """Where an import has started threads, becomes a zygote that has imported nothing; `words`: more for its main."""
+    if not is_forkable():
+        asked.set_inheritable(True)
+        command = [sys.executable, "-P", "-m", "harness.zygote", *sys.argv[1:], PLAIN, *words]
+        os.execv(sys.executable, command)  # noqa: S606  ourselves
+
+
+def _load_libraries() -> None:
+    """Loads torch's shared libraries, a third of the time that its import takes."""
+    spec = find_spec("torch")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        for name, mode in LIBRARIES.items():
+            with suppress(OSError):  # torch is built in another way: its import loads them
+                ctypes.CDLL(str(Path(folder, "lib", name)), mode)
+
+
+def _seed_anew_when_forked() -> None:
+    """Has each process below draw other numbers from numpy's own generator, as Python's does by itself.
+
+    Nothing of ours draws from it; environments may.
+    """
+    import numpy as np
+
+    os.register_at_fork(after_in_child=np.random.seed)
+
+
+def main() -> None:
+    """Serves the command that started this process."""
+    fd, parent = map(int, sys.argv[1:3])
+    process.die_with_parent(parent)
+    with socket.socket(fileno=fd) as asked:
+        asked.set_inheritable(False)
+        if PLAIN not in sys.argv:
+            libraries = threading.Thread(target=_load_libraries)
+            libraries.start()
+            load(BESIDE)
+            for group in (registry.SYSTEMS, registry.SCENARIOS):
+                registry.names(group)  # finding them reads what is installed
+            libraries.join()
+            load(FIRST)
+            _seed_anew_when_forked()
+        begin_anew_unless_forkable(asked)
+        if OWES_ANSWER in sys.argv:
+            _tell(asked.fileno())
+        serve(asked)
+
+
+if __name__ == "__main__":
+    main()

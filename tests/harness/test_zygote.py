@@ -1,0 +1,168 @@
+"""The process that runs are forked from: what it is good for, and what happens when it dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.harness.command import launch
+from tests.harness.runs import FAULTY_SWEEP, ZYGOTE, RunningSweep, wait_until
+
+THREADS = """
+import threading, time
+threading.Thread(target=lambda: time.sleep(1e6), daemon=True).start()
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Swept:
+    """A sweep whose zygote was killed while its first run went on."""
+
+    records: list[dict[str, Any]]
+    exit_code: int
+    left: list[psutil.Process]
+    others: list[psutil.Process]
+    """Zygotes that there were in the second run."""
+    stderr: str
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
+    """Two cells; the zygote is killed in the first."""
+    folder = tmp_path_factory.mktemp("zygote")
+    scenarios = "faulty/patient:tag=a,faulty/patient:tag=b"
+    with RunningSweep(folder, *FAULTY_SWEEP, "--gpus", "2", "--scenario", scenarios) as sweep:
+        sweep.wait_collecting(1, 2)
+        (zygote,) = sweep.of_module(ZYGOTE)
+        zygote.kill()
+        wait_until(lambda: zygote.status() == psutil.STATUS_ZOMBIE or not zygote.is_running(), "it is dead")
+        sweep.release("a")
+        sweep.wait_collecting(2, 2)
+        others = sweep.of_module(ZYGOTE)
+        sweep.release("b")
+        exit_code = sweep.end(2)
+        records = [sweep.runs(number)[0] for number in (1, 2)]
+        yield Swept(records=records, exit_code=exit_code, left=sweep.processes(), others=others, stderr=sweep.stderr)
+
+
+def test_runs_do_not_need_it_once_they_go_on(swept: Swept) -> None:
+    """`kill -9` of the zygote: the run that goes on is finished, and the next one is forked from another."""
+    assert [record["status"] for record in swept.records] == ["finished", "finished"]
+    assert len(swept.others) == 1
+    assert (swept.exit_code, swept.left) == (0, [])
+    assert "Traceback" not in swept.stderr
+
+
+def test_it_is_one_for_all_runs_and_ends_with_the_command(tmp_path: Path) -> None:
+    """Cell after cell has the same one; `kill -9` of the command ends it, while it imports too."""
+    with RunningSweep(tmp_path, *FAULTY_SWEEP, "--scenario", "faulty/patient:tag=a,faulty/patient:tag=b") as sweep:
+        wait_until(lambda: sweep.of_module(ZYGOTE), "it is there")
+        (first,) = sweep.of_module(ZYGOTE)
+        sweep.wait_collecting(1)
+        sweep.release("a")
+        sweep.wait_collecting(2)
+        assert sweep.of_module(ZYGOTE) == [first]
+        sweep.process.kill()
+        wait_until(lambda: not sweep.processes(), "all have ended")
+    with RunningSweep(tmp_path, *FAULTY_SWEEP, "--scenario", "faulty/patient") as starting:
+        wait_until(lambda: starting.of_module(ZYGOTE), "it imports")
+        starting.process.kill()
+        wait_until(lambda: not starting.processes(), "all have ended")
+
+
+def test_an_interrupt_while_it_imports_ends_the_command(tmp_path: Path) -> None:
+    """Ctrl-C and SIGTERM are not waited out: exit code 130, and nothing is left."""
+    with RunningSweep(tmp_path, *FAULTY_SWEEP, "--scenario", "faulty/patient") as sweep:
+        wait_until(lambda: sweep.of_module(ZYGOTE), "it imports")
+        (zygote,) = sweep.of_module(ZYGOTE)
+        zygote.suspend()
+        wait_until(lambda: list(sweep.out.glob("*/sweep.json")), "the sweep begins")
+        sweep.process.send_signal(signal.SIGTERM)
+        assert sweep.end() == 130
+        assert (sweep.processes(), sweep.files_left()) == ([], [])
+
+
+def test_one_that_dies_while_it_is_waited_for() -> None:
+    """Whoever waits is told what died, and by what; the next one that asks has another."""
+    code = """
+import os, signal
+from harness import zygote
+first = zygote.living()
+pid = first._process.pid
+os.kill(pid, signal.SIGSTOP)
+try:
+    first.prepare(["json"], lambda: os.kill(pid, signal.SIGKILL))
+except zygote.ZygoteDied as died:
+    print(died)
+print(zygote.living() is first, zygote.living().prepare(["json"], lambda: False))
+os.environ["ANOTHER"] = "environment"
+print(zygote.living()._environment["ANOTHER"])
+"""
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120).stdout
+    died, again, other = said.splitlines()
+    assert died == "the process that keepers are forked from was killed by SIGKILL"
+    assert (again, other) == ("False True", "environment")
+
+
+def test_what_starts_threads_is_imported_by_each_rank(tmp_path: Path) -> None:
+    """A module that starts a thread when it is imported makes the zygote begin anew without it; runs are the same."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(
+        "import sys\nif 'harness.zygote' in sys.orig_argv and 'plain' not in sys.orig_argv:\n    "
+        + THREADS.strip().replace("\n", "\n    ")
+        + "\n"
+    )
+    options = ("--systems", "sync", "--device", "cpu", "--gpus", "2", "--iterations", "1", "--out", "runs")
+    done = launch("run", *options, folder=tmp_path, environment={"PYTHONPATH": str(tmp_path / "site")})
+    assert done.code == 0, done.out + done.err
+    assert "finished" in done.out
+
+
+def test_a_module_that_starts_threads_when_it_is_asked_for(tmp_path: Path) -> None:
+    """The zygote begins anew, answers all the same, and is the same process."""
+    (tmp_path / "starts_threads.py").write_text(THREADS)
+    code = """
+from pathlib import Path
+from harness import zygote
+first = zygote.living()
+print(first.prepare(["json"], lambda: False), first.prepare(["starts_threads"], lambda: False))
+print(first.is_usable, "plain" in Path(f"/proc/{first._process.pid}/cmdline").read_text().split(chr(0)))
+print(first.prepare(["starts_threads"], lambda: False))
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    said = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True, timeout=120)
+    assert said.split() == ["True"] * 5
+
+
+def test_a_usage_error_leaves_no_process(tmp_path: Path) -> None:
+    """It was started before the options were read, and dies with the command."""
+    mark = {"ZYGOTE_TEST": os.fspath(tmp_path)}
+    done = launch("run", "--systems", "nope", folder=tmp_path, environment=mark)
+    assert done.code == 2
+    left = []
+    for one in psutil.process_iter():
+        with suppress(psutil.Error):
+            left += [one] if one.environ().get("ZYGOTE_TEST") == mark["ZYGOTE_TEST"] else []
+    assert left == []
+
+
+def test_environments_of_ranks_draw_other_numbers() -> None:
+    """Numpy's own generator, which what is forked would share, is seeded anew in each process."""
+    code = (
+        "from harness.zygote.__main__ import _seed_anew_when_forked; from harness.forked import fork; "
+        "import numpy as np; np.random.rand(); "
+        "_seed_anew_when_forked(); "
+        "[fork(lambda: print(np.random.rand()) or 0).wait() for _ in range(3)]"
+    )
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60).stdout
+    assert len(set(said.split())) == 3

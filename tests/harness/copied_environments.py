@@ -1,6 +1,4 @@
-"""Virtual environments in a moment: the first is made as ever, the others are copies of it as it was before anything
-was installed.
-"""
+"""Virtual environments in a moment: the first is made as ever, the others are copies of it as it was when it was new."""
 
 from __future__ import annotations
 

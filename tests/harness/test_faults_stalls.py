@@ -92,7 +92,16 @@ def test_the_sweep_goes_on_and_leaves_nothing(swept: Swept) -> None:
 
 def test_gossip_goes_on_without_a_rank_that_stands_still(tmp_path: Path) -> None:
     """A stopped rank is ended as if it had died; the others finish, and the record says what became of it."""
-    options = ("--device", "cpu", "--systems", "gossip", "--gpus", "3", "--scenario", "faulty/patient:tag=a")
+    options = (
+        "--device",
+        "cpu",
+        "--systems",
+        "gossip",
+        "--gpus",
+        "3",
+        "--scenario",
+        "faulty/patient:tag=a:step_s=0.02",
+    )
     with RunningSweep(tmp_path, *options, "--until", "return>=0.5", "--stall", str(STALL_S)) as sweep:
         sweep.wait_collecting(1, 3)
         meters = sweep.meters(1, 3)

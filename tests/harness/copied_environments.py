@@ -1,4 +1,4 @@
-"""Virtual environments in a moment: the first is made as ever, the others are copies of it as it was when it was new."""
+"""Virtual environments in a moment: the first is made as ever, the others are copies of it as it was at first."""
 
 from __future__ import annotations
 

@@ -19,6 +19,12 @@ from tests.results.records import make_record, write_run_folder
 QUICK_RUN = ("run", "--systems", "sync,ddppo", *QUICK, "--iterations", "2", "--out", "out")
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines hold the paths of folders for temporary files, however long these are."""
+    monkeypatch.setenv("COLUMNS", "500")
+
+
 @pytest.fixture
 def cells() -> list[Cell]:
     """Two cells."""
@@ -146,9 +152,8 @@ def test_folders_that_cannot_be_used(
         assert [text for text in expected if text not in " ".join(listed.out.split())] == []
 
 
-def test_damage_of_other_runs_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damage_of_other_runs_is_a_warning(tmp_path: Path) -> None:
     """A damaged run of another sweep, or one whose record is larger than any may be, stops nothing new."""
-    monkeypatch.setenv("COLUMNS", "500")
     for name, text in (("cut", '{"schema_version":'), ("large", " " * (RECORD_BYTES + 1))):
         (tmp_path / "other" / name).mkdir(parents=True)
         (tmp_path / "other" / name / "run.json").write_text(text)

@@ -63,18 +63,17 @@ def update(policy: nn.Module, averager: Averager, optimizer: torch.optim.Optimiz
     averager.end_update()
 
 
-def gossip_in_lockstep(folder: Path, mode: str) -> None:
+def gossip_in_lockstep(folder: Path, mode: str, group: Group) -> None:
     """On each of 2 ranks: gossip in lock-step, and all-reduce on a copy, on the same batches."""
-    place = Place.from_environment()
-    group, meter = Group(place), meter_in(folder, place.rank)
+    meter = meter_in(folder, group.rank)
     policy, twin = network(), network()
-    gossip = Gossip(mode=mode, seconds=60).open(group, meter, policy, np.random.default_rng(place.rank))
+    gossip = Gossip(mode=mode, seconds=60).open(group, meter, policy, np.random.default_rng(group.rank))
     assert isinstance(gossip, GossipingRank)
     mailbox = gossip._mailbox
     gossip._mailbox = Lockstep(mailbox, group)  # type: ignore[assignment]
     reduce = AllReduce().open(group, meter, twin, np.random.default_rng(0))
     optimizers = sgd(policy, RATE), sgd(twin, RATE)
-    generator = torch.Generator().manual_seed(place.rank)
+    generator = torch.Generator().manual_seed(group.rank)
     start = copy.deepcopy(policy.state_dict())
     for _ in range(20):
         data = torch.randn(16, 5, generator=generator, dtype=torch.float64)
@@ -88,14 +87,12 @@ def gossip_in_lockstep(folder: Path, mode: str) -> None:
     gossip.close()
 
 
-def pull_in_lockstep(folder: Path) -> None:
-    """As `gossip_in_lockstep`, pulling."""
-    gossip_in_lockstep(folder, "pull")
-
-
-def push_in_lockstep(folder: Path) -> None:
-    """As `gossip_in_lockstep`, pushing."""
-    gossip_in_lockstep(folder, "push")
+def both_in_lockstep(folder: Path) -> None:
+    """Pulling, then pushing."""
+    group = Group(Place.from_environment())
+    for mode in ("pull", "push"):
+        gossip_in_lockstep(folder, mode, group)
+    (folder / f"done-{group.rank}").touch()
 
 
 def gossip_with_loss(folder: Path, lost: int, number: int) -> None:
@@ -181,10 +178,13 @@ def test_wrong_settings_are_refused(fields: dict[str, object], rule: str) -> Non
     assert str(caught.value).startswith(rule)
 
 
-@pytest.mark.parametrize("function", [pull_in_lockstep, push_in_lockstep])
-def test_two_ranks_in_lockstep_equal_all_reduce(function: Callable[[Path], None], tmp_path: Path) -> None:
-    """With 2 ranks, interval 1, beta 1/2 and equal starts, gossip in lock-step is all-reduce with plain SGD."""
-    run_ranks(function, 2, tmp_path)
+def test_two_ranks_in_lockstep_equal_all_reduce(tmp_path: Path) -> None:
+    """With 2 ranks, interval 1, beta 1/2 and equal starts, gossip in lock-step is all-reduce with plain SGD.
+
+    Whether they pull or push.
+    """
+    run_ranks(both_in_lockstep, 2, tmp_path)
+    assert len(list(tmp_path.glob("done-*"))) == 2
 
 
 @pytest.mark.parametrize(("function", "lost"), [(lose_first_killed, 0), (lose_last_stopped, 2)])

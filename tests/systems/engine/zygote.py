@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import importlib
 import json
 import os
 import runpy
@@ -32,6 +33,7 @@ from harness import process
 
 ROOT = Path(__file__).parents[3]
 ANSWER = struct.Struct("q")
+PRELOADED = ("torch.distributed", "systems.engine.assembly", "systems.engine.rank_loop")
 MOST_BYTES, MOST_FILES = 1 << 20, 200
 
 
@@ -131,12 +133,11 @@ def _zygote() -> socket.socket:
 
 def serve(requests: socket.socket) -> None:
     """Forks, and says how what was forked has ended, until nobody asks any more."""
+    for module in PRELOADED:
+        importlib.import_module(module)
     import torch
-    from torch import distributed
 
-    from systems.engine import assembly, rank_loop
-
-    assert torch, (distributed, assembly, rank_loop)
+    torch.set_num_threads(1)  # as the tests do: last bits depend on it
     while True:
         said, descriptors, _, _ = socket.recv_fds(requests, MOST_BYTES, MOST_FILES)
         if not said:

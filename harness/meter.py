@@ -88,13 +88,16 @@ class Lane:
                 self._open[-1] = (outer, now)
                 self._block.set_phase(outer)
 
-    def cut(self) -> dict[str, float]:
-        """Seconds in each kind of span since the last cut; the open span counts up to now. From any one thread."""
+    def cut(self, at: float | None = None) -> dict[str, float]:
+        """Seconds in each kind of span since the last cut. From any one thread.
+
+        The open span counts up to now, or up to a moment since when its own thread has neither begun nor ended one.
+        """
         with self._lock:
             seconds = self._block.span_seconds()
             if self._open:
                 kind, since = self._open[-1]
-                seconds[kind] += time.perf_counter() - since
+                seconds[kind] += (time.perf_counter() if at is None else at) - since
         passed = {kind: now - last for kind, now, last in zip(SPANS, seconds, self._last_s, strict=True)}
         self._last_s = seconds
         return passed
@@ -140,14 +143,14 @@ class RankMeter:
         """Starts the clock of the run: processes are up, and the first iteration begins."""
         self._began = self._iteration_began = time.perf_counter()
         self._last = {name: self._block.get(name) for name in self._last}
-        self._seconds()
+        self._seconds(self._began)
         if self._gpu_busy_s is not None:
             self._last_busy_s = self._gpu_busy_s()
         self._last_core_wait_s = process.core_wait_s()
 
-    def _seconds(self) -> dict[str, float]:
-        """What both timelines spent since the last call, as columns of the series."""
-        columns = {f"span/{kind}": seconds for kind, seconds in self._own.cut().items()}
+    def _seconds(self, at: float) -> dict[str, float]:
+        """What both timelines spent since the last call, this thread's up to a moment that is now, as columns."""
+        columns = {f"span/{kind}": seconds for kind, seconds in self._own.cut(at).items()}
         if self._lane is not None:
             columns |= {f"{LANE_PREFIX}{kind}": seconds for kind, seconds in self._lane.cut().items()}
         return columns
@@ -213,7 +216,7 @@ class RankMeter:
             row[name] = now - before
             self._last[name] = now
         if elsewhere_s is None:
-            row.update(self._seconds())
+            row.update(self._seconds(end))
         else:
             other_s = max(0.0, end - self._iteration_began - sum(elsewhere_s.values()))
             row |= {f"span/{kind}": seconds for kind, seconds in elsewhere_s.items()} | {"span/other": other_s}

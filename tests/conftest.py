@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from tests import times
 
 STARTS_PROCESSES = ("RunningSweep", "launch(", "subprocess", "multiprocessing", "RLBENCH")
 """In the text of a file of tests: it waits more than it computes, and goes first."""
+
+TERMINAL = ("COLUMNS", "LINES")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,7 +23,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Says what marks there are."""
+    """Says what marks there are, and forgets how wide the terminal is: a test that depends on it says so itself.
+
+    Readline, which pytest imports, notes 80 columns in the environment of all that it starts, pytest-xdist's processes
+    among them. Torch has one thread here: several that wait for each other on a busy machine, in turns of microseconds,
+    take twenty times as long. Ranks choose for themselves how many they have.
+    """
+    for name in TERMINAL:
+        os.environ.pop(name, None)
+    if "test_*.py" in config.getini("python_files"):  # what measures speeds has files of other names
+        os.environ["OMP_NUM_THREADS"] = "1"
     config.addinivalue_line("markers", "deep: runs in `nox -s deep` alone; `--deep` runs it here")
     times.begin(config)
 

@@ -37,6 +37,7 @@ class FaultyScenario:
     workload: str
     tag: str = ""
     """Tells cells of one sweep apart."""
+    step_s: float = STEP_S
     num_envs: int = 2
     rollout_steps: int = 16
     policy: str = "small"
@@ -60,16 +61,16 @@ class FaultyScenario:
         """Makes an environment that goes wrong as the variant says: the second of a rank, or all that are slow."""
         variant = self.name.partition("/")[2]
         fault = variant if seat.index == 1 or variant == "slow-step" else "patient"
-        return FaultyEnv(fault, self.tag, self.observation_space)
+        return FaultyEnv(fault, self.tag, self.observation_space, self.step_s)
 
 
 class FaultyEnv(gymnasium.Env[dict[str, Any], int]):
     """Goes wrong at its 20th step, or at the reset before it."""
 
-    def __init__(self, fault: str, tag: str, space: gymnasium.spaces.Dict) -> None:
+    def __init__(self, fault: str, tag: str, space: gymnasium.spaces.Dict, step_s: float) -> None:
         self.observation_space = space
         self.action_space = cast("gymnasium.Space[int]", gymnasium.spaces.Discrete(2))
-        self._fault = fault
+        self._fault, self._step_s = fault, step_s
         self._num_steps = 0
         self._leak: list[Any] = []
         self._release = Path(os.environ.get("FAULTY_RELEASE", "."), f"release-{tag}")
@@ -84,10 +85,10 @@ class FaultyEnv(gymnasium.Env[dict[str, Any], int]):
         return self._observation(), {}
 
     def step(self, action: int) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Does nothing for a millisecond, or never ends."""
+        """Does nothing for a millisecond, or as long as it was told to, or never ends."""
         del action
         self._num_steps += 1
-        time.sleep(STEP_S)
+        time.sleep(self._step_s)
         reward = 0.0
         if self._num_steps >= FAULT_AT:
             self._go_wrong()

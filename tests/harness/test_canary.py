@@ -11,9 +11,12 @@ from tests.fuzz.canary.playing import Player
 from tests.fuzz.canary.rounds import printed
 from tests.fuzz.canary.tree import SHM, Bystander, Place, changes
 from tests.fuzz.canary.words import QUICK_S
+from tests.lanes import deep
 
-ROUNDS, RESUMED = 12, (-15, -22)
-"""Rounds in which each command has three turns; rounds in which a cell of a killed sweep is run."""
+ROUNDS = 4
+"""So many have a turn of each command."""
+RESUMED = (-15, pytest.param(-22, marks=deep))
+"""Rounds in which a cell of a killed sweep is run."""
 SEED = 1
 RESUMING = "run --resume, to its end"
 
@@ -31,12 +34,16 @@ def player(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield made
 
 
-def test_a_hostile_folder_harms_nothing_outside(player: Player) -> None:
+@pytest.mark.parametrize(
+    "first", [0, pytest.param(ROUNDS, marks=deep), pytest.param(2 * ROUNDS, marks=deep)], ids="from round {}".format
+)
+def test_a_hostile_folder_harms_nothing_outside(player: Player, first: int) -> None:
     """Whatever is in folders of somebody else's, no command changes what is the user's, hangs, or raises."""
-    player.play(3600.0, most=ROUNDS)
+    before, num_changes = player.num_rounds, player.num_changes
+    player.play(3600.0, first=first, most=before + ROUNDS)
     assert player.faults == {}, player.table()
-    assert player.num_rounds == ROUNDS
-    assert player.num_changes > ROUNDS
+    assert player.num_rounds == before + ROUNDS
+    assert player.num_changes > num_changes + ROUNDS
     assert all(player.codes[name].total() for name in player.quick), player.table()
 
 
@@ -96,7 +103,6 @@ def bystander() -> Iterator[Bystander]:
 
 
 @pytest.fixture(scope="module")
-def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+def forks(player: Player) -> Forks:
     """What runs commands."""
-    with Forks(tmp_path_factory.mktemp("printed")) as made:
-        yield made
+    return player._forks

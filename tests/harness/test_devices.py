@@ -20,6 +20,7 @@ from harness.emulated_gpu import EmulatedCore, EmulatedGpu, cost_s, gpu_path, sl
 from harness.network import NetworkCosts
 from harness.registry import load_scenario
 from harness.settings import GpuCosts, Message
+from tests.harness.runs import PATIENCE_S
 
 COSTS = GpuCosts(
     render_s=0.01,
@@ -78,14 +79,12 @@ def test_costs_are_those_of_the_profile() -> None:
     assert cost_s(COSTS, "learn", 5) == pytest.approx(0.01)
 
 
+@pytest.mark.usefixtures("clock")
 def test_work_of_a_lane_is_done_one_after_the_other(tmp_path: Path) -> None:
     """Rendering and inference queue behind each other, in the order in which they came."""
     gpu = EmulatedGpu(tmp_path / "gpu", COSTS, 1)
-    begin = time.perf_counter()
-    first, second, third = gpu.reserve("render", 1), gpu.reserve("infer", 0), gpu.reserve("render", 2)
-    assert begin + 0.01 <= first <= time.perf_counter() + 0.01
-    assert second == pytest.approx(first + 0.02)
-    assert third == pytest.approx(second + 0.02)
+    ends = [gpu.reserve("render", 1), gpu.reserve("infer", 0), gpu.reserve("render", 2)]
+    assert ends == pytest.approx([100.01, 100.03, 100.05], abs=1e-6)
     assert gpu.busy_s() == pytest.approx(0.05)
 
 
@@ -103,7 +102,7 @@ def test_reservations_of_many_processes_are_first_come_first_served(tmp_path: Pa
         assert mine == sorted(mine)
         ends += mine
     for child in children:
-        child.communicate("\n", timeout=20)
+        child.communicate("\n", timeout=PATIENCE_S)
     ends.sort()
     assert len(set(ends)) == len(ends) == 3 * count
     assert min(after - before for before, after in itertools.pairwise(ends)) >= cost * 0.999
@@ -148,7 +147,7 @@ def test_a_killed_process_frees_what_it_held(tmp_path: Path) -> None:
         holder.send_signal(signal.SIGKILL)
         assert waiting.stdout is not None
         assert len(json.loads(waiting.stdout.readline())) == 1
-        waiting.communicate("\n", timeout=20)
+        waiting.communicate("\n", timeout=PATIENCE_S)
     assert gpu.busy_s() == pytest.approx(0.01)
 
 

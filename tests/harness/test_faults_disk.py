@@ -10,6 +10,7 @@ import pytest
 from results.store import read_runs
 from tests.harness.disks import MAY_MOUNT, LimitedFiles, SmallDisk
 from tests.harness.runs import FAULTY_SWEEP, RunningSweep
+from tests.lanes import deep
 from tests.results.records import make_record, write_run_folder
 
 OPTIONS = (*FAULTY_SWEEP, "--scenario", "faulty/patient:tag=a,faulty/patient:tag=b")
@@ -26,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 DISKS = [LimitedFiles, SmallDisk] if MAY_MOUNT else [LimitedFiles]
 
 
-@pytest.mark.parametrize("kind", DISKS)
+@pytest.mark.parametrize("kind", [*(pytest.param(kind, marks=deep) for kind in DISKS[:-1]), DISKS[-1]])
 def test_a_disk_that_fills_up_during_a_run_is_one_line_and_loses_no_earlier_run(
     folder: Path, kind: type[LimitedFiles | SmallDisk]
 ) -> None:
@@ -47,7 +48,7 @@ def test_a_disk_that_fills_up_during_a_run_is_one_line_and_loses_no_earlier_run(
         assert sweep.processes() == []
 
 
-@pytest.mark.parametrize("kind", DISKS)
+@pytest.mark.parametrize("kind", [DISKS[0], *(pytest.param(kind, marks=deep) for kind in DISKS[1:])])
 def test_a_disk_without_room_for_a_run_fails_its_cell(folder: Path, kind: type[LimitedFiles | SmallDisk]) -> None:
     """A run for which there is no room ends before its first step, with the system's reason; the record still fits."""
     with (

@@ -21,6 +21,7 @@ from tests.harness.runs import FAULTY_SWEEP, RLBENCH, RunningSweep, install_faul
 
 MIB = 2**20
 TWO_CELLS = (*FAULTY_SWEEP, "--scenario", "faulty/patient:tag=a,faulty/patient:tag=b")
+ONE_CELL = (*FAULTY_SWEEP, "--scenario", "faulty/patient:tag=a")
 VIZDOOM = ("--systems", "sync", "--device", "cpu", "--scenario", "vizdoom:num_envs=2", "--iterations", "2")
 VIZDOOM_BYTES = 2 * (65536 + 3 * 160 * 120)
 """What two engines need in /dev/shm."""
@@ -34,33 +35,25 @@ def rlbench(*words: str, cwd: Path, wrapper: tuple[str, ...] = ()) -> subprocess
     )
 
 
-def test_two_sweeps_at_once_in_one_folder_keep_apart(tmp_path: Path) -> None:
-    """Each has a folder of its own, finishes all of its cells, and both are read together afterwards."""
-    with RunningSweep(tmp_path, *TWO_CELLS) as first, RunningSweep(tmp_path, *TWO_CELLS) as second:
-        wait_until(lambda: len(list(first.out.glob("*/.partial-001-*"))) == 2, "both run their first cell")
-        for tag in ("a", "b"):
-            first.release(tag)
-        assert (first.end(2), second.end(2)) == (0, 0)
+def test_sweeps_at_once_in_one_folder_keep_apart(tmp_path: Path) -> None:
+    """Each has a folder of its own and finishes its cell, and both are read together afterwards.
+
+    One that runs cannot be resumed beside itself: that is refused in one line, and it does not notice.
+    """
+    with RunningSweep(tmp_path, *ONE_CELL) as first, RunningSweep(tmp_path, *ONE_CELL) as second:
+        wait_until(lambda: len(list(first.out.glob("*/.partial-001-*"))) == 2, "both run their cell")
+        with RunningSweep(tmp_path, "--resume") as third:
+            assert third.end() == 2
+            assert "another rlbench is running this sweep; wait for it, or stop it" in third.stderr
+            assert len(third.stderr.splitlines()) == 1
+        first.release("a")
+        assert (first.end(), second.end()) == (0, 0)
         assert (first.stderr, second.stderr) == ("", "")
-        assert [run["status"] for number in (1, 2) for run in first.runs(number)] == ["finished"] * 4
-        assert len({path.parent for path in first.out.glob("*/*/run.json")}) == 4
+        assert [run["status"] for run in first.runs(1)] == ["finished"] * 2
+        assert len({path.parent.parent for path in first.out.glob("*/*/run.json")}) == 2
         assert first.files_left() == []
     listed = json.loads(rlbench("results", "runs", "--json", cwd=tmp_path).stdout)
-    assert len(listed) == 4
-
-
-def test_a_sweep_that_runs_cannot_be_resumed_beside_itself(tmp_path: Path) -> None:
-    """The second is refused in one line; the first does not notice."""
-    with RunningSweep(tmp_path, *TWO_CELLS) as sweep:
-        sweep.wait_collecting(1)
-        with RunningSweep(tmp_path, "--resume") as second:
-            assert second.end() == 2
-            assert "another rlbench is running this sweep; wait for it, or stop it" in second.stderr
-            assert len(second.stderr.splitlines()) == 1
-        for tag in ("a", "b"):
-            sweep.release(tag)
-        assert sweep.end(2) == 0
-        assert [len(sweep.runs(number)) for number in (1, 2)] == [1, 1]
+    assert len(listed) == 2
 
 
 class ReadOnlyMount(Mounted):
@@ -105,7 +98,7 @@ def test_a_read_only_folder_is_refused_in_a_line_and_can_be_read(
     with kind(tmp_path / "runs") as place:
         with RunningSweep(tmp_path, *TWO_CELLS, wrapper=place.enter, seen_at=place.seen_at) as sweep:
             sweep.release("a")
-            sweep.wait_collecting(2)
+            sweep.wait_published(1)
             sweep.process.send_signal(signal.SIGINT)
             assert sweep.end() == 130
         place.close()
@@ -143,7 +136,7 @@ def test_a_clock_that_is_set_back_changes_no_figure_and_no_order(
         assert 0 <= window["begin_s"] < window["end_s"] < 600
         assert first.files_left() == []
     with RunningSweep(tmp_path, *FAULTY_SWEEP, "--scenario", "faulty/patient:tag=b") as second:
-        second.wait_collecting(1)
+        wait_until(lambda: second.partial(1), "its run has a folder")
         second.process.send_signal(signal.SIGINT)
         assert second.end() == 130
     names = [path.name for path in sorted((tmp_path / "runs").iterdir())]

@@ -12,7 +12,9 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.harness.chosen import chosen
 from tests.harness.runs import END_LIMIT_S, RunningSweep, wait_until
+from tests.lanes import deep
 
 STREAM = "rollout.num_steps=8:rollout.batch=16"
 PATIENT = ("--scenario", "faulty/patient", "--until", "return>=1")
@@ -54,7 +56,15 @@ KILLED_OF_TWO = {
     "rank-of-nover": Fault("nover", _rank(0), "rank 0 was killed by SIGKILL"),
     "rank-of-htsrl": Fault("htsrl", _rank(1), "rank 1 was killed by SIGKILL"),
 }
-RAISING = ("appo", "htsrl", "impala")
+ALONE = [pytest.param("worker-of-two-environments", marks=deep), "worker-with-the-policy"]
+OF_TWO = [
+    "learner-of-all",
+    pytest.param("owner-of-a-device", marks=deep),
+    "rank-of-ver",
+    pytest.param("rank-of-nover", marks=deep),
+    pytest.param("rank-of-htsrl", marks=deep),
+]
+RAISING = (pytest.param("appo", marks=deep), "htsrl", pytest.param("impala", marks=deep))
 """Systems whose environments are received from in a thread of its own, or step in the policy's process."""
 
 
@@ -97,54 +107,86 @@ def kill_all(folder: Path, faults: Mapping[str, Fault], num_ranks: int, *options
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Swept:
+def alone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Swept:
     """Deaths on one rank."""
-    return kill_all(tmp_path_factory.mktemp("alone"), KILLED_ALONE, 1, "--device", "cpu")
+    faults = {name: KILLED_ALONE[name] for name in chosen(request, "of_one")}
+    return kill_all(tmp_path_factory.mktemp("alone"), faults, 1, "--device", "cpu")
 
 
 @pytest.fixture(scope="module")
-def of_two(tmp_path_factory: pytest.TempPathFactory) -> Swept:
+def of_two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Swept:
     """Deaths of one of two ranks."""
-    return kill_all(tmp_path_factory.mktemp("of_two"), KILLED_OF_TWO, 2, "--device", "emulated")
+    faults = {name: KILLED_OF_TWO[name] for name in chosen(request, "of_both")}
+    return kill_all(tmp_path_factory.mktemp("of_two"), faults, 2, "--device", "emulated")
 
 
-def assert_failed_at_once(swept: Swept, faults: Mapping[str, Fault]) -> None:
-    """Each run failed with the reason of its fault, at once, with what it had counted; nothing is left of the sweep."""
-    for name, fault in faults.items():
-        record = swept.records[name]
-        assert record["status"] == "failed"
-        assert record["reason"].startswith(fault.reason)
-        assert record["counters"]["env_steps"] > 0
-        assert record["counters"]["learned"] > 0
-        assert swept.outlived_s[name] < END_LIMIT_S
+def assert_failed(swept: Swept, name: str, fault: Fault) -> None:
+    """The run failed with the reason of its fault, with what it had counted; nothing is left of the sweep."""
+    record = swept.records[name]
+    assert record["status"] == "failed"
+    assert record["reason"].startswith(fault.reason)
+    assert record["counters"]["env_steps"] > 0
+    assert record["counters"]["learned"] > 0
     assert (swept.left, swept.files, swept.memory_left, swept.exit_code) == ([], [], [], 1)
     assert "Traceback" not in swept.stderr
 
 
-def test_a_killed_worker_of_several_environments_or_with_the_policy_fails_the_run(alone: Swept) -> None:
-    """While the main thread learns and another receives, the run ends within 5 s with the worker named."""
-    assert_failed_at_once(alone, KILLED_ALONE)
+@pytest.mark.parametrize("of_one", ALONE)
+def test_a_killed_worker_of_several_environments_or_with_the_policy_fails_the_run(alone: Swept, of_one: str) -> None:
+    """While the main thread learns and another receives, the run ends with the worker named."""
+    assert_failed(alone, of_one, KILLED_ALONE[of_one])
 
 
-def test_a_killed_rank_fails_the_run_whatever_it_does(of_two: Swept) -> None:
+@pytest.mark.parametrize("of_both", OF_TWO)
+def test_a_killed_rank_fails_the_run_whatever_it_does(of_two: Swept, of_both: str) -> None:
     """The learner of all, a rank that owns a device and does nothing, and ranks that plan together are all named."""
-    assert_failed_at_once(of_two, KILLED_OF_TWO)
+    assert_failed(of_two, of_both, KILLED_OF_TWO[of_both])
 
 
-def test_an_environment_that_raises_beside_the_main_thread_fails_the_run(tmp_path: Path) -> None:
-    """The reason names the environment, and traceback.txt holds its traceback, whichever thread or process saw it."""
-    systems = ",".join(f"{name}:{STREAM}" if name != "htsrl" else name for name in RAISING)
+@deep
+def test_these_runs_end_within_5_s(alone: Swept, of_two: Swept) -> None:
+    """Whoever is killed, all other processes of the run are gone by then."""
+    assert [name for swept in (alone, of_two) for name, s in swept.outlived_s.items() if s >= END_LIMIT_S] == []
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Raised:
+    """What a sweep left whose environments raise."""
+
+    records: dict[str, dict[str, Any]]
+    left: list[psutil.Process]
+    files: list[Path]
+    exit_code: int
+    stderr: str
+
+
+@pytest.fixture(scope="module")
+def raised(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Raised]:
+    """A cell for each system."""
+    names = chosen(request, "raising")
+    systems = ",".join(f"{name}:{STREAM}" if name != "htsrl" else name for name in names)
     options = ("--device", "cpu", "--systems", systems, "--scenario", "faulty/raise-in-step", "--until", "return>=1")
-    with RunningSweep(tmp_path, *options) as sweep:
-        assert sweep.end(len(RAISING)) == 1
-        for number in range(1, 1 + len(RAISING)):
-            (record,) = sweep.runs(number)
-            assert record["status"] == "failed"
-            assert record["reason"].startswith(f"{DIED} rank0-env")
-            assert "raised LookupError: no wall behind the wall" in record["reason"]
-            assert "in _go_wrong" in (record["path"] / "traceback.txt").read_text()
-        assert (sweep.processes(), sweep.files_left()) == ([], [])
-        assert "Traceback" not in sweep.stderr
+    with RunningSweep(tmp_path_factory.mktemp("raised"), *options) as sweep:
+        exit_code = sweep.end(len(names))
+        yield Raised(
+            records={name: sweep.runs(number)[0] for number, name in enumerate(names, start=1)},
+            left=sweep.processes(),
+            files=sweep.files_left(),
+            exit_code=exit_code,
+            stderr=sweep.stderr,
+        )
+
+
+@pytest.mark.parametrize("raising", RAISING)
+def test_an_environment_that_raises_beside_the_main_thread_fails_the_run(raised: Raised, raising: str) -> None:
+    """The reason names the environment, and traceback.txt holds its traceback, whichever thread or process saw it."""
+    record = raised.records[raising]
+    assert record["status"] == "failed"
+    assert record["reason"].startswith(f"{DIED} rank0-env")
+    assert "raised LookupError: no wall behind the wall" in record["reason"]
+    assert "in _go_wrong" in (record["path"] / "traceback.txt").read_text()
+    assert (raised.exit_code, raised.left, raised.files) == (1, [], [])
+    assert "Traceback" not in raised.stderr
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +214,7 @@ def gossip(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]
         yield record
 
 
+@deep
 def test_gossip_goes_on_without_a_killed_rank(gossip: dict[str, Any]) -> None:
     """The others skip it and finish, the record warns of it by name, and env steps are conserved."""
     assert (gossip["status"], gossip["reason"]) == ("finished", None)
@@ -181,9 +224,9 @@ def test_gossip_goes_on_without_a_killed_rank(gossip: dict[str, Any]) -> None:
     assert (gossip["path"] / "policy.pt").exists()
 
 
-@pytest.mark.parametrize("system", [f"appo:{STREAM}", "htsrl"])
+@pytest.mark.parametrize("system", [f"appo:{STREAM}", pytest.param("htsrl", marks=deep)])
 def test_ctrl_c_ends_a_run_whose_threads_collect_and_learn(tmp_path: Path, system: str) -> None:
-    """SIGINT in the middle: exit code 130 within seconds, no traceback, and neither process nor file is left."""
+    """SIGINT in the middle: exit code 130, no traceback, and neither process nor file is left."""
     with RunningSweep(tmp_path, "--device", "cpu", "--systems", system, *PATIENT) as sweep:
         sweep.wait_collecting(1)
         names = sweep.shared_memory()

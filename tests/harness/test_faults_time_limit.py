@@ -12,7 +12,8 @@ import pytest
 
 from tests.harness.runs import FAULTY_SWEEP, RunningSweep
 
-TIME_LIMIT_S = 12
+TIME_LIMIT_S = 20
+"""Long after all collect, on a machine that does other things too."""
 NUM_RANKS = 2
 
 

@@ -4,16 +4,17 @@ import fcntl
 import os
 import shutil
 import sysconfig
-import venv
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from harness import libraries
+from harness import environments, libraries
 from harness.environments import READY, open_lock
 from tests.harness.command import assert_refused, call
+from tests.harness.copied_environments import copied_environments
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,13 @@ class OfTiny:
     """A system that needs it."""
 
     library: Tiny
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environments_made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
+    """The second environment, and those after it, take no time."""
+    with copied_environments(tmp_path_factory.mktemp("environments")) as made:
+        yield made
 
 
 @pytest.fixture
@@ -123,7 +131,7 @@ def test_what_pip_cannot_make_is_waited_for(tiny: Tiny) -> None:
         libraries.install(library, lambda _: None)
     assert not place.exists()
 
-    venv.create(place, with_pip=True)
+    environments.make(place, "theirs")
     (place / "theirs").touch()
     assert libraries.why_not(library) == "tiny is not installed; use: rlbench systems install tiny"
     libraries.install(library, lambda _: None)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from ipaddress import ip_address
@@ -10,8 +11,13 @@ import psutil
 import pytest
 
 from tests.harness.runs import RunningSweep
+from tests.lanes import deep
 
-SYSTEMS = ("sync", "gossip", "appo:rollout.num_steps=8:rollout.batch=16")
+SYSTEMS = (
+    pytest.param("sync", marks=deep),
+    "gossip",
+    pytest.param("appo:rollout.num_steps=8:rollout.batch=16", marks=deep),
+)
 """Those whose ranks talk by an all-reduce, pair by pair, and through a server."""
 NUM_RANKS = 2
 
@@ -72,6 +78,7 @@ def test_a_run_listens_on_the_loopback_interface_alone(tmp_path: Path, system: s
         while not (meters := sweep.meters(1, NUM_RANKS)) or min(meter.total("env_steps") for meter in meters) == 0:
             assert sweep.process.poll() is None, sweep.stderr
             seen |= listening(sweep.processes())
+            time.sleep(0.01)
         seen |= listening(sweep.processes())
         sweep.release("a")
         assert sweep.end() == 0

@@ -19,6 +19,7 @@ from results.parts import read_parts
 from results.store import read_runs
 from tests.harness.drifting_system import PROGRAM, STEPS, install_drifters
 from tests.harness.runs import END_LIMIT_S, RunningSweep, install_faulty, wait_until
+from tests.lanes import deep
 
 NUM_RANKS, NUM_ENVS = 3, 2
 OPTIONS = ("--device", "cpu", "--until", "return>=1", "--gpus", str(NUM_RANKS))
@@ -154,8 +155,12 @@ def test_nothing_is_left_of_lost_ranks(lost: Lost) -> None:
     assert (lost.left, lost.files) == ([], [])
 
 
+@deep
 def test_the_same_kill_ends_a_run_that_does_not_say_it_survives(tmp_path: Path) -> None:
-    """Without the trait the run fails at once, with the rank named, and nothing of it goes on."""
+    """Without the trait the run fails at once, with the rank named, and nothing of it goes on.
+
+    In both lanes systems without the trait are killed by `test_faults.py`.
+    """
     options = ("--systems", "drifters:survives_lost_rank=false", "--scenario", "faulty/patient:tag=c")
     install(tmp_path)
     with RunningSweep(tmp_path, *OPTIONS, *options) as sweep:

@@ -6,7 +6,6 @@ import select
 import socket
 import subprocess
 import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from harness.outcome import Outcome
 from harness.plan import plan
 from harness.request import Asked, complete
 from harness.sweep import Sweep
+from tests.harness.runs import PATIENCE_S, wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ppo.toml"
 
@@ -369,11 +369,8 @@ def test_torchruns_store_listens_at_one_address(tmp_path: Path) -> None:
         agents.append(
             subprocess.Popen([*words, str(tmp_path / "meet.py")], stdout=subprocess.PIPE, text=True, env=variables)
         )
-    deadline = time.monotonic() + 90
-    while len(list(tmp_path.glob("up-*"))) < 2:
-        assert time.monotonic() < deadline
-        assert all(agent.poll() is None for agent in agents)
-        time.sleep(0.05)
+    wait_until(lambda: len(list(tmp_path.glob("up-*"))) == 2 or any(agent.poll() for agent in agents), "both are up")
+    assert all(agent.poll() is None for agent in agents)
     listening = {
         connection.laddr.ip
         for agent in agents
@@ -382,7 +379,7 @@ def test_torchruns_store_listens_at_one_address(tmp_path: Path) -> None:
         if connection.status == psutil.CONN_LISTEN
     }
     (tmp_path / "seen").touch()
-    said = [agent.communicate(timeout=60)[0].strip() for agent in agents]
+    said = [agent.communicate(timeout=PATIENCE_S)[0].strip() for agent in agents]
     assert said == ["rank 0 of 2", "rank 1 of 2"]
     assert "127.0.0.2" in listening
     assert listening <= {"127.0.0.1", "127.0.0.2"}

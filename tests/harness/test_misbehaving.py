@@ -1,4 +1,4 @@
-"""A dozen of the environments that misbehave; `tests/survive/check_misbehaving.py` has hundreds, in every system."""
+"""Some of the environments that misbehave; `tests/survive/check_misbehaving.py` has hundreds, in every system."""
 
 from __future__ import annotations
 
@@ -9,62 +9,72 @@ from dataclasses import dataclass
 import psutil
 import pytest
 
+from tests.harness.chosen import chosen
 from tests.harness.misbehaving import Ended, ended, start
-from tests.harness.misbehaving_plugin.cases import CASES, LEARNING, Case
+from tests.harness.misbehaving_plugin.cases import CASES, LEARNING
+from tests.lanes import deep
 
-CHOSEN = {
-    "sync": (
-        "num-actions:case=SystemExit-plain",
-        "reset:case=StrExits-odd",
-        "step:case=NotesRaise-odd",
-        "close:case=StrRaises-odd",
-        "close:case=end-segfault",
-        "reward:case=complex",
-        "info:case=frames-2-to-62",
-        "info:case=success-5",
-        "observation:case=int64",
-        "answer:case=four",
-    ),
-    "ddppo": ("learning:case=huge",),
-    "gossip": ("learning:case=huge",),
-    "appo": ("learning:case=huge", "reset:case=NameOfTwoLines-odd", "info:case=frames-negative", "close:case=end-hang"),
-}
-NUM_RANKS = {"ddppo": 2, "gossip": 2}
-"""All ranks of the one see it, and that is named which has the cause; the other survives lost ranks, but not this."""
 BUILT_IN = ("BrokenPipeError", "KeyboardInterrupt", "GeneratorExit", "SystemExit")
 """One case of each, at whatever call it is, in `sync`."""
-
-
-def _cases(system: str) -> list[Case]:
-    by_name = {case.scenario.removeprefix("misbehaving/"): case for case in (*CASES, LEARNING)}
-    of_built_in = [next(case for case in CASES if case.case.startswith(f"{kind}-")) for kind in BUILT_IN]
-    return [by_name[name] for name in CHOSEN[system]] + (of_built_in if system == "sync" else [])
+BY_NAME = {case.scenario.removeprefix("misbehaving/"): case for case in (*CASES, LEARNING)}
+CHOSEN = (
+    ("sync", "num-actions:case=SystemExit-plain"),
+    ("sync", "step:case=NotesRaise-odd"),
+    ("sync", "close:case=end-segfault"),
+    ("sync", "reward:case=complex"),
+    ("ddppo", "learning:case=huge"),
+    ("appo", "reset:case=NameOfTwoLines-odd"),
+)
+"""In both lanes: in the rank, in a step, at the end, of a value, of a rank that learns, and in another system."""
+MORE = (
+    *(("sync", next(name for name, case in BY_NAME.items() if case.case.startswith(f"{kind}-"))) for kind in BUILT_IN),
+    ("sync", "reset:case=StrExits-odd"),
+    ("sync", "close:case=StrRaises-odd"),
+    ("sync", "info:case=frames-2-to-62"),
+    ("sync", "info:case=success-5"),
+    ("sync", "observation:case=int64"),
+    ("sync", "answer:case=four"),
+    ("gossip", "learning:case=huge"),
+    ("appo", "learning:case=huge"),
+    ("appo", "info:case=frames-negative"),
+    ("appo", "close:case=end-hang"),
+)
+NUM_RANKS = {"ddppo": 2, "gossip": 2}
+"""All ranks of the one see it, and that is named which has the cause; the other survives lost ranks, but not this."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Swept:
     """What the sweeps left."""
 
-    cells: list[Ended]
-    exit_codes: list[int]
+    cells: dict[tuple[str, str], Ended]
+    exit_codes: dict[str, int]
     left: list[psutil.Process]
     files: list[str]
     stderr: str
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
+def swept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
     """A sweep of each system, side by side."""
+    names: dict[str, list[str]] = {}
+    for system, name in chosen(request, "cell"):
+        names.setdefault(system, []).append(name)
+    cases = {system: [BY_NAME[name] for name in of_system] for system, of_system in names.items()}
     with ExitStack() as stack:
         sweeps = {
             system: stack.enter_context(
-                start(tmp_path_factory.mktemp(system), system, _cases(system), NUM_RANKS.get(system, 1))
+                start(tmp_path_factory.mktemp(system), system, of_system, NUM_RANKS.get(system, 1))
             )
-            for system in CHOSEN
+            for system, of_system in cases.items()
         }
-        exit_codes = [sweep.end(len(_cases(system))) for system, sweep in sweeps.items()]
+        exit_codes = {system: sweep.end(len(cases[system])) for system, sweep in sweeps.items()}
         yield Swept(
-            cells=[cell for system, sweep in sweeps.items() for cell in ended(sweep, system, _cases(system))],
+            cells={
+                (system, name): cell
+                for system, sweep in sweeps.items()
+                for name, cell in zip(names[system], ended(sweep, system, cases[system]), strict=True)
+            },
             exit_codes=exit_codes,
             left=[left for sweep in sweeps.values() for left in sweep.processes()],
             files=[str(path) for sweep in sweeps.values() for path in sweep.files_left()],
@@ -72,16 +82,16 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
         )
 
 
-@pytest.mark.parametrize("number", range(sum(len(_cases(system)) for system in CHOSEN)))
-def test_the_record_says_what_an_environment_did(swept: Swept, number: int) -> None:
+@pytest.mark.parametrize("cell", [*CHOSEN, *(pytest.param(cell, marks=deep) for cell in MORE)], ids=" ".join)
+def test_the_record_says_what_an_environment_did(swept: Swept, cell: tuple[str, str]) -> None:
     """Whatever it raises or gives, at whatever call, is named with the environment; of `close` it is a warning."""
-    cell = swept.cells[number]
-    assert cell.problems == [], cell.row()
+    over = swept.cells[cell]
+    assert over.problems == [], over.row()
 
 
 def test_a_sweep_goes_on_to_its_last_cell_and_leaves_nothing(swept: Swept) -> None:
     """Exit code 1, no traceback of ours, no process, no file."""
-    assert swept.exit_codes == [1] * len(CHOSEN)
+    assert set(swept.exit_codes.values()) == {1}
     assert (swept.left, swept.files) == ([], [])
     assert "Traceback" not in swept.stderr
 

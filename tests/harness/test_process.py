@@ -6,26 +6,34 @@ import multiprocessing
 import os
 import time
 from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Barrier
 
 from harness import process
+from tests.harness.runs import PATIENCE_S
+
+WORK_S = 0.2
 
 
-def burn(core: int) -> None:
-    """Keeps a core busy until somebody ends it, or half a minute has passed."""
+def burn(core: int, all_burn: Barrier) -> None:
+    """Keeps a core busy until somebody ends it, or it has had half a minute of it."""
     os.sched_setaffinity(0, {core})
-    until = time.perf_counter() + 30
-    while time.perf_counter() < until:
+    all_burn.wait()
+    until = time.process_time() + 30
+    while time.process_time() < until:
         pass
 
 
 def contend(num_others: int, core: int, waited: Queue[float | None]) -> None:
-    """Works for half a second of its own CPU time on a core that others want too; says how long it waited."""
+    """Works for `WORK_S` of its own CPU time on a core that others want too; says how long it waited."""
     os.sched_setaffinity(0, {core})
-    others = [multiprocessing.get_context("fork").Process(target=burn, args=(core,)) for _ in range(num_others)]
+    context = multiprocessing.get_context("fork")
+    all_burn = context.Barrier(num_others + 1)
+    others = [context.Process(target=burn, args=(core, all_burn)) for _ in range(num_others)]
     for other in others:
         other.start()
+    all_burn.wait()
     before = process.core_wait_s()
-    until = time.process_time() + 0.5
+    until = time.process_time() + WORK_S
     while time.process_time() < until:
         pass
     after = process.core_wait_s()
@@ -41,9 +49,9 @@ def test_waiting_for_a_core_is_told() -> None:
     waited: Queue[float | None] = context.Queue()
     worker = context.Process(target=contend, args=(3, min(os.sched_getaffinity(0)), waited))
     worker.start()
-    seconds = waited.get(timeout=60)
+    seconds = waited.get(timeout=PATIENCE_S)
     assert seconds is not None
-    assert seconds > 0.5
+    assert seconds > WORK_S
     worker.join()
     assert worker.exitcode == 0
 

@@ -248,7 +248,7 @@ def test_commands_are_few_and_within_reach(tmp_path: Path) -> None:
 
 def test_a_table_of_real_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`reproduce` predicts, says how to measure what was not, and shows what was once `run` has; it writes nothing."""
-    point = Point(system="sync", gpus=2, scenario=SMALL)
+    point = Point(system="sync", gpus=1, scenario=SMALL)
     row = make_row("small", 100.0, point=point)
     table = make_table(row, checks=(AgainstPrediction(name="small", other="small", high=0.0),), protocol="ddppo")
     monkeypatch.setattr(command, "TABLES", {"tiny": lambda: table})
@@ -259,7 +259,7 @@ def test_a_table_of_real_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "rlbench-runs has no run for 1 of 1 rates; to make them: rlbench run --device emulated" in before.out
     assert "ok      small against small, both predicted: +0.0%; bound: +0% or less" in before.out
     assert list(tmp_path.iterdir()) == []
-    made = launch("run", "--systems", "sync", "--gpus", "2", *QUICK, "--iterations", "4", folder=tmp_path)
+    made = launch("run", "--systems", "sync", *QUICK, "--iterations", "4", folder=tmp_path)
     assert made.code == 0, made.err
     after = call("reproduce", "tiny")
     assert after.code == 0

@@ -19,8 +19,11 @@ from harness.telemetry import Telemetry
 from harness.telemetry.nvml import GpuSampler, NvmlMissingError, close_nvml, open_nvml, visible_indices
 from harness.telemetry.processes import ProcessSampler
 from tests.harness.fake_nvml import FakeGpu, installed
+from tests.harness.runs import wait_until
+from tests.lanes import deep
 
 MIB = 1 << 20
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
@@ -38,11 +41,8 @@ def program(code: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    """Waits for a condition, at most 20 s."""
-    end_s = time.perf_counter() + 20
-    while not condition():
-        assert time.perf_counter() < end_s, f"never came: {what}"
-        time.sleep(0.01)
+    """Waits for a condition."""
+    wait_until(condition, what)
 
 
 def test_cpu_of_a_busy_tree() -> None:
@@ -52,14 +52,25 @@ def test_cpu_of_a_busy_tree() -> None:
     code = f"import subprocess, sys; {start}; print('up', flush=True); p.wait()"
     with program(code) as child:
         sampler = ProcessSampler(child.pid)
-        assert sampler.sample().cpu_percent is None
         (spinner,) = psutil.Process(child.pid).children()
-        before, begin_s = sum(spinner.cpu_times()[:2]), time.perf_counter()
-        until(lambda: sum(spinner.cpu_times()[:2]) > before + 0.3, "CPU time")
-        used_s, seconds = sum(spinner.cpu_times()[:2]) - before, time.perf_counter() - begin_s
+
+        def look() -> tuple[float, float]:
+            return sum(spinner.cpu_times()[:2]), time.perf_counter()
+
+        looks = [look()]
+        assert sampler.sample().cpu_percent is None
+        looks.append(look())
+        until(lambda: look()[0] > looks[1][0] + 0.3, "CPU time")
+        looks.append(look())
         sample = sampler.sample()
+        looks.append(look())
         assert sample.num_processes == 2
-        assert sample.cpu_percent == pytest.approx(100 * used_s / seconds, rel=0.25)
+        assert sample.cpu_percent is not None
+        # What the sampler saw lies between what was there before and after its looks, to a tick of the kernel's clock.
+        (outer_s, began_s), (inner_s, begun_s), (inner_end_s, end_s), (outer_end_s, ended_s) = looks
+        least = (inner_end_s - inner_s - 2 * TICK_S) / (ended_s - began_s)
+        most = (outer_end_s - outer_s + 2 * TICK_S) / (end_s - begun_s)
+        assert 100 * least <= sample.cpu_percent <= 100 * most
 
 
 def test_private_memory_counts_no_shared_memory() -> None:
@@ -104,6 +115,7 @@ def test_tree_that_has_ended() -> None:
     assert (sampler.sample().num_processes, sampler.sample().cpu_percent) == (0, 0)
 
 
+@deep
 def test_cost_of_a_sample() -> None:
     """A sample of a tree of 140 processes costs under 15 ms of CPU time, the median of 9."""
     code = """
@@ -147,9 +159,7 @@ def test_stop_does_not_wait_for_the_period() -> None:
     """Stopping ends a wait of an hour at once, with a first and a last row."""
     telemetry = Telemetry(os.getpid(), 3600)
     until(lambda: len(telemetry.rows) == 1, "the first row")
-    begin_s = time.perf_counter()
-    telemetry.stop()
-    assert time.perf_counter() - begin_s < 5
+    telemetry.stop()  # else the test would take an hour
     assert len(telemetry.rows) == 2
 
 

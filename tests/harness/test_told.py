@@ -17,10 +17,12 @@ import pytest
 from harness.outcome import Outcome, outcome_of
 from harness.told import Sender, Told, read_told
 from results.store import read_runs
+from tests.harness.chosen import chosen
 from tests.harness.runs import RunningSweep
+from tests.lanes import deep
 
 NUM_RANKS = 2
-SYSTEMS = ("sync", "gossip", "impala")
+CELLS = ["sync", pytest.param("gossip", marks=deep), pytest.param("impala", marks=deep)]
 EARLYOOM = Sender(pid=812, uid=0, name="earlyoom")
 PROGRAM = """
 import signal, sys, time
@@ -56,8 +58,9 @@ def _blocks_sigterm(process: psutil.Process) -> bool:
 
 
 @pytest.fixture(scope="module")
-def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interrupted]:
+def interrupted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interrupted]:
     """A sweep of systems whose ranks go in step, whose ranks do not, and where rank 0 acts for all."""
+    names = chosen(request, "system")
     options = (
         "--device",
         "cpu",
@@ -69,11 +72,11 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interrupte
         "faulty/patient:tag=a",
     )
     records, blocked = {}, {}
-    systems = [system if system != "impala" else "impala:rollout.num_steps=8:rollout.batch=32" for system in SYSTEMS]
+    systems = [system if system != "impala" else "impala:rollout.num_steps=8:rollout.batch=32" for system in names]
     with RunningSweep(tmp_path_factory.mktemp("told"), *options, "--systems", ",".join(systems)) as sweep:
-        for number, system in enumerate(SYSTEMS, start=1):
+        for number, system in enumerate(names, start=1):
             sweep.wait_collecting(number, NUM_RANKS)
-            if system == "sync":
+            if number == 1:
                 blocked = {
                     "worker": _blocks_sigterm(sweep.worker(number, rank=1, env=0, num_ranks=NUM_RANKS)),
                     "fork server": _blocks_sigterm(sweep.fork_server(1)),
@@ -90,7 +93,7 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interrupte
         )
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", CELLS)
 def test_a_rank_that_is_told_to_stop_interrupts_its_run(interrupted: Interrupted, system: str) -> None:
     """The run is interrupted, and the reason has who was told and the process that told it."""
     record = interrupted.records[system]
@@ -101,7 +104,7 @@ def test_a_rank_that_is_told_to_stop_interrupts_its_run(interrupted: Interrupted
     assert list(record["path"].glob("told-*")) == []
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", CELLS)
 def test_an_interrupted_run_keeps_its_counts(interrupted: Interrupted, system: str) -> None:
     """It ended in good order: every env step is accounted for."""
     (run,) = read_runs(interrupted.records[system]["path"])
@@ -113,7 +116,7 @@ def test_an_interrupted_sweep_goes_on_and_exits_with_1(interrupted: Interrupted)
     """A cell that was interrupted is not finished; nothing is left of it, and its line says so."""
     assert interrupted.exit_code == 1
     assert (interrupted.left, interrupted.files) == ([], [])
-    assert interrupted.stdout.count(": interrupted: rank 1 was told to stop") == len(SYSTEMS)
+    assert interrupted.stdout.count(": interrupted: rank 1 was told to stop") == len(interrupted.records)
 
 
 def test_what_a_rank_starts_heeds_sigterm(interrupted: Interrupted) -> None:

@@ -317,9 +317,7 @@ def test_coverage_of_ratios_of_seeds(num_a: int, num_b: int, cv_a: float, cv_b: 
     assert 0.93 <= coverage(2, experiment) <= 0.97
 
 
-@pytest.mark.parametrize(
-    ("rho", "cv_a", "cv_b"), sampled([(0.3, 0.05, 0.05), (0.0, 0.03, 0.1), (0.0, 0.05, 0.05)])
-)
+@pytest.mark.parametrize(("rho", "cv_a", "cv_b"), sampled([(0.3, 0.05, 0.05), (0.0, 0.03, 0.1), (0.0, 0.05, 0.05)]))
 def test_coverage_of_ratios_of_runs(rho: float, cv_a: float, cv_b: float) -> None:
     """So does that of two runs, of 12 parts and of 8."""
 

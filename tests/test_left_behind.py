@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.harness.runs import wait_until
@@ -109,14 +110,15 @@ def test_what_processes_use_is_told_from_what_others_do(code: str, is_marked: bo
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_vanishing_folder_goes_with_its_process(how: signal.Signals) -> None:
-    """It is removed with what is in it, whatever ended the process that asked for it."""
+    """It is removed with what is in it, and who was told of it is ended, whatever ended the process that asked."""
     code = """
-import sys
+import subprocess, sys
 from tests.vanishing import vanishing_folder
 with vanishing_folder("rlbench-left-") as folder:
     (folder / "a").mkdir()
     (folder / "a" / "b").touch()
-    print(folder, flush=True)
+    worker = subprocess.Popen(["sleep", "600"], env={"HERE": str(folder)}, start_new_session=True)
+    print(folder, worker.pid, flush=True)
     sys.stdin.read()
 """
     with subprocess.Popen(
@@ -129,7 +131,9 @@ with vanishing_folder("rlbench-left-") as folder:
         start_new_session=True,
     ) as process:
         assert process.stdout is not None
-        folder = Path(process.stdout.readline().strip())
+        name, pid = process.stdout.readline().split()
+        folder, worker = Path(name), psutil.Process(int(pid))
         assert (folder / "a" / "b").exists()
         os.killpg(process.pid, how)
     wait_until(lambda: not folder.exists(), f"{folder} is gone")
+    wait_until(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE, "its process has ended")

@@ -11,7 +11,7 @@ import pytest
 
 from tests import left_behind, times
 
-STARTS_PROCESSES = ("RunningSweep", "launch(", "subprocess", "multiprocessing", "RLBENCH")
+STARTS_PROCESSES = ("RunningSweep", "launch(", "subprocess", "multiprocessing", "RLBENCH", "run_ranks", "in_turn(")
 """In the text of a file of tests: it waits more than it computes, and goes first."""
 
 TERMINAL = ("COLUMNS", "LINES")

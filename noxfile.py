@@ -109,6 +109,12 @@ def slurm(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def mutations(session: nox.Session) -> None:
+    """Makes wrong changes in copies of the repository, and says which test noticed each; takes an hour."""
+    run(session, "python", "-m", "tests.mutations", *session.posargs)
+
+
+@nox.session(venv_backend="none")
 def libraries(session: nox.Session) -> None:
     """Installs other people's libraries, 6 GB in the cache folder, and trains with each; takes long."""
     check(session, "libraries")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 
 
 def sleeping_threads() -> dict[str, str]:
@@ -12,6 +11,6 @@ def sleeping_threads() -> dict[str, str]:
     Numpy has one thread for its products, of a few rows; on x86, where torch has another library for its own.
     """
     variables = {"OMP_WAIT_POLICY": "PASSIVE"}
-    if platform.machine() == "x86_64":
+    if os.uname().machine == "x86_64":
         variables["OPENBLAS_NUM_THREADS"] = "1"
     return {name: os.environ.get(name, value) for name, value in variables.items()}

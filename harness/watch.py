@@ -4,7 +4,7 @@ Who writes: the ranks and their workers, to their meters, and the kernel. Who re
 
 Progress is a counter of a rank that moved: an env step, samples learned, reused or discarded, an optimiser step. A
 process that waits for ever, or spins, moves none; the death of a process needs no watching, the kernel tells. Memory is
-what the run's processes have for themselves (resident less shared), so that what they share is not counted once each.
+what the run's processes have for themselves (`harness/private_memory.py`), so that what they share is counted once.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 import psutil
 
 from harness.cgroup import read_limits
+from harness.private_memory import most_private_bytes, private_bytes
 from harness.stacks import in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from harness.meter_file import MeterFile, MeterFiles
 
@@ -129,11 +130,10 @@ class Memory:
 
     def exceeded(self, labels: Callable[[], Mapping[int, str]]) -> str | None:
         """Why the run must end, if it takes more; names the process that has most. Call it in the run's root."""
-        taken: dict[psutil.Process, int] = {}
-        for one in psutil.Process().children(recursive=True):
-            with suppress(psutil.Error):
-                memory = one.memory_info()
-                taken[one] = max(memory.rss - memory.shared, 0)
+        below = psutil.Process().children(recursive=True)
+        if sum(_measured(below, most_private_bytes).values()) <= self.limit_bytes:
+            return None
+        taken = _measured(below, private_bytes)
         total = sum(taken.values())
         if total <= self.limit_bytes:
             return None
@@ -145,6 +145,16 @@ class Memory:
             f"the run's processes took {total / GIB:.2f} GiB of memory, more than {self.limit_bytes / GIB:.2f} GiB "
             f"({rule}); {said} had {taken[largest] / GIB:.2f} GiB"
         )
+
+
+def _measured(
+    processes: Iterable[psutil.Process], measure: Callable[[psutil.Process], int]
+) -> dict[psutil.Process, int]:
+    taken = {}
+    for one in processes:
+        with suppress(psutil.Error):  # it has ended
+            taken[one] = measure(one)
+    return taken
 
 
 class OutOfMemory:

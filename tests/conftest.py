@@ -1,15 +1,17 @@
-"""Which lane runs (`tests/lanes.py`), which slice of it, and where the time goes (`--times`, `tests/times.py`)."""
+"""Which lane runs (`tests/lanes.py`), which slice of it, where the time goes (`tests/times.py`), and what is left."""
 
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests import times
+from tests import left_behind, times
 
-STARTS_PROCESSES = ("RunningSweep", "launch(", "subprocess", "multiprocessing", "RLBENCH")
+STARTS_PROCESSES = ("RunningSweep", "launch(", "subprocess", "multiprocessing", "RLBENCH", "run_ranks", "in_turn(")
 """In the text of a file of tests: it waits more than it computes, and goes first."""
 
 TERMINAL = ("COLUMNS", "LINES")
@@ -35,6 +37,17 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["OMP_NUM_THREADS"] = "1"
     config.addinivalue_line("markers", "deep: runs in `nox -s deep` alone; `--deep` runs it here")
     times.begin(config)
+    left_behind.begin(config)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What tests and all that they start make in the temporary folder is made in pytest's own."""
+    with pytest.MonkeyPatch.context() as patched:
+        folder = str(tmp_path_factory.mktemp("t"))
+        patched.setenv("TMPDIR", folder)
+        patched.setattr(tempfile, "tempdir", folder)
+        yield
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -63,7 +63,7 @@ class Channel:
             try:
                 left = left[self._socket.send(left) :]
             except BlockingIOError:
-                if not select.select([], [self._socket], [], max(0.0, deadline - time.monotonic()))[1]:
+                if not self._waits(select.POLLOUT, deadline):
                     raise Closed(f"it has read nothing for {SEND_LIMIT_S:g} s") from None
             except OSError as error:
                 raise Closed(error.strerror or str(error)) from None
@@ -74,7 +74,7 @@ class Channel:
         while True:
             if message := self._next():
                 return message
-            if not select.select([self._socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            if not self._waits(select.POLLIN, deadline):
                 return None
             try:
                 piece = self._socket.recv(2**18)
@@ -86,6 +86,12 @@ class Channel:
                 raise Closed("the connection was closed")
             self._read += piece
             self.heard_at = time.monotonic()
+
+    def _waits(self, event: int, deadline: float) -> bool:
+        """Whether the connection is ready before the deadline; `select` takes no descriptor above 1023."""
+        ready = select.poll()
+        ready.register(self._socket, event)
+        return bool(ready.poll(1000 * max(0.0, deadline - time.monotonic())))
 
     def _next(self) -> Message | None:
         if len(self._read) < SIZES.size:

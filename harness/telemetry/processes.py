@@ -8,12 +8,18 @@ is never seen, and the CPU time that one used after its last sample is not count
 from __future__ import annotations
 
 import time
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass
 
 import psutil
 
+from harness.private_memory import private_bytes
+
 CPU_SOURCE = "psutil, CPU time of the process tree; 100 is one core"
-MEMORY_SOURCE = "psutil, private memory (resident less shared) of the process tree, summed"
+MEMORY_SOURCE = "the kernel's proportional set size of the anonymous memory of the process tree, summed"
+MOST_READ = 16
+"""Processes whose memory is read anew in a sample, in turn: the kernel takes a millisecond for each, or more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,7 +29,7 @@ class ProcessSample:
     cpu_percent: float | None
     """Since the sample before; 100 is one core. None for the first."""
     memory_bytes: int
-    """Private memory: resident less shared, summed, so that a buffer in shared memory is not counted once a process."""
+    """Private memory (`harness/private_memory.py`), summed: what processes share is not counted once for each."""
     num_processes: int
 
 
@@ -35,6 +41,8 @@ class ProcessSampler:
         self._tree: dict[int, psutil.Process] = {}
         self._strangers: set[int] = set()
         self._cpu_s: dict[int, float] = {}
+        self._memory_bytes: dict[int, int] = {}
+        """Of each process of the tree, the one that was read the longest ago first."""
         self._sampled_s: float | None = None
 
     def sample(self) -> ProcessSample:
@@ -42,23 +50,31 @@ class ProcessSampler:
         self._walk()
         now_s = time.perf_counter()
         cpu_s: dict[int, float] = {}
-        memory_bytes = 0
         for pid, process in self._tree.items():
             try:
-                times, memory = process.cpu_times(), process.memory_info()
+                times = process.cpu_times()
             except psutil.Error:  # it ended since the list was read
                 continue
             cpu_s[pid] = times.user + times.system
-            memory_bytes += max(memory.rss - memory.shared, 0)
         used_s = sum(seconds - self._cpu_s.get(pid, 0.0) for pid, seconds in cpu_s.items())
         first = self._sampled_s is None
         elapsed_s = now_s - (self._sampled_s or 0.0)
         self._cpu_s, self._sampled_s = cpu_s, now_s
         return ProcessSample(
             cpu_percent=None if first else 100 * max(used_s, 0.0) / elapsed_s,
-            memory_bytes=memory_bytes,
+            memory_bytes=self._read_memory(cpu_s.keys()),
             num_processes=len(cpu_s),
         )
+
+    def _read_memory(self, pids: AbstractSet[int]) -> int:
+        """The memory of these processes: of new ones as it is now, of those that are known as it was at most lately."""
+        known = [pid for pid in self._memory_bytes if pid in pids]
+        self._memory_bytes = {pid: self._memory_bytes[pid] for pid in known}
+        for pid in [*known[:MOST_READ], *(pids - self._memory_bytes.keys())]:
+            self._memory_bytes.pop(pid, None)
+            with suppress(psutil.Error):  # it ended since
+                self._memory_bytes[pid] = private_bytes(self._tree[pid])
+        return sum(self._memory_bytes.values())
 
     def _walk(self) -> None:
         """Brings the tree up to date."""

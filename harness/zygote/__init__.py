@@ -2,8 +2,8 @@
 
 Who starts it: the command, before it does anything else, so that torch is imported while cells are planned; else the
 first run. Who speaks: the runner asks one thing at a time, to import or to fork, and waits for the answer, looking
-every `LOOK_S` whether it is to end. What blocks: the zygote, in `recv`; an import ends when it ends. What frees it: the end
-of the socket, or of the command, with which the kernel kills it; where it was killed itself, the next run starts
+every `LOOK_S` whether it is to end. What blocks: the zygote, in `recv`; an import ends when it ends. What frees it: the
+end of the socket, or of the command, with which the kernel kills it; where it was killed itself, the next run starts
 another one. A keeper is forked by a child that ends at once, so that the runner, which adopts orphans, becomes its
 parent: from then on the two have nothing to do with the zygote. Its ranks are forked by the keeper.
 
@@ -11,6 +11,7 @@ Only a process with one thread is forked. Where what was imported has started ot
 imports nothing: each rank does so itself then.
 """
 
+# It is imported before anything else is begun: what takes time to import is imported later.
 from __future__ import annotations
 
 import atexit
@@ -23,13 +24,13 @@ import sys
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
 
-from harness import process
-from harness.forked import Forked
 from harness.threads import sleeping_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
+
+    from harness.forked import Forked
 
 LOOK_S = 0.1
 LARGEST, NUM_FDS = 65536, 3
@@ -85,6 +86,8 @@ class Zygote:
 
         Returns None when it is to end. Raises ZygoteDied.
         """
+        from harness.forked import Forked
+
         read_end, write_end = os.pipe()
         stdin, here = os.fdopen(write_end, "wb"), os.open(".", os.O_PATH | os.O_CLOEXEC)
         pid = None
@@ -115,6 +118,8 @@ class Zygote:
                     return None
             data = self._socket.recv(LARGEST)
         if not data:
+            from harness import process
+
             how = process.how_it_ended(self._process.wait())
             raise ZygoteDied(f"the process that keepers are forked from {how}")
         answer: dict[str, Any] = json.loads(data)

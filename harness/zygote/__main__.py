@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from harness import process, registry
+from harness import process
 from harness.forked import close_others, fork, is_forkable, set_command
 from harness.zygote import LARGEST, NUM_FDS
 
@@ -25,7 +25,7 @@ PLAIN, OWES_ANSWER = "plain", "owes-answer"
 """Words of its command line: it imports nothing; it was asked for something before it began anew."""
 BESIDE = ("harness.keeper", "numpy", "gymnasium")
 """Imported while another thread has torch's libraries loaded, which holds no lock of Python's."""
-LIBRARIES = {"libtorch_global_deps.so": ctypes.RTLD_GLOBAL, "libtorch_python.so": ctypes.RTLD_LOCAL}
+LIBRARIES = {"libtorch_global_deps.so": os.RTLD_GLOBAL, "libtorch_python.so": os.RTLD_LOCAL}
 """How `import torch` loads them, and in which order."""
 FIRST = ("torch",)
 """Imported while nobody knows yet what is to be run; all systems but those of other programs need it."""
@@ -105,12 +105,17 @@ def begin_anew_unless_forkable(asked: socket.socket, *words: str) -> None:
 
 
 def _load_libraries() -> None:
-    """Loads torch's shared libraries, a third of the time that its import takes."""
+    """Loads torch's shared libraries, a third of the time that its import takes.
+
+    By the C library's own function, during which other threads go on, as they do not during `ctypes.CDLL`. Where torch
+    is built in another way it finds none of them, and the import loads what there is.
+    """
+    dlopen = ctypes.CDLL(None).dlopen
+    dlopen.argtypes, dlopen.restype = [ctypes.c_char_p, ctypes.c_int], ctypes.c_void_p
     spec = find_spec("torch")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         for name, mode in LIBRARIES.items():
-            with suppress(OSError):  # torch is built in another way: its import loads them
-                ctypes.CDLL(str(Path(folder, "lib", name)), mode)
+            dlopen(os.fsencode(Path(folder, "lib", name)), os.RTLD_NOW | mode)
 
 
 def _seed_anew_when_forked() -> None:
@@ -133,6 +138,7 @@ def main() -> None:
             libraries = threading.Thread(target=_load_libraries)
             libraries.start()
             load(BESIDE)
+            registry = importlib.import_module("harness.registry")
             for group in (registry.SYSTEMS, registry.SCENARIOS):
                 registry.names(group)  # finding them reads what is installed
             libraries.join()

@@ -133,7 +133,9 @@ class EnvClient:
         except TimeoutError as error:
             raise WorkerStalled(f"the environment server on rank {self.rank} takes no commands") from error
         except OSError:
-            while select.select([self._connection], [], [], REASON_S)[0]:
+            poll = select.poll()  # `select.select` takes no descriptor above 1,023
+            poll.register(self._connection, select.POLLIN)
+            while poll.poll(1e3 * REASON_S):
                 self.receive()  # until its reason comes, or the end
             raise
 

@@ -19,7 +19,7 @@ class Kind:
 
     good: Callable[[], bytes]
     number: int
-    """How many spoilt ones the tests read."""
+    """How many spoilt ones `nox -s deep` reads; `nox -s tests` reads one of 20."""
     also: Callable[[bytes], st.SearchStrategy[bytes]] | None = None
     """Spoils what is in the file, and leaves a file of its format."""
 

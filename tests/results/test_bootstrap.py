@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ from scipy import stats
 from results import bootstrap
 from results.bootstrap import Floats, Units, block_length, interval, of_pairs, of_parts, of_seeds, ratio_interval
 from results.parts import Part
+from tests.lanes import sampled
 from tests.results.records import make_parts
 
 NUM_EXPERIMENTS = 2000
@@ -261,11 +262,10 @@ def test_degrees_of_freedom() -> None:
     assert freedom(100, -0.6) == freedom(100, 0.0)
 
 
-# Coverage: all of it within 93 to 97 % of 2,000 experiments
+# Coverage: all of it within 93 to 97 % of 2,000 experiments; a third of the cells is in both lanes
 
 
-@pytest.mark.parametrize("cv", [0.03, 0.1])
-@pytest.mark.parametrize("num_parts", [3, 5, 10, 20, 40])
+@pytest.mark.parametrize(("num_parts", "cv"), sampled(product((3, 5, 10, 20, 40), (0.03, 0.1)), every=3))
 def test_coverage_of_independent_parts(num_parts: int, cv: float) -> None:
     """The interval of one run's rate holds the truth, with as few parts as there may be."""
     found = coverage(
@@ -274,7 +274,9 @@ def test_coverage_of_independent_parts(num_parts: int, cv: float) -> None:
     assert 0.93 <= found <= 0.97
 
 
-@pytest.mark.parametrize(("num_parts", "rho"), [(10, 0.3), (20, 0.3), (40, 0.3), (20, 0.6), (40, 0.6), (100, 0.6)])
+@pytest.mark.parametrize(
+    ("num_parts", "rho"), sampled([(10, 0.3), (20, 0.3), (40, 0.3), (20, 0.6), (40, 0.6), (100, 0.6)], every=3, first=2)
+)
 def test_coverage_of_dependent_parts(num_parts: int, rho: float) -> None:
     """It does where a part depends on the one before, from 10 parts on, or from 20 where it depends strongly."""
     found = coverage(
@@ -289,8 +291,7 @@ def test_coverage_of_few_parts_that_depend_strongly() -> None:
     assert 0.85 <= found <= 0.89
 
 
-@pytest.mark.parametrize("num_seeds", [2, 3, 5, 10])
-@pytest.mark.parametrize("lognormal", [False, True])
+@pytest.mark.parametrize(("num_seeds", "lognormal"), sampled(product((2, 3, 5, 10), (False, True)), every=3))
 def test_coverage_of_seeds(num_seeds: int, lognormal: bool) -> None:
     """The interval of a cell's rate over seeds holds that over all seeds."""
 
@@ -304,7 +305,7 @@ def test_coverage_of_seeds(num_seeds: int, lognormal: bool) -> None:
 
 @pytest.mark.parametrize(
     ("num_a", "num_b", "cv_a", "cv_b"),
-    [(3, 3, 0.03, 0.03), (3, 3, 0.03, 0.09), (5, 5, 0.09, 0.03), (3, 10, 0.03, 0.09)],
+    sampled([(3, 3, 0.03, 0.03), (3, 3, 0.03, 0.09), (5, 5, 0.09, 0.03), (3, 10, 0.03, 0.09)], every=3, first=1),
 )
 def test_coverage_of_ratios_of_seeds(num_a: int, num_b: int, cv_a: float, cv_b: float) -> None:
     """The interval of a ratio of two cells holds the truth, whichever of them spreads more."""
@@ -316,7 +317,7 @@ def test_coverage_of_ratios_of_seeds(num_a: int, num_b: int, cv_a: float, cv_b: 
     assert 0.93 <= coverage(2, experiment) <= 0.97
 
 
-@pytest.mark.parametrize(("rho", "cv_a", "cv_b"), [(0.0, 0.05, 0.05), (0.0, 0.03, 0.1), (0.3, 0.05, 0.05)])
+@pytest.mark.parametrize(("rho", "cv_a", "cv_b"), sampled([(0.3, 0.05, 0.05), (0.0, 0.03, 0.1), (0.0, 0.05, 0.05)]))
 def test_coverage_of_ratios_of_runs(rho: float, cv_a: float, cv_b: float) -> None:
     """So does that of two runs, of 12 parts and of 8."""
 
@@ -327,8 +328,7 @@ def test_coverage_of_ratios_of_runs(rho: float, cv_a: float, cv_b: float) -> Non
     assert 0.93 <= coverage(1, experiment) <= 0.97
 
 
-@pytest.mark.parametrize("num_pairs", [2, 3, 5, 10])
-@pytest.mark.parametrize("spread", [0.0, 0.3])
+@pytest.mark.parametrize(("num_pairs", "spread"), sampled(product((2, 3, 5, 10), (0.0, 0.3)), every=3))
 def test_coverage_of_pairs(num_pairs: int, spread: float) -> None:
     """The interval of pairs of runs holds the ratio, however much rates differ between the seeds."""
 

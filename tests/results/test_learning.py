@@ -27,6 +27,7 @@ from results.learning import (
     stratified_interval,
 )
 from results.parts import SERIES_FILE
+from tests.lanes import sampled
 
 NUM_EXPERIMENTS = 2000
 WITH_6_MP = [6, 6, 6, 7, 10, 13, 16, 22, 23]
@@ -312,7 +313,7 @@ def test_at_least_is_below_the_median() -> None:
     assert num_unknown > 50
 
 
-@pytest.mark.parametrize("num_runs", [5, 10, 20, 40])
+@pytest.mark.parametrize("num_runs", sampled([5, 10, 20, 40], every=3))
 def test_coverage_of_the_median(num_runs: int) -> None:
     """The interval holds the median in 93 to 97 % of experiments: exponential costs, 30 % of them censored."""
     rng = np.random.default_rng(num_runs)
@@ -334,7 +335,7 @@ def test_interquartile_mean_by_hand() -> None:
     assert interquartile_mean([np.array([[9.0, 1, 2, 4, 100], [1, 1, 1, 1, 1]])]) == pytest.approx([5, 1])
 
 
-@pytest.mark.parametrize("sizes", [(3,), (5,), (10,), (5, 5, 5), (10, 5)])
+@pytest.mark.parametrize("sizes", sampled([((3,),), ((5,),), ((10,),), ((5, 5, 5),), ((10, 5),)], every=4))
 def test_coverage_of_the_interquartile_mean(sizes: tuple[int, ...]) -> None:
     """The interval holds the value in 93 to 97 % of experiments, with few runs, and of tasks that spread unlike."""
     rng = np.random.default_rng(len(sizes))

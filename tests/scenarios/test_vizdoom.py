@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import vizdoom
 
 from harness.contract import Scenario
 from scenarios.vizdoom import FAMILY, HETEROGENEOUS_MAPS, MAPS, VizdoomEnv, VizdoomScenario, _engine_seed
+from tests.harness.runs import wait_until
 from tests.scenarios.seats import seat_of
 
 BASIC = FAMILY.make("basic", "homogeneous")
@@ -254,7 +254,7 @@ def test_close_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_engine_dies_with_a_killed_worker(tmp_path: Path) -> None:
-    """After kill -9 of the worker its engine is gone within 2 s, and /proc/<pid>/maps had named all that it leaves."""
+    """After kill -9 of the worker its engine ends by itself, and /proc/<pid>/maps had named all that it leaves."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
         [sys.executable, "-c", WORKER],
@@ -269,10 +269,7 @@ def test_engine_dies_with_a_killed_worker(tmp_path: Path) -> None:
         names = shared_memory(worker.pid)
         assert {name.name[:-10] for name in names} == {"ViZDoomMQCtr", "ViZDoomMQDoom", "ViZDoomSM"}
         worker.kill()
-    killed_s = monotonic()
-    while engine.is_running() and engine.status() != psutil.STATUS_ZOMBIE and monotonic() - killed_s < 2:
-        sleep(0.01)
-    assert not engine.is_running() or engine.status() == psutil.STATUS_ZOMBIE
+    wait_until(lambda: not engine.is_running() or engine.status() == psutil.STATUS_ZOMBIE, "the engine has ended")
     instance = next(iter(names)).name[-10:]
     assert set(SHARED.glob(f"*{instance}")) == names
     for name in names:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-import tempfile
 import time
 from collections import Counter, defaultdict
 from contextlib import ExitStack
@@ -20,6 +19,7 @@ from tests.fuzz.canary.library import Library, make_library
 from tests.fuzz.canary.rounds import MOST_CHANGES, Fault, Plan, Round, play
 from tests.fuzz.canary.tree import Bystander, Place
 from tests.fuzz.canary.words import QUICK, QUICK_S, RESUMING, SLOW
+from tests.vanishing import vanishing_folder
 
 DEPTH = ("a",) * 4
 """A relative path that is followed from the wrong folder ends above the place, and still in our own folder."""
@@ -46,11 +46,7 @@ class Player:
         self._slow_seconds = 0.0
 
     def __enter__(self) -> Self:
-        self._folder = Path(
-            self._stack.enter_context(
-                tempfile.TemporaryDirectory(prefix="cnry-", dir="/tmp", ignore_cleanup_errors=True)
-            )
-        )
+        self._folder = self._stack.enter_context(vanishing_folder("cnry-"))
         self._bystander = self._stack.enter_context(Bystander())
         self._forks = self._stack.enter_context(Forks(self._folder))
         if self._given is None:

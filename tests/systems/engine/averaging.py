@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -109,9 +108,7 @@ def run_losing(function: Callable[[Path], None], num_ranks: int, lost: int, fold
     Returns what each other rank has printed, once all of those have ended; raises AssertionError unless they ended
     well, and TimeoutExpired if they did not end.
     """
-    processes = ranks.start_ranks(
-        [sys.executable, "-m", ranks.__name__, function.__module__, function.__name__, str(folder)], num_ranks
-    )
+    processes = ranks.start_ranks(ranks.words_for(function, folder), num_ranks)
     try:
         outputs = {
             rank: process.communicate(timeout=ranks.LIMIT_S)[0].decode()
@@ -120,8 +117,7 @@ def run_losing(function: Callable[[Path], None], num_ranks: int, lost: int, fold
         }
     finally:
         for process in processes:
-            process.kill()
-            process.communicate()
+            process.close()
     assert not any(processes[rank].returncode for rank in outputs), outputs
     return outputs
 

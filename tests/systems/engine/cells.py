@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from harness import process, rank
+from harness import rank
 from harness.budget import Limits
 from harness.contract import Place
-from harness.launch.local import listen
 from harness.plan import Cell
 from tests.systems.engine import ranks
-from tests.systems.engine.ranks import LIMIT_S, Run, run_ranks
+from tests.systems.engine.ranks import LIMIT_S, Run, join_group, run_ranks
 
 CELLS_FILE = "cells.json"
 CELLS_PER_LIMIT = 5
@@ -114,27 +114,40 @@ def run_here(folder: Path) -> None:
         rank.run(folder, Place.from_environment())
 
 
-def run_in_turn(folder: Path, cells: Mapping[str, Cell], num_ranks: int) -> dict[str, Run]:
-    """Starts ranks that run all cells one after the other, each in a process group and with workers of its own."""
+def run_in_turn(
+    folder: Path,
+    cells: Mapping[str, Cell],
+    num_ranks: int,
+    function: Callable[[Path], None] = run_here,
+    per_machine: Mapping[str, int] | None = None,
+) -> dict[str, Run]:
+    """Starts ranks that run all cells one after the other, each in a process group and with workers of its own.
+
+    Args:
+        folder: gets the folders of the runs.
+        cells: by a name.
+        num_ranks: of every cell.
+        function: what runs a rank's part of a cell, whose folder it is given.
+        per_machine: of a cell: ranks are told that so many of them are on each machine; all on one where it has none.
+    """
+    local = per_machine or {}
     runs = {name: leave_cell(folder / f"run{number}", cell) for number, (name, cell) in enumerate(cells.items())}
-    (folder / CELLS_FILE).write_text(json.dumps([(str(run.folder), _free_port()) for run in runs.values()]))
+    listed = [(str(run.folder), local.get(name, num_ranks)) for name, run in runs.items()]
+    what = {"module": function.__module__, "function": function.__name__, "cells": listed}
+    (folder / CELLS_FILE).write_text(json.dumps(what))
     with patch.object(ranks, "LIMIT_S", LIMIT_S * -(-len(cells) // CELLS_PER_LIMIT)):
-        run_ranks(run_listed, num_ranks, folder)
+        run_ranks(run_listed, num_ranks, folder, len(cells))
     return runs
-
-
-def _free_port() -> int:
-    with listen() as found:
-        return int(found.getsockname()[1])
 
 
 def run_listed(folder: Path) -> None:
     """What each rank of `run_in_turn` does."""
     from torch import distributed
 
-    for name, port in json.loads((folder / CELLS_FILE).read_text()):
-        os.environ["MASTER_PORT"] = str(port)  # rank 0 listens there by itself, as where no launcher gave it a socket
-        os.environ.pop(process.STORE_VARIABLE, None)
-        run_here(Path(name))
+    what = json.loads((folder / CELLS_FILE).read_text())
+    function = getattr(importlib.import_module(what["module"]), what["function"])
+    for number, (name, per_machine) in enumerate(what["cells"]):
+        join_group(number, per_machine)
+        function(Path(name))
         if distributed.is_initialized():  # ranks that may lose one another leave it to the end of their process
             distributed.destroy_process_group()

@@ -1,7 +1,7 @@
 """Ranks for tests: real processes with the variables that our launcher sets, running a function or a whole cell.
 
-`python -m tests.systems.engine.ranks MODULE FUNCTION FOLDER` is what each of them runs. Imports no torch: the
-environment workers of a cell may come through here.
+`python -m tests.systems.engine.ranks MODULE FUNCTION FOLDER` is what each of them runs, in a process that has imported
+torch (`zygote.py`). Imports no torch: the environment workers of a cell may come through here.
 """
 
 from __future__ import annotations
@@ -9,62 +9,78 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness import process
 from harness.budget import Limits
 from harness.counted import episodes_path
 from harness.launch.local import listen, rank_variables
 from harness.meter import MeterFile, meter_path
 from harness.plan import Cell
+from harness.rank import PARENT_VARIABLE
+from tests.systems.engine import zygote
+from tests.systems.engine.zygote import Forked
 
 ROOT = Path(__file__).parents[3]
 LIMIT_S = 120.0
 """What has not ended by then, on however slow a machine, hangs."""
+PORT, STORE = "RLBENCH_TEST_PORT", "RLBENCH_TEST_STORE"
+"""Variables: where the store of a group listens, and what descriptor of rank 0's that is; a number follows."""
 TIMES = ("begin_s", "end_s", "gpu_busy_s", "core_wait_s", "span/")
 
 
-def run_ranks(function: Callable[[Path], None], num_ranks: int, folder: Path, per_machine: int = 0) -> None:
+def run_ranks(function: Callable[[Path], None], num_ranks: int, folder: Path, num_groups: int = 1) -> None:
     """Calls a function of a module with `folder` on every rank; raises AssertionError with what they printed.
 
-    `per_machine`: ranks are told that so many of them are on each machine; 0: all on one.
+    `num_groups`: of process groups that they may make, one after the other, with `join_group`.
     """
-    command = [sys.executable, "-m", __name__, function.__module__, function.__name__, str(folder)]
-    _run(command, num_ranks, per_machine)
+    _run(words_for(function, folder), num_ranks, num_groups)
 
 
-def start_ranks(command: Sequence[str], num_ranks: int, per_machine: int = 0) -> list[subprocess.Popen[bytes]]:
-    """Starts a command on every rank; both streams of each are one pipe."""
-    local = per_machine or num_ranks
-    with listen() as store:
-        return [
-            subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env=os.environ
-                | rank_variables(rank, num_ranks, store)
-                | {"LOCAL_RANK": str(rank % local), "LOCAL_WORLD_SIZE": str(local)},
-                pass_fds=() if rank else (store.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-            )
-            for rank in range(num_ranks)
-        ]
+def words_for(function: Callable[[Path], None], folder: Path) -> list[str]:
+    """What `python -m` is to run, for that function to be called."""
+    return [__name__, function.__module__, function.__name__, str(folder)]
 
 
-def _run(command: Sequence[str], num_ranks: int, per_machine: int = 0) -> None:
-    ranks = start_ranks(command, num_ranks, per_machine)
+def start_ranks(words: Sequence[str], num_ranks: int, num_groups: int = 1) -> list[Forked]:
+    """Starts `python -m WORDS` on every rank; both streams of each are one pipe.
+
+    Where the store of each group listens is open from now on, so that nobody else may take the port meanwhile.
+    """
+    started = []
+    with ExitStack() as stack:
+        stores = [stack.enter_context(listen()) for _ in range(num_groups)]
+        ports = {f"{PORT}{number}": str(store.getsockname()[1]) for number, store in enumerate(stores)}
+        files = {f"{STORE}{number}": store.fileno() for number, store in enumerate(stores)}
+        files[process.STORE_VARIABLE] = stores[0].fileno()
+        for rank in range(num_ranks):
+            variables = os.environ | rank_variables(rank, num_ranks, stores[0]) | ports
+            del variables[PARENT_VARIABLE]  # the zygote sees to that
+            started.append(zygote.start(words, variables, {} if rank else files))
+    return started
+
+
+def join_group(number: int, per_machine: int) -> None:
+    """What the next group is made of, in a rank: its store, and how many of the ranks it is told are on a machine."""
+    rank = int(os.environ["RANK"])
+    os.environ |= {"LOCAL_RANK": str(rank % per_machine), "LOCAL_WORLD_SIZE": str(per_machine)}
+    os.environ["MASTER_PORT"] = os.environ[f"{PORT}{number}"]
+    if rank == 0:
+        os.environ[process.STORE_VARIABLE] = os.environ[f"{STORE}{number}"]
+
+
+def _run(words: Sequence[str], num_ranks: int, num_groups: int = 1) -> None:
+    ranks = start_ranks(words, num_ranks, num_groups)
     try:
         outputs = [rank.communicate(timeout=LIMIT_S)[0].decode() for rank in ranks]
     finally:
         for rank in ranks:
-            rank.kill()
-            rank.wait()
+            rank.close()
     codes = [rank.returncode for rank in ranks]
     assert not any(codes), f"exit codes {codes}\n" + "\n".join(outputs)
 
@@ -117,7 +133,7 @@ def run_cell(folder: Path, name: str, scenario: str, scenario_settings: dict[str
     run = Run(folder / name)
     run.folder.mkdir()
     (run.folder / "cell.json").write_text(cell.to_json())
-    _run([sys.executable, "-m", "harness.rank", str(run.folder)], cell.gpus)
+    _run(["harness.rank", str(run.folder)], cell.gpus)
     return run
 
 

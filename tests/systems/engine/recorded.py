@@ -1,11 +1,12 @@
 """A run whose learner writes down what it learns from, and its weights at every version.
 
-`run_recorded` runs one rank of a cell in a process of its own, with `RecordingLearner` in the place of the engine's;
-`Recorded` reads what it left. Imports no torch at the top: environment workers may come through here.
+`record_in_turn` runs cells one after the other, with `RecordingLearner` in the place of the engine's; `Recorded` reads
+what each left. Imports no torch at the top: environment workers may come through here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.plan import Cell
-from tests.systems.engine.cells import leave_cell, run_here
-from tests.systems.engine.ranks import Run, run_ranks
+from tests.systems.engine.cells import run_here, run_in_turn
+from tests.systems.engine.ranks import Run
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -82,11 +83,23 @@ class Recorded(Run):
         return weights
 
 
-def run_recorded(folder: Path, cell: Cell, per_machine: int = 0) -> Recorded:
-    """Runs the ranks of a cell in a new folder; their learners write down what they do. One rank that learns.
+def record_in_turn(
+    folder: Path, cells: Mapping[str, Cell], num_ranks: int = 1, per_machine: Mapping[str, int] | None = None
+) -> dict[str, Recorded]:
+    """As `run_in_turn`; learners write down what they do. Of each cell one rank learns."""
+    runs = run_in_turn(folder, cells, num_ranks, record, per_machine)
+    return {name: Recorded(run.folder) for name, run in runs.items()}
 
-    `per_machine`: as of `run_ranks`.
+
+def record_alone(
+    folder: Path, cells: Mapping[str, Cell], num_ranks: int = 1, per_machine: Mapping[str, int] | None = None
+) -> dict[str, Recorded]:
+    """As `record_in_turn`, each cell in processes of its own.
+
+    Where numbers lie in memory may change their last bit: what is to be equal to the bit is to begin alike.
     """
-    leave_cell(folder, cell)
-    run_ranks(record, cell.gpus, folder, per_machine)
-    return Recorded(folder)
+    recorded: dict[str, Recorded] = {}
+    for number, (name, cell) in enumerate(cells.items()):
+        (folder / f"alone{number}").mkdir()
+        recorded |= record_in_turn(folder / f"alone{number}", {name: cell}, num_ranks, per_machine)
+    return recorded

@@ -6,13 +6,16 @@ with workers of its own.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeGuard
 
 import pytest
 
+from tests.lanes import deep
 from tests.systems.engine.cells import make_cell, profile, run_in_turn
 from tests.systems.engine.ranks import Run
 
@@ -37,7 +40,14 @@ SYSTEMS = (
     "easgd",
     "downpour",
 )
-DEVICES = (("cpu", 1), ("emulated", 2), ("emulated", 3))
+Device = tuple[str, int]
+DEVICES: tuple[Device, ...] = (("cpu", 1), ("emulated", 2), ("emulated", 3))
+CELLS = [
+    pytest.param(device, system, marks=[deep] * ((place + number) % 3 > 0), id=f"{device[0]}-{device[1]}-{system}")
+    for place, device in enumerate(DEVICES)
+    for number, system in enumerate(SYSTEMS)
+]
+"""In both lanes each system on one device; in the deep one each on all."""
 PLANNING = ("ddppo:preempt=optimal", "nover", "nover:preempt.fill_stale=true", "ver", "ver:overlap=oneahead")
 """Those whose ranks plan together."""
 FILLING = ("nover:preempt.fill_stale=true", "ver", "ver:overlap=oneahead", "ver:average=gossip")
@@ -63,29 +73,53 @@ class Ran:
         return [list(of_ranks) for of_ranks in zip(*rows, strict=True)]
 
 
-@pytest.fixture(scope="module", params=DEVICES, ids=lambda param: f"{param[0]}-{param[1]}")
-def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """All systems on one device; environments and ranks differ in speed, so that stragglers are cut."""
-    device, num_ranks = request.param
-    folder = tmp_path_factory.mktemp("ran")
-    scenario = profile(folder, spread=1.0, step_ms=4.0 if num_ranks > 1 else 1.0)
-    fields = {"device": device, "gpus": num_ranks, "workload": "heterogeneous", "seed": SEED}
-    cells = {system: make_cell(system, scenario, iterations=NUM_ITERATIONS, **fields) for system in SYSTEMS}
-    return Ran(run_in_turn(folder, cells, num_ranks), num_ranks)
+@pytest.fixture(scope="module")
+def ran_on(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Device], Ran]:
+    """All systems that are asked for on a device; environments and ranks differ in speed, so stragglers are cut."""
+    cells_here = [item.callspec.params for item in request.session.items if _is_cell(item, request.path)]
+
+    @functools.cache
+    def run(device: Device) -> Ran:
+        name, num_ranks = device
+        asked = {params["system"] for params in cells_here if params["device"] == device}
+        folder = tmp_path_factory.mktemp("ran")
+        scenario = profile(folder, spread=1.0, step_ms=4.0 if num_ranks > 1 else 1.0)
+        fields = {"device": name, "gpus": num_ranks, "workload": "heterogeneous", "seed": SEED}
+        cells = {
+            system: make_cell(system, scenario, iterations=NUM_ITERATIONS, **fields)
+            for system in SYSTEMS
+            if system in asked
+        }
+        return Ran(run_in_turn(folder, cells, num_ranks), num_ranks)
+
+    return run
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_every_step_is_learned_discarded_or_in_flight(ran: Ran, system: str) -> None:
+def _is_cell(item: pytest.Item, path: Path) -> TypeGuard[pytest.Function]:
+    return isinstance(item, pytest.Function) and item.path == path
+
+
+def cells(systems: Sequence[str]) -> pytest.MarkDecorator:
+    """Some systems on each device."""
+    return pytest.mark.parametrize(("device", "system"), [cell for cell in CELLS if cell.values[1] in systems])
+
+
+@cells(SYSTEMS)
+def test_every_step_is_learned_discarded_or_in_flight(
+    ran_on: Callable[[Device], Ran], device: Device, system: str
+) -> None:
     """Env steps counted in the wrappers = learned + discarded + in flight, to the sample."""
+    ran = ran_on(device)
     accounted = {name: ran.count(system, name) for name in ("learned", "discarded", "in_flight")}
     assert ran.count(system, "env_steps") == sum(accounted.values())
     assert accounted["learned"] > 0
     assert accounted["discarded"] == 0  # nobody is too slow, and nothing that was preempted is thrown away
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_every_sample_is_reused_once_an_epoch(ran: Ran, system: str) -> None:
+@cells(SYSTEMS)
+def test_every_sample_is_reused_once_an_epoch(ran_on: Callable[[Device], Ran], device: Device, system: str) -> None:
     """Beside its first use a sample is learned from in every further epoch, and stale fill makes up what is missing."""
+    ran = ran_on(device)
     epochs = 1 if system.startswith(("appo", "impala")) else 2
     reused = ran.count(system, "reused") - (epochs - 1) * ran.count(system, "learned")
     if system not in FILLING:
@@ -96,18 +130,22 @@ def test_every_sample_is_reused_once_an_epoch(ran: Ran, system: str) -> None:
     assert reused == epochs * sum(short)
 
 
-@pytest.mark.parametrize("system", PLANNING)
-def test_stragglers_are_cut_where_there_are_any(ran: Ran, system: str) -> None:
+@cells(PLANNING)
+def test_stragglers_are_cut_where_there_are_any(ran_on: Callable[[Device], Ran], device: Device, system: str) -> None:
     """With several ranks of different speed, optimal preemption cuts rollouts of rank 0, the slowest; alone, few."""
+    ran = ran_on(device)
     learned = [[row["learned"] for row in rows] for rows in ran.iterations(system)]
     assert learned[0] == [NUM_ENVS * NUM_STEPS] * ran.num_ranks  # nothing is known of the first
     if ran.num_ranks > 1:
         assert min(of_ranks[0] for of_ranks in learned) < NUM_ENVS * NUM_STEPS
 
 
-@pytest.mark.parametrize("system", [name for name in PLANNING if "oneahead" not in name])
-def test_the_series_holds_plan_and_outcome_of_preemption(ran: Ran, system: str) -> None:
+@cells([name for name in PLANNING if "oneahead" not in name])
+def test_the_series_holds_plan_and_outcome_of_preemption(
+    ran_on: Callable[[Device], Ran], device: Device, system: str
+) -> None:
     """All ranks have the same planned and realised S and time in their series, and S is what they learned."""
+    ran = ran_on(device)
     names = ("preempt/planned_steps", "preempt/steps", "preempt/planned_s", "preempt/collect_s")
     most = NUM_ENVS * NUM_STEPS * ran.num_ranks
     for number, rows in enumerate(ran.iterations(system)):

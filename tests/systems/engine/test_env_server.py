@@ -20,27 +20,41 @@ from systems.engine.tables import Table, rollout_columns
 from systems.learn.policy import build_policy
 from tests.systems.engine.cells import make_cell, profile
 from tests.systems.engine.ranks import same_weights
-from tests.systems.engine.recorded import Recorded, run_recorded
+from tests.systems.engine.recorded import Recorded, record_alone, record_in_turn
 from tests.systems.engine.test_weights_arrive import log_probs_with
 
 NUM_ENVS, NUM_RANKS = 4, 4
 STREAM = "rollout.num_steps=4:rollout.batch=64:learn.learning_rate=0.01"
 SYSTEMS = (
+    f"impala:{STREAM}",  # first, so that all workers are forked from a server that has torch already
+    f"impala:{STREAM}:overlap=alternate",
     f"appo:{STREAM}",
     f"appo:{STREAM}:collect=dynamic",
     f"appo:{STREAM}:overlap=alternate",
-    f"impala:{STREAM}",
-    f"impala:{STREAM}:overlap=alternate",
 )
 
 
-@pytest.fixture(scope="module", params=SYSTEMS)
-def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """A run on two machines of two ranks, with four environments for each rank."""
-    folder = tmp_path_factory.mktemp("run")
+SHORT = "pointnav:max_steps=6:num_envs=2:rollout_steps=16:learn.num_minibatches=2"
+"""Most of its episodes are truncated."""
+CUT = "where episodes are cut"
+IN_STEP = {"one machine": NUM_RANKS, "two of each machine": 2, "three and one": 3}
+"""Ranks of a machine."""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorded]:
+    """Runs on two machines of two ranks, with four environments for each rank, or two; the same ranks run them all."""
+    folder = tmp_path_factory.mktemp("runs")
     scenario = profile(folder, episode_steps=10.0)
-    cell = make_cell(request.param, scenario, iterations=20, gpus=NUM_RANKS, device="emulated")
-    return run_recorded(folder / "run", cell, per_machine=NUM_RANKS // 2)
+    cells = {name: make_cell(name, scenario, iterations=20, gpus=NUM_RANKS, device="emulated") for name in SYSTEMS}
+    cells[CUT] = make_cell(f"impala:{STREAM}", SHORT, iterations=24, gpus=NUM_RANKS)
+    return record_in_turn(folder, cells, NUM_RANKS, dict.fromkeys(cells, NUM_RANKS // 2))
+
+
+@pytest.fixture(params=SYSTEMS)
+def run(request: pytest.FixtureRequest, runs: dict[str, Recorded]) -> Recorded:
+    """The run of a system."""
+    return runs[request.param]
 
 
 def test_every_step_of_both_machines_is_accounted_for(run: Recorded) -> None:
@@ -84,14 +98,9 @@ def test_what_the_policy_said_is_what_it_says(run: Recorded) -> None:
         torch.testing.assert_close(log_probs_with(policy, samples, which), stored, rtol=1e-4, atol=1e-5)
 
 
-SHORT = "pointnav:max_steps=6:num_envs=2:rollout_steps=16:learn.num_minibatches=2"
-"""Most of its episodes are truncated."""
-
-
-def test_values_follow_truncated_episodes(tmp_path: Path) -> None:
+def test_values_follow_truncated_episodes(runs: dict[str, Recorded]) -> None:
     """Actors on both machines estimate the value of the last observation of an episode that the time limit cut."""
-    cell = make_cell(f"impala:{STREAM}", SHORT, iterations=24, gpus=NUM_RANKS)
-    samples = run_recorded(tmp_path / "run", cell, per_machine=NUM_RANKS // 2).samples()
+    samples = runs[CUT].samples()
     for there in (False, True):
         cut = samples["truncated"] & ((samples["env"] >= NUM_RANKS) == there)
         assert cut.sum() > 10
@@ -110,10 +119,9 @@ def assert_same_samples(run: Recorded, other: Recorded) -> None:
 
 def test_two_machines_learn_to_the_bit_what_one_does(tmp_path: Path) -> None:
     """Where all environments step together, the order of nothing depends on which machine they are on."""
-    cell = make_cell("sync:average=central", SHORT, iterations=4, gpus=NUM_RANKS)
-    one = run_recorded(tmp_path / "one", cell)
-    for per_machine in (2, 3):
-        other = run_recorded(tmp_path / str(per_machine), cell, per_machine=per_machine)
+    cells = dict.fromkeys(IN_STEP, make_cell("sync:average=central", SHORT, iterations=4, gpus=NUM_RANKS))
+    one, *others = record_alone(tmp_path, cells, NUM_RANKS, IN_STEP).values()
+    for other in others:
         assert_same_samples(one, other)
         assert same_weights(one, other)
 

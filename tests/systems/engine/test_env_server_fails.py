@@ -19,18 +19,20 @@ import pytest
 from harness.budget import Limits
 from harness.contract import Context, Place
 from harness.meter import RankMeter
-from systems.engine import env_server
+from systems.engine import background, env_server, pool
 from systems.engine import env_wire as wire
 from systems.engine.env_client import Address, EnvClient
 from systems.engine.env_server import EnvServer, rows_of
 from systems.engine.pool import WorkerDied, WorkerPool, WorkerStalled
 from systems.engine.tables import Table, rollout_columns
 from tests.harness.faulty_scenario import FAULT_AT, FaultyFamily, FaultyScenario
+from tests.harness.runs import PATIENCE_S
 from tests.scenarios.seats import PlainDevice
 
 NUM_ENVS = 2
 ENVS = np.arange(NUM_ENVS)
 STALL_S = 1.0
+"""Where a stall is to be noticed; everywhere else, and until then, `PATIENCE_S`."""
 
 
 @dataclass(slots=True)
@@ -44,10 +46,10 @@ class Served:
     meter: RankMeter
     clients: list[EnvClient] = field(default_factory=list)
 
-    def client(self) -> tuple[EnvClient, WorkerPool]:
+    def client(self, stall_s: float = PATIENCE_S) -> tuple[EnvClient, WorkerPool]:
         """Connects, as a rank does that has no environments of its own here: those of the server are its first."""
         table = Table(rollout_columns(self.scenario.observation_space, NUM_ENVS, 2 * NUM_ENVS, state_size=1))
-        self.clients.append(EnvClient(self.address, table, range(NUM_ENVS), STALL_S, acted=False))
+        self.clients.append(EnvClient(self.address, table, range(NUM_ENVS), stall_s, acted=False))
         return self.clients[-1], self.pool
 
     def end(self) -> None:
@@ -63,7 +65,9 @@ class Served:
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Served]]:
-    """Where servers are put to be ended."""
+    """Where servers are put to be ended. Here the main thread is that of the tests, which may notice a failure late."""
+    monkeypatch.setattr(background, "NOTICE_S", PATIENCE_S)
+    monkeypatch.setattr(pool, "NOTICE_S", PATIENCE_S)
     for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "WORLD_SIZE": "1"}.items():
         monkeypatch.setenv(name, value)
     made: list[Served] = []
@@ -86,17 +90,17 @@ def start(folder: Path, made: list[Served], variant: str) -> Served:
         budget=Limits(iterations=1),
         meter=meter,
         folder=str(folder),
-        stall_s=STALL_S,
+        stall_s=PATIENCE_S,
     )
-    pool = WorkerPool(context, table, [context.seat(env, context.env_seed(env)) for env in range(NUM_ENVS)])
-    server = EnvServer(pool, table, None, STALL_S, folder / "error.json")
-    made.append(Served(server, server.address(4), pool, scenario, meter))
+    workers = WorkerPool(context, table, [context.seat(env, context.env_seed(env)) for env in range(NUM_ENVS)])
+    server = EnvServer(workers, table, None, PATIENCE_S, folder / "error.json")
+    made.append(Served(server, server.address(4), workers, scenario, meter))
     return made[-1]
 
 
-def receive(client: EnvClient, number: int, limit_s: float = 20.0) -> None:
+def receive(client: EnvClient, number: int) -> None:
     """Takes so many replies."""
-    deadline = time.monotonic() + limit_s
+    deadline = time.monotonic() + PATIENCE_S
     while number > 0:
         assert time.monotonic() < deadline
         number -= sum(map(len, client.receive()))
@@ -124,7 +128,7 @@ def test_strangers_are_turned_away(
         client, _ = served.client()
         client.begin(ENVS, ENVS)
         receive(client, NUM_ENVS)
-        stranger.settimeout(5)
+        stranger.settimeout(PATIENCE_S)
         with suppress(ConnectionError):
             assert stranger.recv(1) == b""
     step(client, 3)
@@ -137,10 +141,10 @@ def test_strangers_are_turned_away(
 def test_a_worker_that_dies_is_named(serve: list[Served], tmp_path: Path) -> None:
     """As on the rank's own machine; the server raises the same, and leaves it."""
     served = start(tmp_path, serve, "patient")
-    client, pool = served.client()
+    client, workers = served.client()
     client.begin(ENVS, ENVS)
     receive(client, NUM_ENVS)
-    os.kill(pool.pids[1], signal.SIGKILL)
+    os.kill(workers.pids[1], signal.SIGKILL)
     died = "environment worker rank0-env1 was killed by SIGKILL"
     with pytest.raises(WorkerDied, match=died):
         step(client, 100)
@@ -164,9 +168,11 @@ def test_a_worker_that_raises_is_heard_with_its_traceback(serve: list[Served], t
 def test_a_worker_that_stalls_is_told_apart(serve: list[Served], tmp_path: Path) -> None:
     """The server looks after its own workers, and says so before the rank's patience ends."""
     served = start(tmp_path, serve, "sleep-in-step")
-    client, _ = served.client()
+    client, workers = served.client()
     client.begin(ENVS, ENVS)
     receive(client, NUM_ENVS)
+    step(client, FAULT_AT - 1)
+    workers._stall_s = STALL_S
     with pytest.raises(WorkerStalled, match=r"rank0-env1 has not answered for 1 s"):
         step(client, FAULT_AT + 1)
     with pytest.raises(WorkerStalled):
@@ -176,7 +182,7 @@ def test_a_worker_that_stalls_is_told_apart(serve: list[Served], tmp_path: Path)
 def test_a_silent_server_is_given_up(serve: list[Served], tmp_path: Path) -> None:
     """An environment that has something to do and is not heard of, twice as long as it may take."""
     served = start(tmp_path, serve, "patient")
-    client, _ = served.client()
+    client, _ = served.client(STALL_S)
     client.look_for_stalls(time.perf_counter() + 100)
     client.begin(ENVS, ENVS)
     client.look_for_stalls(time.perf_counter())
@@ -200,8 +206,11 @@ def test_a_server_that_is_gone(tmp_path: Path) -> None:
         with pytest.raises(WorkerDied, match="the environment server on rank 4 has ended"):
             step(client, 2)
         client.close()
-    with pytest.raises(RuntimeError, match=r"the environment server on rank 4 \(127\.0\.0\.1:\d+\) cannot be reached"):
-        EnvClient(address, table, range(NUM_ENVS), STALL_S, acted=False)
+    unreachable = r"the environment server on rank 4 \(127\.0\.0\.1:\d+\) cannot be reached"
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))  # its port is nobody else's, and it does not listen
+        with pytest.raises(RuntimeError, match=unreachable):
+            EnvClient(replace(address, port=deaf.getsockname()[1]), table, range(NUM_ENVS), STALL_S, acted=False)
     assert not list(tmp_path.iterdir())
 
 

@@ -34,16 +34,15 @@ def algorithm_5(alpha: float, beta: float, deviation: float, num_runs: int, seed
     noise = torch.Generator().manual_seed(seed)
     curvature = torch.tensor(CURVATURE, dtype=torch.float64)
     found = np.empty((num_runs, NUM_STEPS + 1))
-    for run in range(num_runs):
-        theta = torch.ones(P, 50, len(CURVATURE), dtype=torch.float64)
-        for t in range(NUM_STEPS + 1):
-            found[run, t] = theta.square().sum().item() / 50
-            rank = int(generator.integers(P))
-            peer = choose_peer(generator, rank, P, frozenset())
-            assert peer is not None
-            mixed = mix_pulled(theta[rank], theta[peer], beta)
-            xi = torch.randn(mixed.shape, generator=noise, dtype=torch.float64) * deviation / len(CURVATURE) ** 0.5
-            theta[rank] = mixed - alpha * (curvature * mixed + xi)
+    runs = torch.arange(num_runs)
+    theta = torch.ones(num_runs, P, 50, len(CURVATURE), dtype=torch.float64)
+    for t in range(NUM_STEPS + 1):
+        found[:, t] = theta.square().sum((1, 2, 3)).numpy() / 50
+        ranks = generator.integers(P, size=num_runs)
+        peers = [choose_peer(generator, rank, P, frozenset()) for rank in ranks.tolist()]
+        mixed = mix_pulled(theta[runs, torch.from_numpy(ranks)], theta[runs, torch.tensor(peers)], beta)
+        xi = torch.randn(mixed.shape, generator=noise, dtype=torch.float64) * deviation / len(CURVATURE) ** 0.5
+        theta[runs, torch.from_numpy(ranks)] = mixed - alpha * (curvature * mixed + xi)
     return found
 
 

@@ -3,34 +3,47 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
+from unittest.mock import patch
 
 import psutil
 import pytest
 
 from harness.plan import Cell
-from tests.systems.engine.cells import leave_cell, make_cell, profile, run_here
-from tests.systems.engine.ranks import Run, run_ranks
-from tests.systems.engine.recorded import run_recorded
+from tests.harness.runs import wait_until
+from tests.systems.engine.cells import make_cell, profile, run_here, run_in_turn
+from tests.systems.engine.ranks import Run
+from tests.systems.engine.recorded import Recorded, record_in_turn
 
 NUM_ITERATIONS = 5
 STREAM = "rollout.num_steps=8"
-
-
-@pytest.mark.parametrize(
-    ("system", "device"),
-    [
-        (f"appo:overlap=alternate:{STREAM}:rollout.batch=32", "cpu"),
-        (f"appo:overlap=alternate:{STREAM}:rollout.batch=32", "emulated"),
-        (f"impala:overlap=alternate:{STREAM}:rollout.batch=24", "cpu"),
-        (f"impala:overlap=alternate:{STREAM}:rollout.batch=24", "emulated"),
-    ],
+ALTERNATING = (
+    f"impala:overlap=alternate:{STREAM}:rollout.batch=24",  # first: its workers need torch
+    f"appo:overlap=alternate:{STREAM}:rollout.batch=32",
 )
-def test_nothing_lags_when_a_stream_is_made_to_alternate(tmp_path: Path, system: str, device: str) -> None:
+HTSRL = "htsrl"
+DEVICES = ("cpu", "emulated")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorded]:
+    """A run of each system on each device."""
+    folder = tmp_path_factory.mktemp("runs")
+    scenario = profile(folder)
+    scenarios = dict.fromkeys(ALTERNATING, scenario) | {HTSRL: f"{scenario}:learn.epochs=3:learn.num_minibatches=2"}
+    cells = {
+        f"{system} on {device}": make_cell(system, of_system, iterations=NUM_ITERATIONS, device=device)
+        for system, of_system in scenarios.items()
+        for device in DEVICES
+    }
+    return record_in_turn(folder, cells)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("system", ALTERNATING)
+def test_nothing_lags_when_a_stream_is_made_to_alternate(runs: dict[str, Recorded], system: str, device: str) -> None:
     """`appo` and `impala` with `overlap=alternate` learn every sample at lag 0, also where batches cut trajectories."""
-    cell = make_cell(system, profile(tmp_path), iterations=NUM_ITERATIONS, device=device)
-    run = run_recorded(tmp_path / "run", cell)
+    run = runs[f"{system} on {device}"]
     samples, meter = run.samples(), run.meter(0)
     assert (samples["version"] == samples["learned_at"]).all()
     assert samples["learned_at"].max() == NUM_ITERATIONS - 1
@@ -38,12 +51,10 @@ def test_nothing_lags_when_a_stream_is_made_to_alternate(tmp_path: Path, system:
     assert meter.total("env_steps") == len(samples["action"]) == meter.count(0, "learned")
 
 
-@pytest.mark.parametrize("device", ["cpu", "emulated"])
-def test_htsrl_learns_exactly_one_rollout_behind(tmp_path: Path, device: str) -> None:
+@pytest.mark.parametrize("device", DEVICES)
+def test_htsrl_learns_exactly_one_rollout_behind(runs: dict[str, Recorded], device: str) -> None:
     """From the second iteration on, every sample's lag is the number of updates of a rollout: epochs x mini-batches."""
-    learn = "learn.epochs=3:learn.num_minibatches=2"
-    cell = make_cell("htsrl", f"{profile(tmp_path)}:{learn}", iterations=NUM_ITERATIONS, device=device)
-    run = run_recorded(tmp_path / "run", cell)
+    run = runs[f"{HTSRL} on {device}"]
     samples = run.samples()
     lag = samples["learned_at"] - samples["version"]
     first = samples["learned_at"] == 0
@@ -55,7 +66,8 @@ def test_htsrl_learns_exactly_one_rollout_behind(tmp_path: Path, device: str) ->
 BATCHES = {"whole": 32, "quarter": 8}
 """Env steps of a batch, of 4 x 8 that are under way."""
 MAX_LAG = 2
-SLOWER = 10
+SLOW = tuple((system, device) for system in ("impala", "appo") for device in DEVICES)
+GROWING = ("impala", "appo")
 WATCHED_AT = (60, 180)
 """Iterations after which memory is looked at."""
 MEMORY_FILE = "memory.json"
@@ -69,62 +81,82 @@ def anonymous_memory_bytes() -> int:
 
 
 def learn_slowly(folder: Path) -> None:
-    """Runs this rank of the cell in `folder`; learning takes ten times as long as it does, on the CPU."""
-    from systems.engine import rank_loop
+    """Runs this rank of the cell in `folder`; its learner begins when all environments stand still, held back by it.
+
+    No learner is slower: whatever the machine does meanwhile, the environments have been as fast as may be.
+    """
+    from systems.engine import rank_loop, trajectories
     from systems.engine.learner import Learner
     from systems.engine.rollout import Experience
     from systems.engine.tables import Table
 
     memory_bytes: list[int] = []
     num_learned = 0
-    sleeps = Cell.from_json((folder / "cell.json").read_text()).device == "cpu"
+    streams: list[trajectories.StreamRollout] = []
+
+    class NotedStream(trajectories.StreamRollout):
+        def __init__(self, *arguments: int) -> None:
+            super().__init__(*arguments)
+            streams.append(self)
+
+    def stand_still() -> bool:
+        (stream,) = streams
+        return stream.is_full or not (stream.may_act().any() or stream.in_flight.any())
 
     class SlowLearner(Learner):
         def learn(self, table: Table, experience: Experience) -> dict[str, float]:
             nonlocal num_learned
-            began = time.perf_counter()
+            wait_until(stand_still, "the environments are held back")
             statistics = super().learn(table, experience)
-            if sleeps:
-                time.sleep((SLOWER - 1) * (time.perf_counter() - began))
             num_learned += 1
             if num_learned in WATCHED_AT:
                 memory_bytes.append(anonymous_memory_bytes())
             return statistics
 
-    vars(rank_loop)["Learner"] = SlowLearner
-    run_here(folder)
+    with patch.object(rank_loop, "Learner", SlowLearner), patch.object(trajectories, "StreamRollout", NotedStream):
+        run_here(folder)
     (folder / MEMORY_FILE).write_text(json.dumps(memory_bytes))
 
 
-def run_slowed(folder: Path, system: str, device: str, batch: int, iterations: int) -> Run:
-    """A run whose learner takes ten times as long as collecting a batch, or as it would."""
-    scenario = profile(folder, step_ms=0.2, render_ms=0.02, infer_ms=0.02, prepare_ms=3.0 * SLOWER)
-    settings = f"{STREAM}:rollout.batch={batch}:overlap.max_lag={MAX_LAG}"
-    cell = make_cell(f"{system}:{settings}", scenario, iterations=iterations, device=device, workload="heterogeneous")
-    run = leave_cell(folder / "run", cell)
-    run_ranks(learn_slowly, 1, run.folder)
-    return run
+@pytest.fixture(scope="module")
+def slowed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """Runs whose learner is slower than anything."""
+    folder = tmp_path_factory.mktemp("slowed")
+    scenario = profile(folder, step_ms=0.2, render_ms=0.02, infer_ms=0.02)
+
+    def cell_of(system: str, device: str, batch: str, iterations: int) -> Cell:
+        name = f"{system}:{STREAM}:rollout.batch={BATCHES[batch]}:overlap.max_lag={MAX_LAG}"
+        return make_cell(name, scenario, iterations=iterations, device=device, workload="heterogeneous")
+
+    cells = {f"{system} grows": cell_of(system, "emulated", "whole", WATCHED_AT[-1]) for system in GROWING}
+    cells |= {
+        f"{system} on {device}, {batch}": cell_of(system, device, batch, 25)
+        for system, device in SLOW
+        for batch in BATCHES
+    }
+    return run_in_turn(folder, cells, 1, learn_slowly)
 
 
 @pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize(("system", "device"), [("appo", "cpu"), ("appo", "emulated"), ("impala", "cpu")])
-def test_lag_stays_within_its_limit_under_a_slow_learner(tmp_path: Path, system: str, device: str, batch: str) -> None:
+@pytest.mark.parametrize(("system", "device"), SLOW)
+def test_lag_stays_within_its_limit_under_a_slow_learner(
+    slowed: dict[str, Run], system: str, device: str, batch: str
+) -> None:
     """However slow the learner, no sample is learned above `max_lag`; what is older is discarded, to the sample."""
-    meter = run_slowed(tmp_path, system, device, BATCHES[batch], iterations=25).meter(0)
+    meter = slowed[f"{system} on {device}, {batch}"].meter(0)
     assert 0 < meter.count(0, "lag_max") <= MAX_LAG
     accounted = sum(meter.count(0, name) for name in ("learned", "discarded", "in_flight"))
     assert meter.total("env_steps") == accounted
     assert meter.count(0, "learned") == 25 * BATCHES[batch]
-    if batch == "quarter":  # four trajectories arrive while one of them is learned
+    if batch == "quarter":  # four trajectories are there when one of them is learned
         assert meter.count(0, "discarded") > 0
 
 
-@pytest.mark.parametrize("system", ["appo", "impala"])
-def test_nothing_grows_while_the_learner_is_slow(tmp_path: Path, system: str) -> None:
+@pytest.mark.parametrize("system", GROWING)
+def test_nothing_grows_while_the_learner_is_slow(slowed: dict[str, Run], system: str) -> None:
     """From the 60th to the 180th learning phase, the memory of rank and workers grows by less than 2 MB.
 
-    A queue without a bound would have grown by hundreds of batches of 32 samples of more than 1 KB each.
+    A queue without a bound would never hold the environments back.
     """
-    run = run_slowed(tmp_path, system, "emulated", BATCHES["whole"], iterations=WATCHED_AT[-1])
-    early, late = json.loads((run.folder / MEMORY_FILE).read_text())
+    early, late = json.loads((slowed[f"{system} grows"].folder / MEMORY_FILE).read_text())
     assert late - early < 2e6

@@ -5,6 +5,7 @@ Letters: R ranks, N environments of a rank, S samples of all ranks together.
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ class Shortfall(NamedTuple):
     half: float
 
 
+@functools.cache
 def record(num_ranks: int, workload: str, seed: int, num_steps: int) -> Times:
     """The seconds of steps of an emulated profile, [R, N, steps], inference included."""
     scenario = FAMILY.make("open-fridge", workload)

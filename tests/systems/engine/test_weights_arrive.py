@@ -10,22 +10,31 @@ from numpy.typing import NDArray
 from scenarios.emulated.env import NUM_CUES, OBSERVATION_SPACE
 from systems.learn.policy import Policy, build_policy
 from tests.systems.engine.cells import make_cell, profile
-from tests.systems.engine.recorded import Recorded, run_recorded
+from tests.systems.engine.recorded import Recorded, record_in_turn
 
 NUM_ITERATIONS = 30
 SETTINGS = "rollout.num_steps=4:rollout.batch=16:overlap.max_lag=8:learn.learning_rate=0.01"
-DEVICES = {"appo": "emulated", "impala": "cpu"}
-"""So both clocks of learning are there: one that waits, one that works."""
+DEVICES = {"impala": "cpu", "appo": "emulated"}
+"""So both clocks of learning are there: one that waits, one that works. `impala` is first, for its workers need torch,
+and then so does the server from which all are forked."""
 
 
-@pytest.fixture(scope="module", params=DEVICES)
-def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """A run of a system that collects while it learns."""
-    folder = tmp_path_factory.mktemp(request.param)
-    cell = make_cell(
-        f"{request.param}:{SETTINGS}", profile(folder), iterations=NUM_ITERATIONS, device=DEVICES[request.param]
-    )
-    return run_recorded(folder / "run", cell)
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorded]:
+    """Runs of systems that collect while they learn."""
+    folder = tmp_path_factory.mktemp("runs")
+    scenario = profile(folder)
+    cells = {
+        name: make_cell(f"{name}:{SETTINGS}", scenario, iterations=NUM_ITERATIONS, device=device)
+        for name, device in DEVICES.items()
+    }
+    return record_in_turn(folder, cells)
+
+
+@pytest.fixture(params=DEVICES)
+def run(request: pytest.FixtureRequest, runs: dict[str, Recorded]) -> Recorded:
+    """The run of a system."""
+    return runs[request.param]
 
 
 def log_probs_with(policy: Policy, samples: dict[str, NDArray[np.generic]], which: NDArray[np.bool_]) -> torch.Tensor:

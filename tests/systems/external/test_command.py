@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.lanes import deep
 from tests.systems.external.trainer_runs import run_trainer
 
 NOT_REPORTED = {"reused": None, "discarded": None, "in_flight": None}
@@ -47,7 +48,7 @@ def test_a_trainer_of_no_line(tmp_path: Path) -> None:
     ("command", "ranks"),
     [
         ("{python} -m torch.distributed.run --nproc-per-node={gpus} {trainers}/two_ranks.py", "its own"),
-        ("{python} {trainers}/two_ranks.py", "ours"),
+        pytest.param("{python} {trainers}/two_ranks.py", "ours", marks=deep),  # ours, but for ever, is below
     ],
 )
 def test_a_trainer_of_two_ranks(tmp_path: Path, command: str, ranks: str) -> None:
@@ -77,6 +78,7 @@ def test_ranks_are_ended_together(tmp_path: Path) -> None:
     assert ran.record["figures"]["time_shares"]["communicate"] > 0
 
 
+@deep
 def test_ranks_of_its_own_are_ended_together(tmp_path: Path) -> None:
     """The budget ends torchrun and its ranks, and each of our ranks has what its counterpart had counted in the end."""
     command = "{python} -m torch.distributed.run --nproc-per-node={gpus} {trainers}/two_ranks.py forever"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.runs import RunningSweep, wait_until
-from tests.systems.external.trainer_runs import TRAINERS, run_trainer, script, write_trainer
+from tests.systems.external.trainer_runs import TRAINERS, Ran, run_trainer, run_trainers, script, write_trainer
 
 STEPS = """
 import sys, time, gymnasium, rlbench_client
@@ -36,25 +36,36 @@ time.sleep(1000)
 """
 
 
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("pass", "its command exited with 0 and counted no env step: wrap its environments, see docs/external.md"),
-        ("raise SystemExit(3)", "its command exited with 3"),
-        ("import os; os.kill(os.getpid(), 11)", "its command was killed by SIGSEGV"),
-        ("raise ValueError('no such\\nlayer')", "its command exited with 1: ValueError: no such"),
-        (STEPS + "raise KeyError('weights')", "its command exited with 1: KeyError: 'weights'"),
-        (WRITES.format(data="b'garbage'"), "mine.counters: is no file of counters: it has 7 bytes, not "),
-        (WRITES.format(data="b'x' * 13000"), "mine.counters: is no file of counters"),
-        (STEPS + "words()[4] = 2**60; time.sleep(1000)", "env_steps=1152921504606846976: must be from 0 to 9,0"),
-        (STEPS + "time.sleep(2); words()[4] = 3; time.sleep(1000)", "env_steps went back from 100 to 3"),
-    ],
+UNMEASURABLE = (
+    ("print('hello'); [][1]", "its command exited with 1: IndexError: list index out of range"),
+    ("pass", "its command exited with 0 and counted no env step: wrap its environments, see docs/external.md"),
+    ("raise SystemExit(3)", "its command exited with 3"),
+    ("import os; os.kill(os.getpid(), 11)", "its command was killed by SIGSEGV"),
+    ("raise ValueError('no such\\nlayer')", "its command exited with 1: ValueError: no such"),
+    (STEPS + "raise KeyError('weights')", "its command exited with 1: KeyError: 'weights'"),
+    (WRITES.format(data="b'garbage'"), "mine.counters: is no file of counters: it has 7 bytes, not "),
+    (WRITES.format(data="b'x' * 13000"), "mine.counters: is no file of counters"),
+    (STEPS + "words()[4] = 2**60; time.sleep(1000)", "env_steps=1152921504606846976: must be from 0 to 9,0"),
+    (
+        STEPS + "seen = words()\nwhile True:\n    seen[4] = 103 - seen[4]; time.sleep(0.2)",
+        "env_steps went back from 100 to 3",
+    ),
 )
-def test_trainers_that_cannot_be_measured(tmp_path: Path, code: str, expected: str) -> None:
+"""What a trainer does, and what is said of it. The last shows one count and the other in turn, whenever one looks."""
+
+
+@pytest.fixture(scope="module")
+def unmeasurable(tmp_path_factory: pytest.TempPathFactory) -> list[Ran]:
+    """One sweep of all of them."""
+    return run_trainers(tmp_path_factory.mktemp("unmeasurable"), [code for code, _ in UNMEASURABLE])
+
+
+@pytest.mark.parametrize("number", range(len(UNMEASURABLE)))
+def test_trainers_that_cannot_be_measured(unmeasurable: list[Ran], number: int) -> None:
     """Each fails with one line that says what it did, and leaves no process."""
-    ran = run_trainer(tmp_path, script(code))
+    ran = unmeasurable[number]
     assert (ran.code, ran.record["status"], ran.num_left) == (1, "failed", 0)
-    assert expected in ran.reason
+    assert UNMEASURABLE[number][1] in ran.reason
     assert "\n" not in ran.reason
 
 
@@ -66,9 +77,9 @@ def test_a_command_that_cannot_be_started(tmp_path: Path) -> None:
     assert "./train.sh: cannot be started: [Errno 8] Exec format error" in ran.reason
 
 
-def test_its_own_traceback_comes_first(tmp_path: Path) -> None:
+def test_its_own_traceback_comes_first(unmeasurable: list[Ran]) -> None:
     """`traceback.txt` begins with what went wrong in the trainer, and its output is kept."""
-    ran = run_trainer(tmp_path, script("print('hello'); [][1]"))
+    ran = unmeasurable[0]
     lines = ran.text("traceback.txt").splitlines()
     assert "first in its output" in lines[0]
     assert lines[2] == "Traceback (most recent call last):"
@@ -82,7 +93,6 @@ def test_a_trainer_whose_learner_dies(tmp_path: Path) -> None:
     ran = run_trainer(tmp_path, command, "--seconds", "300", "--stall", "3")
     assert (ran.record["status"], ran.num_left) == ("failed", 0)
     assert "nothing was stepped or learned for 3 s (--stall) after it had raised: ValueError: the first" in ran.reason
-    assert ran.record["duration_s"] < 60
     assert ran.record["counters"]["env_steps"] > 0
 
 
@@ -95,10 +105,10 @@ def test_a_trainer_that_stops_stepping(tmp_path: Path) -> None:
 
 def test_a_trainer_of_too_many_processes(tmp_path: Path) -> None:
     """One that forks without end is ended at its limit."""
-    code = "import os, time\nfor _ in range(3000):\n    if not os.fork():\n        time.sleep(1000)\ntime.sleep(1000)"
-    ran = run_trainer(tmp_path, script(code), **{"limits.processes": 100})
+    code = "import os, time\nfor _ in range(300):\n    if not os.fork():\n        time.sleep(1000)\ntime.sleep(1000)"
+    ran = run_trainer(tmp_path, script(code), **{"limits.processes": 20})
     assert (ran.record["status"], ran.num_left) == ("failed", 0)
-    assert "processes, more than 100 (limits.processes)" in ran.reason
+    assert "processes, more than 20 (limits.processes)" in ran.reason
 
 
 def test_a_trainer_that_prints_without_end(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import sysconfig
 import venv
 from pathlib import Path
 from typing import Any
@@ -74,7 +73,8 @@ def mini(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     made = place.with_name(place.name.replace("sb3", "mini"))
     venv.create(made, with_pip=False, symlinks=True)
     packages = next(made.glob("lib/python3*/site-packages"))
-    (packages / "ours.pth").write_text(sysconfig.get_paths()["purelib"])  # what simulators need
+    ours = [path for path in sys.path if Path(path).name == "site-packages"]
+    (packages / "ours.pth").write_text("\n".join(ours))  # what simulators need
     (packages / "minilib.py").write_text("VERSION = '1.5'\n")
     (packages / "minilib-1.5.dist-info").mkdir()
     (packages / "minilib-1.5.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: minilib\nVersion: 1.5\n")

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from harness.private_memory import most_private_bytes, private_bytes
+from harness.telemetry import processes
+from harness.telemetry.processes import ProcessSampler
+
+MIB = 2**20
+FORKS = r"""
+import os, time
+taken = bytearray(200 << 20)
+for child in range(3):
+    if os.fork() == 0:
+        own = bytearray((10 << 20) * child)
+        os.write(1, b"up\n")
+        time.sleep(600)
+os.write(1, b"up\n")
+time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module")
+def family() -> Iterator[list[psutil.Process]]:
+    """A process with 200 MiB, and three that were forked from it: they share these, and two have some of their own."""
+    with subprocess.Popen([sys.executable, "-c", FORKS], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        for _ in range(4):
+            assert parent.stdout.readline() == "up\n"
+        children = psutil.Process(parent.pid).children()
+        yield [psutil.Process(parent.pid), *children]
+        for one in children:
+            one.kill()
+        parent.kill()
+
+
+def test_what_processes_share_by_fork_is_divided_among_them(family: list[psutil.Process]) -> None:
+    """The sum is what they take together; counted whole for each it would be three times as much."""
+    total = sum(map(private_bytes, family))
+    assert 230 * MIB < total < 290 * MIB
+    assert sum(map(most_private_bytes, family)) > 800 * MIB
+
+
+def test_known_processes_are_read_in_turn(family: list[psutil.Process], monkeypatch: pytest.MonkeyPatch) -> None:
+    """New ones are read at once; of known ones the one that was read the longest ago, so many in a sample."""
+    read: list[int] = []
+
+    def note(one: psutil.Process) -> int:
+        read.append(one.pid)
+        return 1
+
+    monkeypatch.setattr(processes, "MOST_READ", 1)
+    monkeypatch.setattr(processes, "private_bytes", note)
+    sampler = ProcessSampler(family[0].pid)
+    assert [sampler.sample().memory_bytes for _ in range(5)] == [4] * 5
+    assert sorted(read[:4]) == sorted(one.pid for one in family)
+    assert read[4:] == read[:4]

@@ -1,0 +1,113 @@
+"""Changes to `harness/`."""
+
+from __future__ import annotations
+
+from tests.mutations.change import Change
+
+CHANGES = (
+    Change(
+        name="learned-count",
+        file="harness/meter.py",
+        old='block.add("learned", num_env_steps)',
+        new='block.add("learned", num_env_steps + 1)',
+        breaks="a rank counts an env step too many with each batch that it learns",
+    ),
+    Change(
+        name="span-pause",
+        file="harness/meter.py",
+        old="self._open[-1] = (outer, now)",
+        new="self._open[-1] = (outer, since)",
+        breaks="seconds of an inner span count in the outer one as well",
+    ),
+    Change(
+        name="budget-iteration",
+        file="harness/budget.py",
+        old="limit is not None and value >= limit for limit, value",
+        new="limit is not None and value > limit for limit, value",
+        breaks="a run goes on for an iteration after its budget is spent",
+    ),
+    Change(
+        name="ddppo-window",
+        file="harness/window.py",
+        old="return len(parts) - 5, None",
+        new="return len(parts) - 4, None",
+        breaks="4 of 10 iterations count, and not 5",
+    ),
+    Change(
+        name="mser",
+        file="harness/window.py",
+        old="/ len(rates) ** 2",
+        new="/ len(rates)",
+        breaks="MSER drops as much of a run as it may",
+    ),
+    Change(
+        name="who-was-told-first",
+        file="harness/outcome.py",
+        old="sorted(told, key=lambda one: one.iteration)",
+        new="sorted(told, key=lambda one: -one.iteration)",
+        breaks="the rank that was told to stop last is named as the first",
+    ),
+    Change(
+        name="sweep-lock",
+        file="harness/sweep.py",
+        old="            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)",
+        new="            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)",
+        breaks="two may run the cells of one sweep at once",
+    ),
+    Change(
+        name="lost-unlink",
+        file="harness/shared_memory.py",
+        old="                one.path.unlink()",
+        new="                one.path.exists()",
+        breaks="shared memory of killed simulators stays",
+    ),
+    Change(
+        name="power-of-gpus",
+        file="harness/telemetry/readings.py",
+        old='self._reading(sum, self._means("power_w"',
+        new='self._reading(fmean, self._means("power_w"',
+        breaks="the power of several GPUs is said as that of one",
+    ),
+    Change(
+        name="nearest-sample",
+        file="harness/telemetry/readings.py",
+        old="rows[max(0, after - 1) : after + 1]",
+        new="rows[max(0, after - 1) : max(1, after)]",
+        breaks="samples of two machines are joined with the one before, not with the nearest",
+    ),
+    Change(
+        name="clock-middle",
+        file="harness/launch/clocks.py",
+        old="middle = (sent_s + received_s) / 2",
+        new="middle = sent_s",
+        breaks="the clock of a node is wrong by half of a ping",
+    ),
+    Change(
+        name="noise-floor",
+        file="harness/gate/command.py",
+        old="half = math.sqrt(ratio.high / ratio.low) - 1",
+        new="half = ratio.high / ratio.low - 1",
+        breaks="a gate says that only twice as large a change is seen",
+    ),
+    Change(
+        name="kept-profiles",
+        file="harness/predict/from_run.py",
+        old="if not os.path.lexists(out / name))",
+        new="if os.path.basename(name))",
+        breaks="the profile of a run is written over one that predictions were made of",
+    ),
+    Change(
+        name="first-reset",
+        file="harness/profiling/steps.py",
+        old="reset_s=seconds[is_reset & ~is_first]",
+        new="reset_s=seconds[is_reset]",
+        breaks="the first reset, which loads, counts in a profile",
+    ),
+    Change(
+        name="reproduced-ratio",
+        file="harness/reproduce/checks.py",
+        old="error = predicted / published - 1",
+        new="error = published / predicted - 1",
+        breaks="the error of a reproduced ratio is turned round",
+    ),
+)

@@ -1,0 +1,49 @@
+"""A folder that is gone when the process that asked for it has ended, however it ended, and who works in it as well."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+KEEPER = """
+import os, pathlib, shutil, signal, sys, tempfile, time
+folder = tempfile.mkdtemp(prefix=sys.argv[1], dir=sys.argv[2])
+print(folder, flush=True)
+sys.stdin.buffer.read()
+for _ in range(600):
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            told = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+            if os.fsencode(folder) in told:
+                os.kill(int(process.name), signal.SIGKILL)
+        except OSError:
+            pass
+    shutil.rmtree(folder, ignore_errors=True)
+    if not os.path.lexists(folder):
+        break
+    time.sleep(0.1)  # somebody still writes there
+"""
+"""Makes the folder and removes it at the end of its input, which comes with the end of who has started it.
+
+Processes that were told of the folder, in their command or their variables, are ended first: they work in it.
+"""
+
+
+@contextmanager
+def vanishing_folder(prefix: str, place: Path = Path("/tmp")) -> Iterator[Path]:  # noqa: S108  paths in it stay short
+    """A new folder in `place`; a process of a session of its own removes it, which no Ctrl-C and no kill reaches."""
+    keeper = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", KEEPER, prefix, place],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
+    assert keeper.stdout is not None
+    try:
+        yield Path(keeper.stdout.readline().removesuffix("\n"))
+    finally:
+        keeper.communicate()

@@ -117,7 +117,13 @@ from tests.vanishing import vanishing_folder
 with vanishing_folder("rlbench-left-") as folder:
     (folder / "a").mkdir()
     (folder / "a" / "b").touch()
-    worker = subprocess.Popen(["sleep", "600"], env={"HERE": str(folder)}, start_new_session=True)
+    worker = subprocess.Popen(
+        ["sh", "-c", "echo up; exec sleep 600"],
+        env={"HERE": str(folder), "PATH": "/usr/bin:/bin"},
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+    )
+    worker.stdout.readline()
     print(folder, worker.pid, flush=True)
     sys.stdin.read()
 """

@@ -32,7 +32,7 @@ def play(env: Any, num_steps: int) -> None:
 
 
 def test_counts_are_those_of_the_environment(counters: Path) -> None:
-    """Env steps, frames and episodes are counted to the step, and each episode has its return and length."""
+    """Env steps, frames and episodes are counted to the step; each episode has its own return, length and frames."""
     own = CountingEnv()
     env = rlbench_client.count(own)
     play(env, 100)
@@ -43,6 +43,7 @@ def test_counts_are_those_of_the_environment(counters: Path) -> None:
     lengths = [int(length) for _, _, length, *_ in change.episodes]
     assert lengths == [LENGTHS[(1 + number) % 4] for number in range(len(lengths))]
     assert [gain for _, gain, *_ in change.episodes] == [2.0 * length for length in lengths]
+    assert [frames for _, _, _, frames, *_ in change.episodes] == [4 * length for length in lengths]
     assert change.seconds["step_s"] > 0
     assert change.seconds["reset_s"] > 0
 

@@ -54,6 +54,7 @@ def average(folder: Path) -> None:
     weights = torch.full((3,), 5.0 + place.rank)
     group.broadcast([torch.nn.Parameter(weights)])
     counts = {
+        "gather": group.gather(np.array([7.0 + place.rank, 3.0])).tolist(),
         "sum": group.sum(np.array([1.5, 10.0 * place.rank])).tolist(),
         "broadcast": weights.tolist(),
         "add": group.add("count", 1 + place.rank),
@@ -106,8 +107,9 @@ def test_ranks_weigh_the_same(folder: Path) -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_sums_counters_and_weights(folder: Path, rank: int) -> None:
-    """Sums are over all ranks, weights are rank 0's, counters begin at 0 and again when they are deleted."""
+    """Sums are over all ranks, rows stand in their order, weights are rank 0's, counters begin at 0 when deleted."""
     counts = json.loads((folder / f"counts-{rank}.json").read_text())
+    assert counts["gather"] == [[7.0, 3.0], [8.0, 3.0]]
     assert counts["sum"] == [3.0, 10.0]
     assert counts["broadcast"] == [5.0, 5.0, 5.0]
     assert counts["add"] in {1 + rank, 3}

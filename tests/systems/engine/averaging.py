@@ -6,18 +6,18 @@ import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
 from harness.contract import Place
 from harness.meter import RankMeter
-from systems.engine.average import Averager
+from systems.engine.average import Average, Averager
 from systems.engine.frames import Answer
-from systems.engine.gossip import Gossip
 from systems.engine.group import Group
 from systems.engine.mailbox import Handler
+from systems.engine.means import REAL, Means
 from tests.systems.engine import ranks
 
 ALONE = Place(rank=0, num_ranks=1, local_rank=0)
@@ -63,6 +63,11 @@ class Office:
 
         self.desks: dict[int, Desk] = {}
 
+    def group(self, rank: int) -> Group:
+        """A rank whose mailbox is here; what it would do in a thread is done at once."""
+        stand_ins: dict[str, Any] = {"mailbox": self.mailbox, "executor": AtOnce}
+        return group_of(rank, len(self.published), Means(**stand_ins))
+
     def mailbox(self, group: Group, handlers: Mapping[str, Handler], *_: object, **__: object) -> Desk:
         """Takes the place of `Mailbox`."""
         self.handlers[group.rank] = handlers
@@ -96,9 +101,9 @@ class Desk:
         """As a mailbox does."""
 
 
-def group_of(rank: int, num_ranks: int) -> Group:
+def group_of(rank: int, num_ranks: int, means: Means = REAL) -> Group:
     """A rank among others that are not processes: no connection is made."""
-    group = Group(ALONE)
+    group = Group(ALONE, means=means)
     group.rank, group.num_ranks = rank, num_ranks
     return group
 
@@ -138,14 +143,13 @@ class AtOnce:
         return done
 
 
-def open_gossip(
-    settings: Gossip, policies: list[Quadratic], meter: RankMeter, monkeypatch: pytest.MonkeyPatch, seed: int = 0
-) -> list[Averager]:
-    """The averagers of some ranks in one process; their exchanges make no threads."""
+def open_averagers(
+    settings: Average, policies: list[Quadratic], meter: RankMeter, seed: int = 0
+) -> tuple[list[Averager], Office]:
+    """The averagers of some ranks in one process, and their mailboxes."""
     office = Office(len(policies))
-    monkeypatch.setattr("systems.engine.gossiping.Mailbox", office.mailbox)
-    monkeypatch.setattr("systems.engine.gossiping.ThreadPoolExecutor", AtOnce)
-    return [
-        settings.open(group_of(rank, len(policies)), meter, policy, np.random.default_rng([seed, rank]))
+    averagers = [
+        settings.open(office.group(rank), meter, policy, np.random.default_rng([seed, rank]))
         for rank, policy in enumerate(policies)
     ]
+    return averagers, office

@@ -97,7 +97,7 @@ def watch(folder: Path) -> None:
     """On each of 3 ranks: two finish, the third sees it; again and again; says how many keys the store had."""
     place = Place(rank=int(os.environ["RANK"]), num_ranks=3, local_rank=0)
     group = Group(place)
-    assert group._store is not None
+    assert group._transport is not None
     monitor = Threshold(p=0.6).open(group, having(0), 8)
     answers, num_keys = [], []
     for _ in range(NUM_ITERATIONS):
@@ -112,9 +112,9 @@ def watch(folder: Path) -> None:
         if place.rank == 2:
             monitor.finished(having(8))
         group.sum(np.zeros(1))
-        num_keys.append(group._store.num_keys())
+        num_keys.append(group._transport.store.num_keys())
         group.sum(np.zeros(1))
-    left = [number for number in range(NUM_ITERATIONS + 1) if group._store.check([f"finished/{number}"])]
+    left = [number for number in range(NUM_ITERATIONS + 1) if group._transport.store.check([f"finished/{number}"])]
     (folder / f"rank{place.rank}.json").write_text(json.dumps([answers, num_keys, left]))
     group.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -17,7 +18,7 @@ from systems.engine.average import Average, Averager
 from systems.engine.frames import Answer
 from systems.engine.group import Group
 from systems.engine.mailbox import Handler
-from systems.engine.means import REAL, Means
+from systems.engine.means import Means
 from tests.systems.engine import ranks
 
 ALONE = Place(rank=0, num_ranks=1, local_rank=0)
@@ -65,8 +66,7 @@ class Office:
 
     def group(self, rank: int) -> Group:
         """A rank whose mailbox is here; what it would do in a thread is done at once."""
-        stand_ins: dict[str, Any] = {"mailbox": self.mailbox, "executor": AtOnce}
-        return group_of(rank, len(self.published), Means(**stand_ins))
+        return group_of(rank, len(self.published), mailbox=self.mailbox, executor=AtOnce)
 
     def mailbox(self, group: Group, handlers: Mapping[str, Handler], *_: object, **__: object) -> Desk:
         """Takes the place of `Mailbox`."""
@@ -101,11 +101,34 @@ class Desk:
         """As a mailbox does."""
 
 
-def group_of(rank: int, num_ranks: int, means: Means = REAL) -> Group:
-    """A rank among others that are not processes: no connection is made."""
-    group = Group(ALONE, means=means)
-    group.rank, group.num_ranks = rank, num_ranks
-    return group
+class Apart:
+    """Stands in for what connects ranks: those of one process share counters, and each sums up its own alone."""
+
+    def __init__(self) -> None:
+        self.store = self
+        self.counts: Counter[str] = Counter()
+        self.num_sums = 0
+
+    def add(self, key: str, amount: int) -> int:
+        """As the store does."""
+        self.counts[key] += amount
+        return self.counts[key]
+
+    def delete_key(self, key: str) -> None:
+        """As the store does."""
+        del self.counts[key]
+
+    def all_reduce(self, tensor: torch.Tensor) -> None:
+        """Leaves the tensor as it is, and counts."""
+        del tensor
+        self.num_sums += 1
+
+
+def group_of(rank: int, num_ranks: int, between: Apart | None = None, **stand_ins: Any) -> Group:
+    """A rank among others that are not processes, with what is `between` them."""
+    transport = between or Apart()
+    means = Means(transport=lambda _: transport, **stand_ins)  # type: ignore[arg-type]  # it needs no more
+    return Group(Place(rank=rank, num_ranks=num_ranks, local_rank=rank), means=means)
 
 
 def run_losing(function: Callable[[Path], None], num_ranks: int, lost: int, folder: Path) -> dict[int, str]:

@@ -18,7 +18,7 @@ from systems.engine.group import Group
 from systems.engine.optimal import Optimal, Plan, arrivals_s, pause_s, plan
 from systems.engine.rollout import FixedRollout, Rollout
 from systems.engine.variable import VariableRollout
-from tests.systems.engine.averaging import ALONE, group_of
+from tests.systems.engine.averaging import ALONE, Apart, group_of
 from tests.systems.engine.ranks import run_ranks
 
 Times = npt.NDArray[np.float64]
@@ -101,9 +101,9 @@ def test_arrivals_count_steps_until_the_rollout_is_full(seed: int) -> None:
 
 def together(num_ranks: int, times: Times, learn_s: float) -> list[Group]:
     """Ranks in one process that share their counters; what they exchange is given, [R, N] and LT of each."""
-    groups = [group_of(rank, num_ranks) for rank in range(num_ranks)]
+    between = Apart()
+    groups = [group_of(rank, num_ranks, between) for rank in range(num_ranks)]
     for group in groups:
-        group._counts = groups[0]._counts
         vars(group)["gather"] = lambda _: np.column_stack((times, np.full(num_ranks, learn_s)))
     return groups
 

@@ -10,7 +10,7 @@ import pytest
 
 from harness.contract import Place
 from systems.engine.group import Group
-from systems.engine.preempt import Never, Threshold, is_preempted
+from systems.engine.preempt import Threshold, is_preempted
 from systems.engine.rollout import FixedRollout
 from systems.engine.variable import VariableRollout
 from tests.harness.command import launch
@@ -54,15 +54,6 @@ def test_at_least_a_quarter() -> None:
     group.add("finished/0", 1)  # alone in its group, another has already finished
     monitor = Threshold(p=0.6).open(group, having(0), 10)
     assert [monitor.should_stop(having(num_steps)) for num_steps in range(5)] == [False, False, False, True, True]
-
-
-def test_never() -> None:
-    """`Never` lets every rank complete its rollout."""
-    monitor = Never().open(Group(Place(rank=0, num_ranks=1, local_rank=0)), having(0), 8)
-    monitor.begin(np.ones(1), 1.0)
-    monitor.finished(having(8))
-    assert not any(monitor.should_stop(having(num_steps)) for num_steps in range(9))
-    assert monitor.statistics() == {}
 
 
 def test_short_variable_rollouts_are_judged_by_their_mean() -> None:

@@ -70,8 +70,8 @@ def anonymous_memory_bytes() -> int:
 
 def learn_slowly(folder: Path) -> None:
     """Runs this rank of the cell in `folder`; learning takes ten times as long as it does, on the CPU."""
-    from systems.engine import rank_loop
     from systems.engine.learner import Learner
+    from systems.engine.means import Means
     from systems.engine.rollout import Experience
     from systems.engine.tables import Table
 
@@ -91,8 +91,7 @@ def learn_slowly(folder: Path) -> None:
                 memory_bytes.append(anonymous_memory_bytes())
             return statistics
 
-    vars(rank_loop)["Learner"] = SlowLearner
-    run_here(folder)
+    run_here(folder, Means(learner=SlowLearner))
     (folder / MEMORY_FILE).write_text(json.dumps(memory_bytes))
 
 

@@ -34,6 +34,7 @@ def shared(session: nox.Session) -> None:
         made_of.write_text(wanted.hexdigest())
     session.env["PATH"] = os.pathsep.join([str(SHARED / "bin"), os.environ["PATH"]])
     session.env["VIRTUAL_ENV"] = str(SHARED)
+    session.env["PYTHONDONTWRITEBYTECODE"] = ""  # hundreds of processes would compile our modules, each again
 
 
 def run(session: nox.Session, program: str, *arguments: str) -> None:

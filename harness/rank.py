@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness import process, raised
 from harness.contract import Context, Place
@@ -16,6 +17,9 @@ from harness.devices import make_device
 from harness.emulated_gpu import EmulatedGpu
 from harness.meter import RankMeter
 from harness.plan import Cell
+
+if TYPE_CHECKING:
+    from harness.contract import System
 
 PARENT_VARIABLE = "RLBENCH_PARENT"
 """Process number of the launcher, which this rank must not outlive. `UNDER_TORCHRUN` under a torchrun that we started:
@@ -55,6 +59,14 @@ def _write_to_files(folder: Path, rank: int) -> None:
 
 def run(folder: Path, place: Place) -> None:
     """Makes the context and gives it to the system."""
+    system, context = open_context(folder, place)
+    with context.meter.span("other"):
+        system.run(context)
+    context.meter.close()
+
+
+def open_context(folder: Path, place: Place) -> tuple[System, Context]:
+    """The system of the run in `folder`, and what it gets on one rank; the meter is the caller's to close."""
     cell = Cell.from_json((folder / "cell.json").read_text(encoding="utf-8"))
     system, scenario = cell.load()
     python = ""
@@ -65,7 +77,7 @@ def run(folder: Path, place: Place) -> None:
     device = make_device(cell.device, place, scenario, folder)
     gpu_busy_s = device.busy_s if isinstance(device, EmulatedGpu) else None
     meter = RankMeter(folder, place.rank, scenario.num_envs, gpu_busy_s)
-    context = Context(
+    return system, Context(
         place=place,
         scenario=scenario,
         device=device,
@@ -76,9 +88,6 @@ def run(folder: Path, place: Place) -> None:
         stall_s=cell.stall_s,
         python=python,
     )
-    with meter.span("other"):
-        system.run(context)
-    meter.close()
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ from systems.engine.following import BroadcastWeights, CopiedWeights, Followed, 
 from systems.engine.one_learner import Central, rendering_rank
 from systems.engine.optimal import Optimal
 from systems.engine.placing import worker_cores
-from systems.engine.pool import WorkerPool
 from systems.engine.stale import StaleFill
 from systems.engine.tables import Table, rollout_columns
 from systems.engine.trajectories import Trajectories
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
 
     from harness.contract import Context, Seat
     from systems.engine.group import Group
+    from systems.engine.means import Means
+    from systems.engine.pool import WorkerPool
     from systems.engine.rollout import Rollout
     from systems.engine.spec import EngineSystem
 
@@ -110,7 +111,13 @@ def open_following(system: EngineSystem, context: Context, critic: Actor, genera
 
 
 def start_workers(
-    system: EngineSystem, context: Context, table: Table, seats: list[Seat], shared: Table | None, seed: int
+    system: EngineSystem,
+    context: Context,
+    means: Means,
+    table: Table,
+    seats: list[Seat],
+    shared: Table | None,
+    seed: int,
 ) -> WorkerPool:
     """The processes that step the environments of this machine; `shared` has the weights where they hold the policy."""
     collect, emulated = system.collect, isinstance(context.device, EmulatedGpu)
@@ -125,7 +132,7 @@ def start_workers(
     envs_per_worker = collect.envs_per_worker(len(seats), num_cores)
     # Where steps sleep instead of computing, threads can share an interpreter, and a core.
     share_process = acting is None and bool(getattr(scenario, "sleeps", False))
-    return WorkerPool(
+    return means.pool(
         context,
         table,
         seats,
@@ -142,7 +149,7 @@ def actor_seed_of(context: Context) -> tuple[int, int]:
     return acts, learns
 
 
-def start_server(system: EngineSystem, context: Context, ranks: range) -> EnvServer:
+def start_server(system: EngineSystem, context: Context, means: Means, ranks: range) -> EnvServer:
     """Serves the environments of a machine to rank 0."""
     scenario = context.scenario
     seats = seats_of(system, context, ranks)
@@ -152,7 +159,7 @@ def start_server(system: EngineSystem, context: Context, ranks: range) -> EnvSer
         shared = Table(weight_columns(sum(parameter.numel() for parameter in policy.parameters())))
     num_rows = rows_of(system.rollout.steps(scenario.rollout_steps), acted=shared is not None) * len(seats)
     table = Table(rollout_columns(scenario.observation_space, len(seats), num_rows, policy.state_size))
-    pool = start_workers(system, context, table, seats, shared, actor_seed_of(context)[0])
+    pool = start_workers(system, context, means, table, seats, shared, actor_seed_of(context)[0])
     return EnvServer(pool, table, shared, context.stall_s, _error_path(context))
 
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from systems.engine.asynchronous import FINAL, AsynchronousRank
-from systems.engine.mailbox import Mailbox
 from systems.engine.weights import Weights, from_bytes, to_bytes
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class ClientRank(AsynchronousRank):
         self, group: Group, meter: RankMeter, policy: torch.nn.Module, serve: Serve, interval: int, seconds: float
     ) -> None:
         self._shared = SharedWeights(Weights(policy).get(), serve)
-        mailbox = Mailbox(group, {"exchange": self._shared.answer}, seconds, vital=frozenset({SERVER}))
+        mailbox = group.means.mailbox(group, {"exchange": self._shared.answer}, seconds, vital=frozenset({SERVER}))
         super().__init__(group, meter, policy, mailbox)
         self._interval, self._num_updates = interval, 0
 

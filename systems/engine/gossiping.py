@@ -12,22 +12,23 @@ it, how it shuts down, and what happens when a process dies: see `mailbox.py`; a
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import torch
 
 from systems.engine.asynchronous import FINAL, AsynchronousRank
 from systems.engine.gossip import choose_peer, mix_pulled, mix_pushed
-from systems.engine.mailbox import Mailbox
 from systems.engine.weights import Weights, from_bytes, to_bytes
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     import numpy as np
 
     from harness.meter import RankMeter
     from systems.engine.gossip import Gossip
     from systems.engine.group import Group
+    from systems.engine.mailbox import Mailbox
 
 
 class Received:
@@ -69,7 +70,7 @@ class GossipingRank(AsynchronousRank):
         super().__init__(group, meter, policy, mailbox)
         self._settings, self._generator, self._received = settings, generator, received
         self._num_updates = 0
-        self._executor = ThreadPoolExecutor(1, "gossip")
+        self._executor = group.means.executor(1, "gossip")
         self._exchange_under_way: Future[torch.Tensor | None] | None = None
         self._base = self._weights.get()
         mailbox.publish("weights", to_bytes(self._base))
@@ -147,5 +148,5 @@ def open_gossip(
 ) -> GossipingRank:
     """Makes the averager of a rank, with its mailbox."""
     received = Received(Weights(policy).get())
-    mailbox = Mailbox(group, {"push": received.put}, settings.seconds)
+    mailbox = group.means.mailbox(group, {"push": received.put}, settings.seconds)
     return GossipingRank(settings, group, meter, policy, generator, mailbox, received)

@@ -20,7 +20,6 @@ import numpy as np
 import torch
 
 from harness.contract import Place
-from harness.told import StopRequests
 from systems.engine import fork_server
 from systems.engine.actor import Actor, close_runs
 from systems.engine.assembly import (
@@ -35,12 +34,10 @@ from systems.engine.assembly import (
     start_server,
     start_workers,
 )
-from systems.engine.background import Background
 from systems.engine.collect import Lockstep
 from systems.engine.continuous import Continuous
-from systems.engine.deadline import Deadline
 from systems.engine.group import Group
-from systems.engine.learner import Learner
+from systems.engine.means import REAL, Means
 from systems.engine.one_learner import Central
 from systems.engine.placing import machines_of, stay_on_a_core
 from systems.engine.progress import RunProgress
@@ -55,6 +52,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from harness.contract import Context
+    from harness.told import StopRequests
+    from systems.engine.background import Background
     from systems.engine.spec import EngineSystem
 
 POLICY_FILE = "policy.pt"
@@ -64,19 +63,19 @@ RANK_POLICY_FILE = "policy-rank{}.pt"
 ALONE = Place(rank=0, num_ranks=1, local_rank=0)
 
 
-def run_rank(system: EngineSystem, context: Context) -> None:
-    """Trains on this rank until the budget is spent."""
+def run_rank(system: EngineSystem, context: Context, means: Means = REAL) -> None:
+    """Trains on this rank until the budget is spent; `means` is for tests to replace."""
     if not isinstance(system.average, Central) or context.place.rank == 0:
         fork_server.begin(context.scenario.preload)
-    requests = StopRequests()
+    requests = means.requests()
     requests.listen()
     if context.device.torch_name != "cpu":
         torch.cuda.set_device(context.device.torch_name)
     stay_on_a_core(context.place, context.device, is_concurrent=system.overlap.is_concurrent)
     if isinstance(system.average, Central) and context.place.rank > 0:
-        own_device(system, context, requests)
+        own_device(system, context, requests, means)
         return
-    loop = RankLoop(system, context, requests)
+    loop = RankLoop(system, context, requests, means)
     try:
         system.overlap.run(loop)
         loop.stop_actors()
@@ -86,15 +85,15 @@ def run_rank(system: EngineSystem, context: Context) -> None:
     loop.close()
 
 
-def own_device(system: EngineSystem, context: Context, requests: StopRequests) -> None:
+def own_device(system: EngineSystem, context: Context, requests: StopRequests, means: Means) -> None:
     """What a rank does that rank 0 acts and learns for: it keeps count of the iterations, and waits.
 
     The first one of another machine serves the environments there meanwhile.
     """
     rank = context.place.rank
-    group = Group(context.place, context.device)
+    group = Group(context.place, context.device, means)
     machine = next(ranks for ranks in machines_of(group, context.place) if rank in ranks)
-    server = start_server(system, context, machine) if rank == machine.start else None
+    server = start_server(system, context, means, machine) if rank == machine.start else None
     if server is not None:
         server.address(rank).publish(group)
     averager = system.average.open(group, context.meter, torch.nn.Module(), np.random.default_rng())
@@ -112,8 +111,8 @@ def own_device(system: EngineSystem, context: Context, requests: StopRequests) -
 class RankLoop:
     """The parts of one rank, and the acts that an overlap puts in order."""
 
-    def __init__(self, system: EngineSystem, context: Context, requests: StopRequests) -> None:
-        self._context, self._system, self._requests = context, system, requests
+    def __init__(self, system: EngineSystem, context: Context, requests: StopRequests, means: Means = REAL) -> None:
+        self._context, self._system, self._requests, self._means = context, system, requests, means
         # Threads of one operation wait for each other, and long for one that finds no core: where workers step, or
         # another thread learns, inference leaves them half of the cores.
         half = max(1, context.device.num_threads // 2)
@@ -122,10 +121,10 @@ class RankLoop:
         self._experience: Experience | None = None
         self._is_ahead = False
         self._is_out_of_time = self._lacks_batch = False
-        self._deadline = Deadline(None, self._out_of_time)
+        self._deadline = means.deadline(None, self._out_of_time)
         self._statistics: dict[str, float] = {}
         scenario, place = context.scenario, context.place
-        self._group = Group(place, context.device)
+        self._group = Group(place, context.device, means)
         central = isinstance(system.average, Central)
         here, *elsewhere = machines_of(self._group, place) if central else (range(place.rank, place.rank + 1),)
         num_envs = scenario.num_envs * (place.num_ranks if central else 1)
@@ -133,7 +132,7 @@ class RankLoop:
         self._stale = open_stale_fill(system, context, num_envs)
         self._rollout = open_rollout(system, context, num_envs)
         if isinstance(self._rollout, StreamRollout):
-            self._rollout.on_room = self.wake
+            self._rollout.on_room, self._rollout.changed = self.wake, means.condition()
         self._policy = make_policy(context)
         self._table = Table(
             rollout_columns(scenario.observation_space, num_envs, len(self._rollout.acted), self._policy.state_size)
@@ -143,7 +142,8 @@ class RankLoop:
         self._critic = Actor(self._policy, self._table, context.device, generator)
         self._following = open_following(system, context, self._critic, generator)
         shared = self._following.shared
-        self._pool = start_workers(system, context, self._table, seats_of(system, context, here), shared, actor_seed)
+        seats = seats_of(system, context, here)
+        self._pool = start_workers(system, context, means, self._table, seats, shared, actor_seed)
         try:
             servers = connect_servers(
                 context, self._group, self._table, elsewhere, self._pool, acted=shared is not None
@@ -166,7 +166,7 @@ class RankLoop:
         self._monitor = system.preempt.open(watched, self._rollout, self._num_steps)
         all_learn = not isinstance(system.average, Central)
         self._progress = RunProgress(context, self._averager, self._requests, all_learn=all_learn)
-        self._learner = Learner(
+        self._learner = self._means.learner(
             self._policy,
             context.scenario.learn,
             system.rollout.split,
@@ -194,7 +194,7 @@ class RankLoop:
         with meter.span("wait:straggler"):
             self._group.sum(np.zeros(1))  # iteration 0 begins when the slowest rank is ready
         meter.begin()
-        self._deadline = Deadline(context.budget.breaks_off_s, self._out_of_time)
+        self._deadline = self._means.deadline(context.budget.breaks_off_s, self._out_of_time)
 
     @property
     def has_deadline(self) -> bool:
@@ -299,7 +299,7 @@ class RankLoop:
 
     def in_background(self, work: Callable[[], None]) -> Background:
         """Runs something in the thread that samples."""
-        return Background("sampler", work, self._free_main_thread, error_path(self._folder, self._label))
+        return self._means.background("sampler", work, self._free_main_thread, error_path(self._folder, self._label))
 
     def _free_main_thread(self) -> None:
         if isinstance(self._rollout, StreamRollout):

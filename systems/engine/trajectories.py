@@ -123,10 +123,11 @@ class StreamRollout(Rollout):
         self.trajectory_steps, self.batch, self.limit = trajectory_steps, batch, limit
         self.on_room: Callable[[], None] = lambda: None
         """Called by the learner's thread when environments may begin trajectories again."""
+        self.changed = threading.Condition()
+        """By which the two threads wait for each other; set, as the above, before either begins."""
         self._partial: list[list[int]] = [[] for _ in range(num_envs)]
         self._whole: deque[tuple[int, npt.NDArray[np.int64]]] = deque()
         self._num_waiting = 0
-        self._changed = threading.Condition()
         self._stopped = False
 
     def _count(self, envs: list[int], slots: list[int]) -> None:
@@ -134,10 +135,10 @@ class StreamRollout(Rollout):
             partial = self._partial[env]
             partial.append(slot)
             if len(partial) == self.trajectory_steps:
-                with self._changed:
+                with self.changed:
                     self._whole.append((env, np.array(partial)))
                     self._num_waiting += len(partial)
-                    self._changed.notify_all()
+                    self.changed.notify_all()
                 self._partial[env] = []
 
     def may_act(self) -> npt.NDArray[np.bool_]:
@@ -169,9 +170,9 @@ class StreamRollout(Rollout):
 
     def stop(self) -> None:
         """No environment begins another step, and `take` returns at once."""
-        with self._changed:
+        with self.changed:
             self._stopped = True
-            self._changed.notify_all()
+            self.changed.notify_all()
 
     def take_batch(self, versions: npt.NDArray[np.int64], oldest: int) -> tuple[Experience | None, int]:
         """Blocks until there is a batch; returns it, and how many samples were discarded. None when stopped.
@@ -204,8 +205,8 @@ class StreamRollout(Rollout):
         return Experience(runs=runs, envs=envs), num_discarded
 
     def _pop(self) -> tuple[int, npt.NDArray[np.int64]] | None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._whole or self._stopped)
+        with self.changed:
+            self.changed.wait_for(lambda: self._whole or self._stopped)
             if self._stopped:
                 return None
             env, run = self._whole.popleft()
@@ -217,6 +218,6 @@ class StreamRollout(Rollout):
         return env, run
 
     def _put_back(self, env: int, run: npt.NDArray[np.int64]) -> None:
-        with self._changed:
+        with self.changed:
             self._whole.appendleft((env, run))
             self._num_waiting += len(run)

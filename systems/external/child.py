@@ -53,7 +53,7 @@ class Child:
             self._child = subprocess.Popen(  # noqa: S603  it is what the user asked for
                 command,
                 cwd=folder,
-                env=variables,
+                env={"PYTHONUNBUFFERED": "1", **variables},  # what it has printed is not lost when it is ended
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

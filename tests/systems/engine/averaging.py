@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
 from harness.contract import Place
 from harness.meter import RankMeter
-from systems.engine.average import Averager
+from systems.engine.average import Average, Averager
 from systems.engine.frames import Answer
-from systems.engine.gossip import Gossip
 from systems.engine.group import Group
 from systems.engine.mailbox import Handler
+from systems.engine.means import Means
 from tests.systems.engine import ranks
 
 ALONE = Place(rank=0, num_ranks=1, local_rank=0)
@@ -62,6 +63,10 @@ class Office:
 
         self.desks: dict[int, Desk] = {}
 
+    def group(self, rank: int) -> Group:
+        """A rank whose mailbox is here; what it would do in a thread is done at once."""
+        return group_of(rank, len(self.published), mailbox=self.mailbox, executor=AtOnce)
+
     def mailbox(self, group: Group, handlers: Mapping[str, Handler], *_: object, **__: object) -> Desk:
         """Takes the place of `Mailbox`."""
         self.handlers[group.rank] = handlers
@@ -95,11 +100,34 @@ class Desk:
         """As a mailbox does."""
 
 
-def group_of(rank: int, num_ranks: int) -> Group:
-    """A rank among others that are not processes: no connection is made."""
-    group = Group(ALONE)
-    group.rank, group.num_ranks = rank, num_ranks
-    return group
+class Apart:
+    """Stands in for what connects ranks: those of one process share counters, and each sums up its own alone."""
+
+    def __init__(self) -> None:
+        self.store = self
+        self.counts: Counter[str] = Counter()
+        self.num_sums = 0
+
+    def add(self, key: str, amount: int) -> int:
+        """As the store does."""
+        self.counts[key] += amount
+        return self.counts[key]
+
+    def delete_key(self, key: str) -> None:
+        """As the store does."""
+        del self.counts[key]
+
+    def all_reduce(self, tensor: torch.Tensor) -> None:
+        """Leaves the tensor as it is, and counts."""
+        del tensor
+        self.num_sums += 1
+
+
+def group_of(rank: int, num_ranks: int, between: Apart | None = None, **stand_ins: Any) -> Group:
+    """A rank among others that are not processes, with what is `between` them."""
+    transport = between or Apart()
+    means = Means(transport=lambda _: transport, **stand_ins)  # type: ignore[arg-type]  # it needs no more
+    return Group(Place(rank=rank, num_ranks=num_ranks, local_rank=rank), means=means)
 
 
 def run_losing(function: Callable[[Path], None], num_ranks: int, lost: int, folder: Path) -> dict[int, str]:
@@ -134,14 +162,13 @@ class AtOnce:
         return done
 
 
-def open_gossip(
-    settings: Gossip, policies: list[Quadratic], meter: RankMeter, monkeypatch: pytest.MonkeyPatch, seed: int = 0
-) -> list[Averager]:
-    """The averagers of some ranks in one process; their exchanges make no threads."""
+def open_averagers(
+    settings: Average, policies: list[Quadratic], meter: RankMeter, seed: int = 0
+) -> tuple[list[Averager], Office]:
+    """The averagers of some ranks in one process, and their mailboxes."""
     office = Office(len(policies))
-    monkeypatch.setattr("systems.engine.gossiping.Mailbox", office.mailbox)
-    monkeypatch.setattr("systems.engine.gossiping.ThreadPoolExecutor", AtOnce)
-    return [
-        settings.open(group_of(rank, len(policies)), meter, policy, np.random.default_rng([seed, rank]))
+    averagers = [
+        settings.open(office.group(rank), meter, policy, np.random.default_rng([seed, rank]))
         for rank, policy in enumerate(policies)
     ]
+    return averagers, office

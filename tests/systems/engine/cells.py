@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from harness import rank
@@ -16,6 +16,9 @@ from harness.contract import Place
 from harness.plan import Cell
 from tests.systems.engine import ranks
 from tests.systems.engine.ranks import LIMIT_S, Run, join_group, run_ranks
+
+if TYPE_CHECKING:
+    from systems.engine.means import Means
 
 CELLS_FILE = "cells.json"
 CELLS_PER_LIMIT = 5
@@ -105,13 +108,28 @@ def leave_cell(folder: Path, cell: Cell) -> Run:
     return Run(folder)
 
 
-def run_here(folder: Path) -> None:
-    """Runs this rank of the cell in `folder`, on one thread.
+def run_here(folder: Path, means: Means | None = None) -> None:
+    """Runs this rank of the cell in `folder`, on one thread; with those means, or as a run does.
 
     Threads that wait for each other within a tiny inference make it slow by far where others use the cores too.
     """
     with patch.object(os, "sched_getaffinity", return_value={0}):
-        rank.run(folder, Place.from_environment())
+        if means is None:
+            rank.run(folder, Place.from_environment())
+        else:
+            run_with(means, folder, Place.from_environment())
+
+
+def run_with(means: Means, folder: Path, place: Place) -> None:
+    """Does what `harness.rank.run` does, for a system of the engine with other means."""
+    from systems.engine.rank_loop import run_rank
+    from systems.engine.spec import EngineSystem
+
+    system, context = rank.open_context(folder, place)
+    assert isinstance(system, EngineSystem)
+    with context.meter.span("other"):
+        run_rank(system, context, means)
+    context.meter.close()
 
 
 def run_in_turn(

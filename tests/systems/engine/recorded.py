@@ -27,8 +27,8 @@ def record(folder: Path) -> None:
     """Runs this rank of the cell in `folder`."""
     import torch
 
-    from systems.engine import rank_loop
     from systems.engine.learner import Learner
+    from systems.engine.means import Means
     from systems.engine.rollout import Experience
     from systems.engine.tables import Table
 
@@ -56,8 +56,7 @@ def record(folder: Path) -> None:
         def _note_weights(self) -> None:
             weights.append({name: weight.clone() for name, weight in self._policy.state_dict().items()})
 
-    vars(rank_loop)["Learner"] = RecordingLearner
-    run_here(folder)
+    run_here(folder, Means(learner=RecordingLearner))
     if samples:
         np.savez(folder / SAMPLES_FILE, **{name: np.concatenate([s[name] for s in samples]) for name in samples[0]})
         torch.save(weights, folder / WEIGHTS_FILE)

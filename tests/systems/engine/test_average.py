@@ -80,8 +80,3 @@ def test_alone_every_way_has_one_rank(tmp_path: Path) -> None:
         assert averager.final_policy()
         averager.close()
     meter.close()
-
-
-def test_which_ways_survive_a_lost_rank() -> None:
-    """All but the synchronous one do, and say so before a run begins."""
-    assert [choice.survives_lost_rank for choice in CHOICES] == [False, True, True, True, True]

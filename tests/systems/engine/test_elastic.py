@@ -9,9 +9,8 @@ import torch
 
 from harness.meter import RankMeter
 from systems.engine.asynchronous import FINAL
-from systems.engine.average import Averager
 from systems.engine.elastic import Elastic, moving_rate
-from tests.systems.engine.averaging import Office, Quadratic, group_of, meter_in, sgd
+from tests.systems.engine.averaging import Quadratic, meter_in, open_averagers, sgd
 
 RATE = 0.05
 CURVATURE = [1.0, 3.0]
@@ -23,19 +22,6 @@ def meter(tmp_path: Path) -> Iterator[RankMeter]:
     meter = meter_in(tmp_path)
     yield meter
     meter.close()
-
-
-def open_ranks(
-    settings: Elastic, policies: list[Quadratic], meter: RankMeter, monkeypatch: pytest.MonkeyPatch
-) -> tuple[list[Averager], Office]:
-    """The averagers of some ranks in one process."""
-    office = Office(len(policies))
-    monkeypatch.setattr("systems.engine.central.Mailbox", office.mailbox)
-    generator = np.random.default_rng(0)
-    averagers = [
-        settings.open(group_of(rank, len(policies)), meter, policy, generator) for rank, policy in enumerate(policies)
-    ]
-    return averagers, office
 
 
 class Transcription:
@@ -63,10 +49,10 @@ class Transcription:
 
 @pytest.mark.parametrize("tau", [1, 3])
 @pytest.mark.parametrize("num_ranks", [1, 3])
-def test_it_is_algorithm_4(tau: int, num_ranks: int, meter: RankMeter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_algorithm_4(tau: int, num_ranks: int, meter: RankMeter) -> None:
     """Ranks and centre go, in any order of the ranks' turns, where a slow transcription of Algorithm 4 goes."""
     policies = [Quadratic([2.0, -1.0], CURVATURE) for _ in range(num_ranks)]
-    averagers, _ = open_ranks(Elastic(interval=tau, beta=0.3), policies, meter, monkeypatch)
+    averagers, _ = open_averagers(Elastic(interval=tau, beta=0.3), policies, meter)
     optimizers = [sgd(policy, RATE) for policy in policies]
     slow = Transcription(num_ranks, [2.0, -1.0], tau, 0.3)
     generator = np.random.default_rng(1)
@@ -104,10 +90,10 @@ def test_wrong_settings_are_refused(fields: dict[str, float], rule: str) -> None
     assert str(caught.value) == rule
 
 
-def test_a_rank_goes_on_without_an_answer(meter: RankMeter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_goes_on_without_an_answer(meter: RankMeter) -> None:
     """When no answer comes in time a rank keeps its own weights, and exchanges again the next time; it is counted."""
     policies = [Quadratic([2.0], [1.0]), Quadratic([2.0], [0.0])]
-    averagers, office = open_ranks(Elastic(beta=0.5), policies, meter, monkeypatch)
+    averagers, office = open_averagers(Elastic(beta=0.5), policies, meter)
     optimizer = sgd(policies[1], RATE)
     policies[1].update(averagers[1], optimizer, 20.0)
     assert policies[1].theta.item() == pytest.approx(1.0)
@@ -120,10 +106,10 @@ def test_a_rank_goes_on_without_an_answer(meter: RankMeter, monkeypatch: pytest.
     assert averagers[1].statistics()["messages_lost_fraction"] == 0.5
 
 
-def test_without_rank_0_the_run_ends(meter: RankMeter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_rank_0_the_run_ends(meter: RankMeter) -> None:
     """A rank that finds the centre's host gone raises and names it, in an exchange and when progress is agreed on."""
     policies = [Quadratic([2.0], [1.0]) for _ in range(2)]
-    averagers, office = open_ranks(Elastic(), policies, meter, monkeypatch)
+    averagers, office = open_averagers(Elastic(), policies, meter)
     optimizer = sgd(policies[1], RATE)
     policies[1].update(averagers[1], optimizer)
     office.desks[1].gone, office.desks[1].lost_answers = frozenset({0}), 2

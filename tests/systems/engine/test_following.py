@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from systems.engine.actor import Actor
-from systems.engine.following import BroadcastWeights, CopiedWeights, SameWeights, read_newest, weight_columns
+from systems.engine.following import BroadcastWeights, CopiedWeights, read_newest, weight_columns
 from systems.engine.tables import Table, rollout_columns
 from systems.learn.policy import Policy, build_policy
 from tests.scenarios.seats import PlainDevice
@@ -41,17 +41,6 @@ def fill(policy: torch.nn.Module, value: float) -> None:
 def values_of(policy: torch.nn.Module) -> set[float]:
     """All values that weights have."""
     return {float(bound) for parameter in policy.parameters() for bound in (parameter.min(), parameter.max())}
-
-
-def test_the_same_weights_carry_their_version() -> None:
-    """Where learner and sampler take turns, what was published is what acts, at once."""
-    _, actor = policy_and_actor()
-    weights = SameWeights(actor)
-    with weights.changing():
-        weights.publish(3)
-    assert actor.version == 3
-    weights.refresh()
-    assert actor.version == 3
 
 
 def test_a_copy_changes_when_it_is_refreshed() -> None:

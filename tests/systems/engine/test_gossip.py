@@ -24,7 +24,7 @@ from systems.engine.gossiping import GossipingRank, Received
 from systems.engine.group import Group
 from systems.engine.mailbox import Mailbox
 from systems.engine.weights import SKETCH_SIZE, Sketch, consensus_distance, to_bytes
-from tests.systems.engine.averaging import Quadratic, meter_in, open_gossip, run_losing, sgd
+from tests.systems.engine.averaging import Quadratic, meter_in, open_averagers, run_losing, sgd
 from tests.systems.engine.ranks import join_group, run_ranks
 
 RATE = 0.1
@@ -293,10 +293,10 @@ def meter(tmp_path: Path) -> Iterator[RankMeter]:
         (Gossip(interval=2), 4 - RATE * 8),
     ],
 )
-def test_one_update(settings: Gossip, expected: float, meter: RankMeter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_update(settings: Gossip, expected: float, meter: RankMeter) -> None:
     """An update does what the equations of section 3.6 say: theta 4, gradient 8, the other rank's theta 10."""
     policies = [Quadratic([4.0], [2.0]), Quadratic([10.0], [0.0])]
-    averagers = open_gossip(settings, policies, meter, monkeypatch)
+    averagers, _ = open_averagers(settings, policies, meter)
     policies[1].update(averagers[1], sgd(policies[1], RATE))
     if settings.mode == "push":
         policies[0].theta.data.fill_(4.0)
@@ -304,10 +304,10 @@ def test_one_update(settings: Gossip, expected: float, meter: RankMeter, monkeyp
     assert policies[0].theta.item() == pytest.approx(expected, rel=1e-12)
 
 
-def test_the_optimisers_momentum_is_not_mixed(meter: RankMeter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_optimisers_momentum_is_not_mixed(meter: RankMeter) -> None:
     """Nesterov momentum is the rank's own: what gossip does to the weights does not enter it."""
     policies = [Quadratic([4.0], [2.0]), Quadratic([10.0], [0.0])]
-    averager = open_gossip(Gossip(), policies, meter, monkeypatch)[0]
+    averager = open_averagers(Gossip(), policies, meter)[0][0]
     optimizer = torch.optim.SGD(policies[0].parameters(), lr=RATE, momentum=0.9, nesterov=True)
     velocity = 0.0
     for _ in range(5):

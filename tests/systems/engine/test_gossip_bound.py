@@ -9,7 +9,7 @@ import torch
 
 from harness.meter import RankMeter
 from systems.engine.gossip import Gossip, choose_peer, mix_pulled
-from tests.systems.engine.averaging import Quadratic, meter_in, open_gossip, sgd
+from tests.systems.engine.averaging import Quadratic, meter_in, open_averagers, sgd
 from tests.systems.engine.moments import Array, exact, theorem_1
 
 
@@ -75,9 +75,7 @@ def test_wrong_gossip_breaks_the_bound_of_theorem_1(beta: float, deviation: floa
 
 
 @pytest.mark.parametrize("order", ["fresh", "stale"])
-def test_ranks_of_the_engine_stay_under_the_bound(
-    order: str, meter: RankMeter, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_of_the_engine_stay_under_the_bound(order: str, meter: RankMeter) -> None:
     """The engine's own ranks, one random one updating a step, have the second moments of eq. 3.62 and 3.65-3.67.
 
     Those are under the bound too, with this noise and step size; with little noise they need not be: an exchange
@@ -88,7 +86,7 @@ def test_ranks_of_the_engine_stay_under_the_bound(
     found = np.empty((num_runs, num_steps + 1))
     for run in range(num_runs):
         policies = [Quadratic([1.0, 1.0], CURVATURE) for _ in range(P)]
-        averagers = open_gossip(Gossip(order=order), policies, meter, monkeypatch, seed=run)
+        averagers, _ = open_averagers(Gossip(order=order), policies, meter, seed=run)
         optimizers = [sgd(policy, alpha) for policy in policies]
         for t in range(num_steps + 1):
             found[run, t] = sum(policy.theta.detach().square().sum().item() for policy in policies)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import psutil
@@ -85,8 +86,9 @@ def learn_slowly(folder: Path) -> None:
 
     No learner is slower: whatever the machine does meanwhile, the environments have been as fast as may be.
     """
-    from systems.engine import rank_loop, trajectories
+    from systems.engine import trajectories
     from systems.engine.learner import Learner
+    from systems.engine.means import Means
     from systems.engine.rollout import Experience
     from systems.engine.tables import Table
 
@@ -95,8 +97,8 @@ def learn_slowly(folder: Path) -> None:
     streams: list[trajectories.StreamRollout] = []
 
     class NotedStream(trajectories.StreamRollout):
-        def __init__(self, *arguments: int) -> None:
-            super().__init__(*arguments)
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
             streams.append(self)
 
     def stand_still() -> bool:
@@ -113,8 +115,8 @@ def learn_slowly(folder: Path) -> None:
                 memory_bytes.append(anonymous_memory_bytes())
             return statistics
 
-    with patch.object(rank_loop, "Learner", SlowLearner), patch.object(trajectories, "StreamRollout", NotedStream):
-        run_here(folder)
+    with patch.object(trajectories, "StreamRollout", NotedStream):
+        run_here(folder, Means(learner=SlowLearner))
     (folder / MEMORY_FILE).write_text(json.dumps(memory_bytes))
 
 

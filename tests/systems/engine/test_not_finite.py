@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -83,7 +84,7 @@ def test_a_phase_before_is_counted(make: Make) -> None:
 def test_a_rank_without_a_suspect_lets_others_speak_first(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradients of another rank may be the cause; the rank whose environment it is raises before."""
     slept: list[float] = []
-    monkeypatch.setattr("systems.engine.learner.time.sleep", slept.append)
+    monkeypatch.setattr(time, "sleep", slept.append)
     bench = make()
     bench.learner._others_learn = True
 

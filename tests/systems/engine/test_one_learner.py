@@ -10,7 +10,7 @@ import torch
 
 from harness.meter import RankMeter
 from systems.engine.one_learner import Central, rendering_rank
-from tests.systems.engine.averaging import group_of
+from tests.systems.engine.averaging import Apart, group_of
 
 
 @pytest.mark.parametrize(
@@ -63,19 +63,18 @@ def test_learner_and_owners_sum_progress_alone(tmp_path: Path) -> None:
         before = [parameter.clone() for parameter in policy.parameters()]
         for parameter in policy.parameters():
             parameter.grad = torch.ones_like(parameter)
-        averager = Central().open(group_of(rank, 2), meter, policy, np.random.default_rng())
+        between = Apart()
+        averager = Central().open(group_of(rank, 2, between), meter, policy, np.random.default_rng())
         averager.begin_update()
         averager.average_gradients(policy.parameters())
         averager.end_update()
         assert [averager.wait_for_ranks(broke_off=broke_off) for broke_off in (False, True)] == [False, True]
         assert all(torch.equal(parameter, old) for parameter, old in zip(policy.parameters(), before, strict=True))
         assert all((parameter.grad == 1).all() for parameter in policy.parameters() if parameter.grad is not None)
-        assert averager.is_synchronous
         assert averager.final_policy() == (rank == 0)
-        assert averager.is_over(own=True)
-        assert not averager.is_over(own=False)
-        assert averager.statistics() == {}
+        assert between.num_sums == 0
         averager.agree(np.ones(3), 1)
+        assert between.num_sums == 1
         seconds = meter._seconds(time.perf_counter())
         waited, spoke = seconds["span/wait:learner"] > 0, seconds["span/communicate"] > 0
         assert (waited, spoke) == (rank == 1, rank == 0)

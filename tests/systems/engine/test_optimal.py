@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +14,11 @@ import numpy.typing as npt
 import pytest
 
 from harness.contract import Place
-from systems.engine import optimal
 from systems.engine.group import Group
 from systems.engine.optimal import Optimal, Plan, arrivals_s, pause_s, plan
 from systems.engine.rollout import FixedRollout, Rollout
 from systems.engine.variable import VariableRollout
-from tests.systems.engine.averaging import ALONE, group_of
+from tests.systems.engine.averaging import ALONE, Apart, group_of
 from tests.systems.engine.ranks import run_ranks
 
 Times = npt.NDArray[np.float64]
@@ -99,11 +101,17 @@ def test_arrivals_count_steps_until_the_rollout_is_full(seed: int) -> None:
 
 def together(num_ranks: int, times: Times, learn_s: float) -> list[Group]:
     """Ranks in one process that share their counters; what they exchange is given, [R, N] and LT of each."""
-    groups = [group_of(rank, num_ranks) for rank in range(num_ranks)]
+    between = Apart()
+    groups = [group_of(rank, num_ranks, between) for rank in range(num_ranks)]
     for group in groups:
-        group._counts = groups[0]._counts
         vars(group)["gather"] = lambda _: np.column_stack((times, np.full(num_ranks, learn_s)))
     return groups
+
+
+def a_second_at_each_look() -> Callable[[], float]:
+    """A clock on which every pause between two counts is over when a rank looks again."""
+    seconds = itertools.count()
+    return lambda: float(next(seconds))
 
 
 def step(rollout: Rollout, *envs: int) -> None:
@@ -137,7 +145,7 @@ def test_ranks_count_more_often_towards_the_planned_end() -> None:
 @pytest.mark.parametrize("iteration", [0, 3])
 def test_stops_at_s_as_counted_over_all_ranks(iteration: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank stops when all ranks together have S steps, and it has one for each environment on average."""
-    monkeypatch.setattr("systems.engine.optimal.pause_s", lambda *_: 0.0)
+    monkeypatch.setattr(time, "perf_counter", a_second_at_each_look())
     times = np.array([[1.0, 1.0], [100.0, 100.0]])
     groups = together(2, times, learn_s=0.5)
     rollouts = [VariableRollout(2, 8) for _ in groups]
@@ -210,8 +218,8 @@ def count_together(folder: Path) -> None:
     """On each of 3 ranks: plan, collect S steps between them, again and again; leaves what each was told."""
     place = Place.from_environment()
     group, rollout = Group(place), VariableRollout(1, 8)
-    assert group._store is not None
-    optimal.pause_s = lambda *_: 0.0
+    assert group._transport is not None
+    vars(time)["perf_counter"] = a_second_at_each_look()
     monitor = Optimal().open(group, rollout, 8)
     told, num_keys, stopped = [], [], True
     for _ in range(NUM_ITERATIONS):
@@ -230,7 +238,7 @@ def count_together(folder: Path) -> None:
         group.sum(np.zeros(1))
         statistics = monitor.statistics()
         told.append([stopped_at_once, stopped, statistics["preempt/planned_steps"], statistics["preempt/steps"]])
-        num_keys.append(group._store.num_keys())
+        num_keys.append(group._transport.store.num_keys())
         group.sum(np.zeros(1))
         rollout.release(slot for _, slot in rollout.take())
     (folder / f"rank{place.rank}.json").write_text(json.dumps([told, num_keys]))

@@ -15,7 +15,7 @@ from systems.engine.asynchronous import FINAL
 from systems.engine.average import Averager
 from systems.engine.group import Group
 from systems.engine.parameter_server import ParameterServer
-from tests.systems.engine.averaging import Office, Quadratic, group_of, meter_in, run_losing, sgd
+from tests.systems.engine.averaging import Quadratic, meter_in, open_averagers, run_losing, sgd
 from tests.systems.engine.ranks import run_ranks
 
 RATE = 0.05
@@ -28,19 +28,6 @@ def meter(tmp_path: Path) -> Iterator[RankMeter]:
     meter = meter_in(tmp_path)
     yield meter
     meter.close()
-
-
-def open_ranks(
-    settings: ParameterServer, policies: list[Quadratic], meter: RankMeter, monkeypatch: pytest.MonkeyPatch
-) -> tuple[list[Averager], Office]:
-    """The averagers of some ranks in one process."""
-    office = Office(len(policies))
-    monkeypatch.setattr("systems.engine.central.Mailbox", office.mailbox)
-    generator = np.random.default_rng(0)
-    averagers = [
-        settings.open(group_of(rank, len(policies)), meter, policy, generator) for rank, policy in enumerate(policies)
-    ]
-    return averagers, office
 
 
 class Transcription:
@@ -74,11 +61,11 @@ class Transcription:
 
 @pytest.mark.parametrize("tau", [1, 3])
 @pytest.mark.parametrize("num_ranks", [1, 3])
-def test_it_is_algorithm_3(tau: int, num_ranks: int, meter: RankMeter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_algorithm_3(tau: int, num_ranks: int, meter: RankMeter) -> None:
     """Ranks and server go, in any order of the ranks' turns, where a slow transcription of Algorithm 3 goes."""
     policies = [Quadratic([2.0, -1.0], CURVATURE) for _ in range(num_ranks)]
     settings = ParameterServer(interval=tau, learning_rate=0.02, momentum=0.7)
-    averagers, _ = open_ranks(settings, policies, meter, monkeypatch)
+    averagers, _ = open_averagers(settings, policies, meter)
     optimizers = [sgd(policy, RATE) for policy in policies]
     slow = Transcription(num_ranks, [2.0, -1.0], tau, 0.02, 0.7)
     generator = np.random.default_rng(1)
@@ -95,11 +82,11 @@ def test_it_is_algorithm_3(tau: int, num_ranks: int, meter: RankMeter, monkeypat
     assert policies[0].theta.tolist() == pytest.approx(slow.server, rel=1e-11)
 
 
-def test_the_server_gets_gradients_as_they_were_clipped(meter: RankMeter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_gets_gradients_as_they_were_clipped(meter: RankMeter) -> None:
     """What is summed up is what the rank's own optimiser has stepped on, after clipping."""
     policy = Quadratic([4.0], [2.0])
     settings = ParameterServer(learning_rate=1.0, momentum=0.0)
-    averager = open_ranks(settings, [policy], meter, monkeypatch)[0][0]
+    averager = open_averagers(settings, [policy], meter)[0][0]
     averager.begin_update()
     policy.theta.grad = torch.tensor([8.0], dtype=torch.float64)
     averager.average_gradients(policy.parameters())
@@ -109,11 +96,11 @@ def test_the_server_gets_gradients_as_they_were_clipped(meter: RankMeter, monkey
     assert policy.theta.item() == pytest.approx(3.5, rel=1e-5)
 
 
-def test_a_gradient_is_never_applied_twice(meter: RankMeter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gradient_is_never_applied_twice(meter: RankMeter) -> None:
     """When the server's answer is lost the rank keeps its own weights and does not send the same gradients again."""
     policies = [Quadratic([2.0], [0.0]) for _ in range(2)]
     settings = ParameterServer(learning_rate=1.0, momentum=0.0)
-    averagers, office = open_ranks(settings, policies, meter, monkeypatch)
+    averagers, office = open_averagers(settings, policies, meter)
     optimizer = sgd(policies[1], 0.1)
     policies[1].update(averagers[1], optimizer, 1.0)
     office.desks[1].lost_answers = 1

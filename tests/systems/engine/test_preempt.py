@@ -10,7 +10,7 @@ import pytest
 
 from harness.contract import Place
 from systems.engine.group import Group
-from systems.engine.preempt import Never, Threshold, is_preempted
+from systems.engine.preempt import Threshold, is_preempted
 from systems.engine.rollout import FixedRollout
 from systems.engine.variable import VariableRollout
 from tests.harness.command import launch
@@ -56,15 +56,6 @@ def test_at_least_a_quarter() -> None:
     assert [monitor.should_stop(having(num_steps)) for num_steps in range(5)] == [False, False, False, True, True]
 
 
-def test_never() -> None:
-    """`Never` lets every rank complete its rollout."""
-    monitor = Never().open(Group(Place(rank=0, num_ranks=1, local_rank=0)), having(0), 8)
-    monitor.begin(np.ones(1), 1.0)
-    monitor.finished(having(8))
-    assert not any(monitor.should_stop(having(num_steps)) for num_steps in range(9))
-    assert monitor.statistics() == {}
-
-
 def test_short_variable_rollouts_are_judged_by_their_mean() -> None:
     """Where environments may have different numbers of steps, a rank has T/4 when they have it on average."""
     group = Group(Place(rank=0, num_ranks=1, local_rank=0))
@@ -97,7 +88,7 @@ def watch(folder: Path) -> None:
     """On each of 3 ranks: two finish, the third sees it; again and again; says how many keys the store had."""
     place = Place(rank=int(os.environ["RANK"]), num_ranks=3, local_rank=0)
     group = Group(place)
-    assert group._store is not None
+    assert group._transport is not None
     monitor = Threshold(p=0.6).open(group, having(0), 8)
     answers, num_keys = [], []
     for _ in range(NUM_ITERATIONS):
@@ -112,9 +103,9 @@ def watch(folder: Path) -> None:
         if place.rank == 2:
             monitor.finished(having(8))
         group.sum(np.zeros(1))
-        num_keys.append(group._store.num_keys())
+        num_keys.append(group._transport.store.num_keys())
         group.sum(np.zeros(1))
-    left = [number for number in range(NUM_ITERATIONS + 1) if group._store.check([f"finished/{number}"])]
+    left = [number for number in range(NUM_ITERATIONS + 1) if group._transport.store.check([f"finished/{number}"])]
     (folder / f"rank{place.rank}.json").write_text(json.dumps([answers, num_keys, left]))
     group.close()
 

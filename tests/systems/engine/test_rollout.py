@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from systems.engine.rollout import Experience, Fixed, FixedRollout, runs_of
+from systems.engine.rollout import Fixed, FixedRollout, runs_of
 from tests.systems.engine.driving import Driver
 
 ENVS = np.arange(2)
@@ -121,14 +121,6 @@ def test_a_burst_takes_what_is_missing() -> None:
     assert driver.num_taken == 120
 
 
-def test_experience_counts_its_stale_samples() -> None:
-    """Stale runs come first; what is fresh is the rest."""
-    runs = [np.array([4, 5]), np.array([1]), np.array([7, 8, 9])]
-    experience = Experience(runs=runs, envs=[0, 1, 0], num_stale_runs=2)
-    assert (experience.num_samples, experience.num_stale) == (6, 3)
-    assert [run.tolist() for run in experience.fresh_runs] == [[7, 8, 9]]
-
-
 def test_runs_keep_the_order_of_time() -> None:
     """Steps of several environments, in the order in which they ended, become one run each."""
     runs, envs = runs_of([(2, 10), (0, 11), (2, 3), (0, 1), (2, 7)])
@@ -137,7 +129,8 @@ def test_runs_keep_the_order_of_time() -> None:
 
 
 def test_steps_of_the_scenario_or_its_own() -> None:
-    """T is the scenario's unless it is set."""
+    """T is the scenario's unless it is set; a rollout is T x N."""
+    assert Fixed().target(4, 32) == 128
     assert Fixed().steps(128) == 128
     assert Fixed(num_steps=32).steps(128) == 32
     with pytest.raises(ValueError, match=r"rollout\.num_steps=-1: must be at least 1, or 0 for the scenario's"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
@@ -166,7 +167,7 @@ def test_waiting_is_for_workers_or_for_the_learner() -> None:
 def test_step_times_are_means_of_this_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time from the rollout's begin to an environment's last reply, by its replies; NaN for one without any."""
     now = [100.0]
-    monkeypatch.setattr("systems.engine.sampler.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     bench = Bench(VariableRollout(NUM_ENVS, 100))
     for _ in range(2):
         bench.sampler.begin()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from systems.engine.rollout import Step
-from systems.engine.stale import StaleFill, overwrite
+from systems.engine.stale import StaleFill
 
 
 class Ring:
@@ -70,27 +70,3 @@ def test_the_oldest_go_first() -> None:
     third, freed = stale.fill([(0, 15), (0, 16)])
     assert freed == [11, 12]
     assert [run.tolist() for run in third.runs] == [[13, 14], [15, 16]]
-
-
-def test_a_full_rollout_leaves_nothing_stale() -> None:
-    """T x N fresh steps overwrite all."""
-    stale = StaleFill(3)
-    stale.fill([(0, 1), (0, 2)])
-    experience, freed = stale.fill([(0, 3), (0, 4), (0, 5)])
-    assert freed == [1, 2]
-    assert experience.num_stale == 0
-
-
-@pytest.mark.parametrize(
-    ("buffer", "fresh", "left", "gone"),
-    [
-        ([], [(0, 1)], [], []),
-        ([(0, 1), (0, 2)], [], [(0, 1), (0, 2)], []),
-        ([(0, 1), (0, 2)], [(0, 3)], [(0, 1), (0, 2)], []),
-        ([(0, 1), (0, 2), (0, 3)], [(0, 4)], [(0, 2), (0, 3)], [(0, 1)]),
-        ([(0, 1), (0, 2), (0, 3)], [(0, 4), (0, 5), (0, 6)], [], [(0, 1), (0, 2), (0, 3)]),
-    ],
-)
-def test_overwrite(buffer: list[Step], fresh: list[Step], left: list[Step], gone: list[Step]) -> None:
-    """Fresh steps overwrite as many of the oldest as there is no room for, in a buffer of three."""
-    assert overwrite(buffer, fresh, 3) == (left, gone)

@@ -137,12 +137,3 @@ def test_slots_are_enough_in_the_worst_order(ahead: int) -> None:
         driver.check_taken(waiting[-1])
         release_later(driver, waiting, ahead)
     assert driver.most_in_use == TARGET * (1 + ahead) - 1 + 2 * NUM_ENVS
-
-
-def test_steps_of_the_scenario_or_its_own() -> None:
-    """T is the scenario's unless it is set; a rollout is T x N."""
-    assert Variable().steps(128) == 128
-    assert Variable(num_steps=32).steps(128) == 32
-    assert Variable().target(4, 32) == 128
-    with pytest.raises(ValueError, match=r"rollout\.num_steps=-1: must be at least 1, or 0 for the scenario's"):
-        Variable(num_steps=-1)

@@ -2,8 +2,12 @@
 
 Ranks, their second threads and their environment workers are tasks of one clock (`virtual_time.py`). They run what real
 ones run: the rank loop, collectors, rollouts, monitors, learner, averagers, workers, environments, meters and emulated
-GPUs, with real weights. Only what crosses processes is replaced: pipes to workers, the store and the collectives of
-torch.distributed, mailboxes. So every moment that is left is one that the profile gives.
+GPUs, with real weights. Only a rank's means are others (`systems/engine/means.py`): workers without pipes, ranks
+without connections, tasks for threads. So every moment that is left is one that the profile gives.
+
+The clock alone comes in by `time.perf_counter` and `time.sleep` of the standard library. Who reads it is not the engine
+alone but meters, counted environments, emulated GPUs and scenarios, which anybody writes and which get a seat: a clock
+would be a field of the contract that only this file sets.
 """
 
 from __future__ import annotations
@@ -13,29 +17,29 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import numpy as np
 import torch
 
-from harness import rank as harness_rank
 from harness.contract import Place
 from harness.emulated_gpu import EmulatedGpu
-from systems.engine import assembly, central, gossiping, group, rank_loop, trajectories
+from systems.engine.means import Means
 from systems.engine.worker import PLAY, RESET, Worker, WorkerSettings
+from tests.systems.engine.cells import run_with
 from tests.systems.engine.ranks import Run
-from tests.systems.model.virtual_time import Queue, Task, VirtualTime
+from tests.systems.model.virtual_time import Queue, VirtualTime
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from harness.contract import Context, Seat
     from harness.plan import Cell
+    from systems.engine.group import Group
     from systems.engine.tables import Table
 
 Command = tuple[int, int, Any]
@@ -45,10 +49,9 @@ Command = tuple[int, int, Any]
 class Pool:
     """Stands in for `WorkerPool`: real workers, each a task; commands and replies take no time."""
 
-    clock: ClassVar[VirtualTime]
-
     def __init__(
         self,
+        clock: VirtualTime,
         context: Context,
         table: Table,
         seats: list[Seat],
@@ -59,6 +62,7 @@ class Pool:
         acting: Any = None,
     ) -> None:
         del workers_per_process, priority
+        self._clock = clock
         self.envs_per_worker, self.parts = envs_per_worker, [(len(seats), envs_per_worker)]
         self._replies: list[tuple[int, int]] = []
         self._is_woken = False
@@ -74,9 +78,9 @@ class Pool:
                 replies=None,
                 acting=acting,
             )
-            queue = Queue[Command](self.clock)
+            queue = Queue[Command](clock)
             self._queues.append(queue)
-            self.clock.start(partial(self._serve, Worker(settings, 0, 0), queue), context.place.rank)
+            clock.start(partial(self._serve, Worker(settings, 0, 0), queue), context.place.rank)
 
     def _serve(self, worker: Worker, queue: Queue[Command]) -> None:
         while command := queue.get():
@@ -94,7 +98,7 @@ class Pool:
         """All environments begin their first episodes."""
         envs = np.arange(len(slots))
         self.send(envs, np.full(len(envs), RESET), slots)
-        self.clock.wait(lambda: len(self._replies) == len(envs))
+        self._clock.wait(lambda: len(self._replies) == len(envs))
         self._replies.clear()
 
     def send(
@@ -114,7 +118,7 @@ class Pool:
 
     def receive(self, least: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """All replies, as soon as there are so many, or it is woken."""
-        self.clock.wait(lambda: len(self._replies) >= least or self._is_woken)
+        self._clock.wait(lambda: len(self._replies) >= least or self._is_woken)
         self._is_woken = False
         got = np.array(self._replies, dtype=np.int64).reshape(-1, 2)
         self._replies.clear()
@@ -128,14 +132,20 @@ class Pool:
 
 
 class Ranks:
-    """Stands in for torch.distributed and its store."""
+    """Stands in for the transports of all ranks, and for their store."""
 
     def __init__(self, clock: VirtualTime, num_ranks: int) -> None:
         self._clock, self._num_ranks = clock, num_ranks
         self._counters: dict[str, int] = defaultdict(int)
-        self._texts: dict[str, str] = {}
         self._met: dict[int, dict[int, torch.Tensor]] = defaultdict(dict)
         self._num_met: dict[int, int] = defaultdict(int)
+        self.mailboxes: dict[int, Mailbox] = {}
+        self.store = self
+
+    def join(self, _: Place) -> Ranks:
+        """When all have come."""
+        self.close()
+        return self
 
     def _meet(self, brought: torch.Tensor) -> list[torch.Tensor]:
         """What all ranks have brought, when all have come."""
@@ -150,24 +160,13 @@ class Ranks:
         """The sum."""
         tensor.copy_(torch.stack(self._meet(tensor)).sum(0))
 
-    def broadcast(self, tensor: torch.Tensor, src: int) -> None:
-        """What one rank has."""
-        tensor.copy_(self._meet(tensor)[src])
+    def broadcast(self, tensor: torch.Tensor) -> None:
+        """What rank 0 has."""
+        tensor.copy_(self._meet(tensor)[0])
 
-    def barrier(self) -> None:
+    def close(self) -> None:
         """When all have come."""
         self._meet(torch.zeros(0))
-
-    def init_process_group(self, *_: object, **__: object) -> None:
-        """When all have come."""
-        self.barrier()
-
-    def destroy_process_group(self) -> None:
-        """Nothing is left to destroy."""
-
-    def store(self, _: Place) -> Ranks:
-        """The store of the run."""
-        return self
 
     def add(self, key: str, amount: int) -> int:
         """A counter of the store."""
@@ -182,23 +181,23 @@ class Ranks:
 class Mailbox:
     """Stands in for the mailbox of a rank: questions are answered at once."""
 
-    boxes: ClassVar[dict[int, Mailbox]]
     gone: frozenset[int] = frozenset()
     is_quiet = False
 
     def __init__(
         self,
-        group: group.Group,
+        ranks: Ranks,
+        group: Group,
         handlers: Mapping[str, Callable[[int, bytearray], bytes]],
         limit_s: float,
         vital: frozenset[int] = frozenset(),
     ) -> None:
         del limit_s, vital
-        self._rank, self._handlers = group.rank, handlers
+        self._ranks, self._rank, self._handlers = ranks, group.rank, handlers
         assert isinstance(group._device, EmulatedGpu)
         self._network = group._device.costs.network
         self._published: dict[str, bytes] = {}
-        self.boxes[group.rank] = self
+        ranks.mailboxes[group.rank] = self
 
     def publish(self, name: str, value: bytes) -> None:
         """Answers questions of that name with a value from now on."""
@@ -208,7 +207,7 @@ class Mailbox:
         """The answer of a rank."""
         if name == "progress":  # the engine has the profile's network carry weights alone
             time.sleep(2 * self._network.latency_s)
-        box = self.boxes[rank]
+        box = self._ranks.mailboxes[rank]
         handler = box._handlers.get(name)
         return box._published.get(name, b"") if handler is None else handler(self._rank, bytearray(payload))
 
@@ -230,24 +229,27 @@ class Promise(Future[Any]):
 
 
 class Background:
-    """Stands in for the thread beside a rank's main one, and for an executor of one."""
+    """Stands in for the thread beside a rank's main one."""
 
-    clock: ClassVar[VirtualTime]
-    _task: Task
-
-    def __init__(self, name: str | int, work: Callable[[], None] | str, *_: object) -> None:
+    def __init__(self, clock: VirtualTime, name: str, work: Callable[[], None], *_: object) -> None:
         del name
-        if callable(work):
-            self._task = self.clock.start(work, self.clock.task.rank)
+        self._clock, self._task = clock, clock.start(work, clock.task.rank)
 
     def join(self) -> None:
         """Until it has ended."""
-        self.clock.wait(lambda: self._task.is_done)
+        self._clock.wait(lambda: self._task.is_done)
+
+
+class Executor:
+    """Stands in for an executor of one thread."""
+
+    def __init__(self, clock: VirtualTime, *_: object) -> None:
+        self._clock = clock
 
     def submit(self, work: Callable[..., Any], *arguments: object) -> Future[Any]:
         """Begins some work, which `result` of what is returned waits for."""
-        future = Promise(self.clock)
-        self.clock.start(lambda: future.set_result(work(*arguments)), self.clock.task.rank)
+        future = Promise(self._clock)
+        self._clock.start(lambda: future.set_result(work(*arguments)), self._clock.task.rank)
         return future
 
     def shutdown(self) -> None:
@@ -257,7 +259,8 @@ class Background:
 class Condition:
     """Stands in for `threading.Condition` between a rank's two threads."""
 
-    clock: ClassVar[VirtualTime]
+    def __init__(self, clock: VirtualTime) -> None:
+        self._clock = clock
 
     def __enter__(self) -> None:
         """One task at a time runs anyway."""
@@ -270,7 +273,7 @@ class Condition:
 
     def wait_for(self, predicate: Callable[[], object]) -> None:
         """Until it holds."""
-        self.clock.wait(lambda: bool(predicate()))
+        self._clock.wait(lambda: bool(predicate()))
 
 
 class NoRequests:
@@ -284,33 +287,37 @@ class NoRequests:
     take = listen
 
 
+class NoDeadline:
+    """Stands in for a deadline: predictions have none."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def end(self) -> None:
+        """It has not begun."""
+
+
+def means_on(clock: VirtualTime, num_ranks: int) -> Means:
+    """All of the above, for the ranks of one run; each has as much of what it replaces as the engine calls."""
+    ranks = Ranks(clock, num_ranks)
+    stand_ins: dict[str, Any] = {
+        "pool": partial(Pool, clock),
+        "transport": ranks.join,
+        "mailbox": partial(Mailbox, ranks),
+        "executor": partial(Executor, clock),
+        "background": partial(Background, clock),
+        "condition": partial(Condition, clock),
+        "requests": NoRequests,
+        "deadline": NoDeadline,
+    }
+    return Means(**stand_ins)
+
+
 @contextmanager
-def replaced(clock: VirtualTime, num_ranks: int) -> Iterator[None]:
-    """The engine's modules with all of the above in their places."""
-
-    def on_clock(kind: type) -> type:
-        return type(kind.__name__, (kind,), {"clock": clock, "boxes": {}})
-
-    ranks, mailbox, background = Ranks(clock, num_ranks), on_clock(Mailbox), on_clock(Background)
-    replacements: list[tuple[object, str, object]] = [
-        (time, "perf_counter", lambda: clock.now_s),
-        (time, "sleep", clock.sleep),
-        (assembly, "WorkerPool", on_clock(Pool)),
-        (rank_loop, "Background", background),
-        (group, "distributed", ranks),
-        (group, "_store", ranks.store),
-        (group, "PrefixStore", lambda _, store: store),
-        (gossiping, "ThreadPoolExecutor", background),
-        (gossiping, "Mailbox", mailbox),
-        (central, "Mailbox", mailbox),
-        (trajectories, "threading", SimpleNamespace(Condition=on_clock(Condition))),
-        (rank_loop, "StopRequests", NoRequests),
-        (rank_loop, "Deadline", lambda *_: SimpleNamespace(end=lambda: None)),
-    ]
+def on_the_clock_of(clock: VirtualTime) -> Iterator[None]:
+    """Whoever reads or awaits a moment does so on that clock; see above."""
     num_threads = torch.get_num_threads()
-    with ExitStack() as stack:
-        for module, name, replacement in replacements:
-            stack.enter_context(patch.object(module, name, replacement))
+    with patch.object(time, "perf_counter", lambda: clock.now_s), patch.object(time, "sleep", clock.sleep):
         yield
     torch.set_num_threads(num_threads)
 
@@ -320,10 +327,11 @@ def run_virtually(folder: Path, cell: Cell) -> Run:
     folder.mkdir()
     (folder / "cell.json").write_text(cell.to_json())
     clock = VirtualTime()
-    with replaced(clock, cell.gpus):
+    means = means_on(clock, cell.gpus)
+    with on_the_clock_of(clock):
         for rank in range(cell.gpus):
             place = Place(rank=rank, num_ranks=cell.gpus, local_rank=rank)
-            clock.start(partial(harness_rank.run, folder, place), rank)
+            clock.start(partial(run_with, means, folder, place), rank)
         clock.run()
     assert threading.active_count() < 100, "tasks end with their run"
     return Run(folder)

@@ -37,9 +37,11 @@ def find(change: Change, jobs: int, *, whole: bool) -> Found:
     with vanishing_folder("rlbench-mutation-") as folder:
         copy = Copy(folder)
         right = (copy.root / change.file).read_text(encoding="utf-8")
-        stages = [change.own_tests(copy.root), [change.folder_of_tests(copy.root)], *([[]] if whole else [])]
+        mirror = change.folder_of_tests(copy.root)
+        own, of_package = change.own_tests(copy.root), [] if mirror is None else [mirror]
+        stages = [*filter(None, (own, of_package)), *([[]] if whole else [])]
         change.apply(copy.root)
-        for names in stages if stages[0] else stages[1:]:
+        for names in stages:
             failed, _ = copy.test(names, jobs)
             if failed is None:
                 continue

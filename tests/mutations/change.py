@@ -18,8 +18,8 @@ class Change:
     new: str
     breaks: str
     """What is wrong then."""
-    tested_in: str = ""
-    """Where the tests of the package are, if not in the folder that is called like it."""
+    tests: tuple[str, ...] = ()
+    """What is about it, where the names of files do not say."""
 
     def occurrences(self, root: Path = ROOT) -> int:
         """How often the old text stands in the file; 1, or the change is out of date."""
@@ -32,20 +32,18 @@ class Change:
         path.write_text(path.read_text(encoding="utf-8").replace(self.old, self.new), encoding="utf-8")
 
     def own_tests(self, root: Path) -> list[str]:
-        """Files of tests that are named like the changed one."""
-        if self.tested_in:
-            return []
+        """Files of tests that are named like the changed one, or are said to be about it."""
+        if self.tests:
+            return list(self.tests)
         path = Path(self.file)
         folder, stem = root / "tests" / path.parent, path.stem if path.stem != "__init__" else path.parent.name
         above = folder.parent  # `harness/gate/command.py` is tested by `tests/harness/test_gate_command.py`
         found = [*folder.glob(f"test_{stem}*.py"), *above.glob(f"test_{path.parent.name}*.py")]
         return sorted(str(each.relative_to(root)) for each in found)
 
-    def folder_of_tests(self, root: Path) -> str:
-        """The tests that mirror the package, mostly a folder."""
-        if self.tested_in:
-            return self.tested_in
+    def folder_of_tests(self, root: Path) -> str | None:
+        """The folder of tests that mirrors the package, if there is one."""
         folder = root / "tests" / Path(self.file).parent
         while not any(folder.glob("test_*.py")):
             folder = folder.parent
-        return str(folder.relative_to(root))
+        return None if folder == root / "tests" else str(folder.relative_to(root))

@@ -46,6 +46,7 @@ CHANGES = (
         old="sorted(told, key=lambda one: one.iteration)",
         new="sorted(told, key=lambda one: -one.iteration)",
         breaks="the rank that was told to stop last is named as the first",
+        tests=("tests/harness/test_told.py",),
     ),
     Change(
         name="sweep-lock",
@@ -81,6 +82,7 @@ CHANGES = (
         old="middle = (sent_s + received_s) / 2",
         new="middle = sent_s",
         breaks="the clock of a node is wrong by half of a ping",
+        tests=("tests/harness/test_gathered.py", "tests/harness/test_channel.py"),
     ),
     Change(
         name="noise-floor",
@@ -95,6 +97,7 @@ CHANGES = (
         old="if not os.path.lexists(out / name))",
         new="if os.path.basename(name))",
         breaks="the profile of a run is written over one that predictions were made of",
+        tests=("tests/harness/test_profile_command.py", "tests/harness/test_untrusted_runs.py"),
     ),
     Change(
         name="first-reset",

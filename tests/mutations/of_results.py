@@ -53,7 +53,7 @@ CHANGES = (
         old="self._clock.advance(1000 / self._rate(",
         new="self._clock.advance(1 / self._rate(",
         breaks="pytest-benchmark is given seconds of one env step, as those of 1,000",
-        tested_in="tests/harness/test_pytest_plugin.py",
+        tests=("tests/harness/test_pytest_plugin.py",),
     ),
     Change(
         name="usage",
@@ -61,6 +61,6 @@ CHANGES = (
         old="USAGE = 2",
         new="USAGE = 1",
         breaks="a package that hides ours is no usage error",
-        tested_in="tests/rlbench",
+        tests=("tests/rlbench/test_start.py",),
     ),
 )

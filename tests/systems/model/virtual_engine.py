@@ -63,6 +63,7 @@ class Pool:
     ) -> None:
         del workers_per_process, priority
         self._clock = clock
+        self._tables = [table] if acting is None else [table, acting.weights]
         self.envs_per_worker, self.parts = envs_per_worker, [(len(seats), envs_per_worker)]
         self._replies: list[tuple[int, int]] = []
         self._is_woken = False
@@ -125,10 +126,12 @@ class Pool:
         return got[:, 0], got[:, 1]
 
     def close(self, grace_s: float = 0.0) -> None:
-        """Ends the workers."""
+        """Ends the workers, and gives back what a process would with its end."""
         del grace_s
         for queue in self._queues:
             queue.put(None)
+        while self._tables:
+            self._tables.pop().close()
 
 
 class Ranks:

@@ -14,7 +14,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import Any
 import psutil
 import pytest
 
+from harness import zygote
 from tests.descriptors import open_files
 from tests.watching import MARK, PLACES
 
@@ -31,6 +32,8 @@ TEST = "PYTEST_CURRENT_TEST"
 TABLE = "/memfd:rlbench"
 PATIENCE_S = 60.0
 """What is ending has ended by then, on however slow a machine."""
+AT_END: list[Callable[[], None]] = [zygote.end]
+"""What ends processes that live as long as the tests of this process."""
 LEFT = pytest.StashKey[list[str]]()
 _OUTPUT = "left_behind"
 
@@ -51,6 +54,8 @@ class OfProcess:
 
     def pytest_sessionfinish(self) -> None:
         """Notes it for the process that reports, and ends what serves `multiprocessing` here."""
+        while AT_END:
+            AT_END.pop()()
         gc.collect()
         who = os.environ.get("PYTEST_XDIST_WORKER", "this process")
         left = [f"{path}, made by {who}" for path in sorted(self._made - pytests(self._config)) if path.exists()]

@@ -11,7 +11,6 @@ is that of the tests however they end, and the kernel ends the ranks with it.
 
 from __future__ import annotations
 
-import atexit
 import functools
 import importlib
 import json
@@ -30,6 +29,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from harness import process
+from tests import left_behind
 
 ROOT = Path(__file__).parents[3]
 ANSWER = struct.Struct("q")
@@ -127,7 +127,7 @@ def _zygote() -> socket.socket:
         ours.close()
         zygote.wait()
 
-    atexit.register(end)
+    left_behind.AT_END.append(end)
     return ours
 
 

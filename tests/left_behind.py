@@ -49,7 +49,8 @@ class OfProcess:
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event in {"open", "os.mkdir"} and isinstance(arguments[0], (str, Path)):
             path, mode = Path(arguments[0]), arguments[1]
-            if path.parent in PLACES and (event == "os.mkdir" or any(each in str(mode) for each in "wax+")):
+            makes = event == "os.mkdir" or any(each in str(mode) for each in "wax+")
+            if makes and path.parent in PLACES and not path.exists():  # as it may be where it is only made sure of
                 self._made.add(path)
 
     def pytest_sessionfinish(self) -> None:

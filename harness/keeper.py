@@ -1,4 +1,6 @@
-"""The keeper: the process at the root of a run's process tree, forked from a zygote (`harness/zygote.py`).
+"""The keeper: the process at the root of a run's process tree, forked from a zygote (`harness/zygote/`).
+
+On a node of several it is a program, `python -m harness.keeper FOLDER`, which an agent or the head's runner starts.
 
 Who writes: the keeper alone writes what `harness/outcome.py` describes. Who reads: the runner. What blocks: one
 `poll` on the ranks' ends (pidfds) and on stdin, whose end of file says that the runner is gone or wants the run ended.

@@ -20,7 +20,7 @@ from pathlib import Path
 from harness.forked import close_others, fork, is_forkable, set_command
 
 KNOWN = ["listener_fd", "alive_r", "preload", "main_path", "sys_path"]
-"""Arguments of `multiprocessing.forkserver.main` in Python 3.11 to 3.13."""
+"""Arguments of `multiprocessing.forkserver.main` in Python 3.11; where they are others, it is left alone."""
 
 
 def begin(preload: Sequence[str]) -> None:

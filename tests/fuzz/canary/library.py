@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.launch.nodes import SSH
+from harness.scratch import FILE, SHORT_TMPDIR
 from harness.sweep import PLAN_FILE
 from results.store import PARTIAL_PREFIX, RUN_FILE
 from tests.fuzz import samples
@@ -46,8 +47,8 @@ class Library:
 
     folder: Path
     """Holds a folder for each kind of sweep, and `repository`, a working folder."""
-    scratch: Path | None
-    """Temporary files of the killed run, where it has left any."""
+    scratch: Path
+    """Temporary files of the killed run."""
 
 
 QUICK_KINDS = ("done", "slurm", "hosts", "synthetic", "samples")
@@ -92,7 +93,7 @@ def _finished(folder: Path) -> Path:
     return sweep
 
 
-def _add_killed(made: Path, folder: Path) -> Path | None:
+def _add_killed(made: Path, folder: Path) -> Path:
     """In the place of its second run the sweep has what a killed one leaves; returns its temporary files."""
     folder.mkdir()
     with RunningSweep(folder, *OPTIONS, "--seconds", str(ENDLESS_S)) as sweep:
@@ -102,7 +103,9 @@ def _add_killed(made: Path, folder: Path) -> Path | None:
         keeper.kill()
         sweep.process.kill()
         wait_until(lambda: not sweep.processes(), "all processes have died")
-        scratch = next((folder / "t").glob("rlb-*"), None)
+        name: str = json.loads((partial / FILE).read_text())["name"]
+        made_in = next(place for place in (sweep.scratch, Path(SHORT_TMPDIR)) if (place / name).exists())
+        scratch = (made_in / name).rename(sweep.scratch / name)  # for a long path it is in the short one
     (second,) = made.glob("002-*")
     shutil.rmtree(second)
     left = made / f".partial-{second.name}"
@@ -141,11 +144,11 @@ def copy(library: Library, kind: str, out: Path, name: str, place: Place) -> Pat
     for path in (out / name).glob(f"*/{RUN_FILE}"):
         path.write_bytes(path.read_bytes().replace(sweep.name.encode(), name.encode()))
     scratch = library.scratch
-    if scratch is not None and scratch.name not in place.own:
+    if scratch.name not in place.own:
         subprocess.run(["cp", "-a", str(scratch), str(place.tmp)], check=True)
         place.own.add(scratch.name)
     for link in (out / name).glob(f"{PARTIAL_PREFIX}*/*"):
-        if scratch is not None and link.is_symlink() and link.readlink() == scratch:
+        if link.is_symlink() and link.readlink() == scratch:
             link.unlink()
             link.symlink_to(place.tmp / scratch.name)
     return out / name

@@ -8,43 +8,7 @@ import pytest
 
 from scenarios.emulated.profile import read_profile
 from tests.harness.command import launch
-
-TRUTH = """
-about = "large costs, so that what the machine adds is little"
-[collect]
-num_envs = 4
-rollout_steps = 32
-[step]
-median_ms = 60.0
-sigma = 0.2
-[collision]
-median_ms = 400.0
-share = 0.1
-mean_stay_steps = 2.0
-[episode]
-mean_steps = 20.0
-sigma = 0.1
-reset_ms = 50.0
-[heterogeneous]
-sigma = 0.5
-[cpu]
-cores_per_gpu = 4
-actor_infer_ms = 20.0
-[gpu]
-render_ms = 0.0
-infer_fixed_ms = 24.0
-infer_item_ms = 8.0
-prepare_ms = 0.0
-learn_item_ms = 1.5
-render_while_learning_factor = 1.0
-learn_while_rendering_factor = 1.0
-[network]
-synchronize_ms = 0.0
-synchronize_doubling_ms = 0.0
-latency_ms = 0.05
-bandwidth_mb_per_s = 10000.0
-weights_mb = 20.0
-"""
+from tests.harness.measured_profile import write_truth
 
 
 def check_a_profile_of_an_emulated_run_is_its_profile(tmp_path: Path) -> None:
@@ -52,7 +16,7 @@ def check_a_profile_of_an_emulated_run_is_its_profile(tmp_path: Path) -> None:
 
     It is measured twice as fast; a machine that wakes a sleeper 1 ms late adds 3 % to its steps.
     """
-    (tmp_path / "truth.toml").write_text(TRUTH)
+    write_truth(tmp_path / "truth.toml", factor=5, step_sigma=0.2, collision_ms=400.0)
     ended = launch(
         *("profile", "--scenario", "emulated/truth.toml:time_scale=0.5", "--seconds", "25", "--out", "found.toml"),
         *("--device", "emulated", "--latency-ms", "0.1"),

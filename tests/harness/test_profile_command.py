@@ -9,48 +9,12 @@ import pytest
 from harness import devices
 from scenarios.emulated.profile import Profile, read_profile
 from tests.harness.command import Ended, assert_refused, call, launch
-
-TRUTH = """
-about = "small costs, so that a profile takes little time"
-[collect]
-num_envs = 4
-rollout_steps = 32
-[step]
-median_ms = 12.0
-sigma = 0.01
-[collision]
-median_ms = 60.0
-share = 0.1
-mean_stay_steps = 2.0
-[episode]
-mean_steps = 20.0
-sigma = 0.1
-reset_ms = 10.0
-[heterogeneous]
-sigma = 0.5
-[cpu]
-cores_per_gpu = 4
-actor_infer_ms = 20.0
-[gpu]
-render_ms = 0.0
-infer_fixed_ms = 4.8
-infer_item_ms = 1.6
-prepare_ms = 0.0
-learn_item_ms = 0.3
-render_while_learning_factor = 1.0
-learn_while_rendering_factor = 1.0
-[network]
-synchronize_ms = 0.0
-synchronize_doubling_ms = 0.0
-latency_ms = 0.05
-bandwidth_mb_per_s = 10000.0
-weights_mb = 20.0
-"""
+from tests.harness.measured_profile import write_truth
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Profiled:
-    """A run of `TRUTH`, and the profile that was made of it."""
+    """A run of a profile with small costs, and the profile that was made of it."""
 
     folder: Path
     ended: Ended
@@ -62,7 +26,7 @@ class Profiled:
 def profiled(tmp_path_factory: pytest.TempPathFactory) -> Profiled:
     """Measures it, four times as fast."""
     folder = tmp_path_factory.mktemp("profiled")
-    (folder / "truth.toml").write_text(TRUTH)
+    write_truth(folder / "truth.toml", factor=1, step_sigma=0.01, collision_ms=60.0)
     ended = launch(
         *("profile", "--scenario", "emulated/truth.toml:time_scale=0.25", "--seconds", "4", "--out", "found.toml"),
         *("--device", "emulated", "--latency-ms", "0.1"),

@@ -78,9 +78,14 @@ def _terminated(folder: Path) -> Stage:
 
 
 def _completed(folder: Path) -> Stage:
-    """`nohup`: the terminal goes away, the harness is stopped for a while, and all the same it completes the sweep."""
+    """`nohup`: the terminal goes away, the harness is stopped for a while, and all the same it completes the sweep.
+
+    An interrupt hits each process of the run, and not the command.
+    """
     with RunningSweep(folder, "--resume", wrapper=("nohup",)) as sweep:
         partial = sweep.wait_collecting(2)
+        for one in sweep.of_runs():
+            one.send_signal(signal.SIGINT)  # to all of a job, as Slurm may; it is the command's to end them
         sweep.process.send_signal(signal.SIGHUP)
         sweep.process.send_signal(signal.SIGSTOP)
         sweep.release("b")
@@ -140,7 +145,7 @@ def test_resume_completes_the_sweep_without_repeating_finished_cells(stages: dic
 
 
 def test_a_run_outlives_its_terminal_and_a_stopped_harness(stages: dict[str, Stage]) -> None:
-    """Under nohup a hang-up is ignored, and a run ends well while the harness is stopped."""
+    """Under nohup a hang-up is ignored, interrupts are the command's alone, and a run ends well while it is stopped."""
     run = stages["_completed"].runs[2][0]
     assert run["status"] == "finished"
     assert run["figures"]["episode_return"] == 1.0

@@ -18,13 +18,17 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from harness.gate import in_turn
+from harness.gate.command import noise_floor
 from harness.gate.revisions import checked_out, find_commit, remove_all_but
+from results.compare import Runs
+from results.gate import judge
 from tests.harness import sweeps, toy_repository
 from tests.harness.command import RLBENCH, Ended, assert_refused, call, launch
 from tests.harness.copied_environments import copied_environments
 from tests.harness.runs import HEEDS_INTERRUPTS, PATIENCE_S, wait_until
 from tests.harness.sweeps import spoil, write_sweep
 from tests.harness.toy_repository import commit, git
+from tests.results.test_gate import check_of, runs_of
 
 here = pytest.fixture(sweeps.here)
 
@@ -232,6 +236,16 @@ def test_the_same_revision_tells_how_large_a_change_can_be_seen(shared: Shared) 
         assert "so large a change is seen" in ended.out
         (made,) = [path for path in shared.made if path.name.startswith(main)]
         assert (made / "ready").exists()
+
+
+def test_the_noise_is_the_half_of_the_interval() -> None:
+    """An interval of a ratio from a tenth less to a tenth more, as factors, is 10 % of noise either way."""
+    judged = judge(Runs(name="main", runs=runs_of([100, 101])), Runs(name="main", runs=runs_of([100, 101])))
+    check = check_of(judged, "steps_per_s")
+    assert check.ratio is not None
+    ratio = check.ratio.model_copy(update={"low": 1 / 1.1, "high": 1.1})
+    (line,) = noise_floor(judged.model_copy(update={"checks": [check.model_copy(update={"ratio": ratio})]}))
+    assert line.endswith("noise +-10.0 %: so large a change is seen, and a regression from 15.0 % on")
 
 
 def test_environments_of_old_are_removed(tmp_path: Path) -> None:

@@ -19,14 +19,14 @@ def row(t: float, cpu: float | None, **gpus: float) -> Row:
 
 
 def test_samples_of_machines_are_summed() -> None:
-    """With those nearest in time; GPUs are numbered on."""
-    first = Readings([row(0, 100, gpu0_busy=0.5), row(2, 120, gpu0_busy=0.7)], 1)
+    """With those nearest in time, before or after; GPUs are numbered on."""
+    first = Readings([row(0, 100, gpu0_busy=0.5), row(1.5, 120, gpu0_busy=0.7)], 1)
     other = Readings([row(0.1, 50, gpu0_busy=0.1, gpu1_busy=0.2), row(1.9, 60, gpu0_busy=0.3, gpu1_busy=0.4)], 2)
     together = Readings.joined([first, other])
     assert together.num_gpus == 3
     assert [each["cpu_percent"] for each in together.rows] == [150, 180]
     assert [each["memory_bytes"] for each in together.rows] == [20, 20]
-    assert together.rows[1] | {"t": 2} == together.rows[1]
+    assert together.rows[1] | {"t": 1.5} == together.rows[1]
     assert [together.rows[1][f"gpu{k}_busy"] for k in range(3)] == [0.7, 0.3, 0.4]
     assert together.utilisation(0, 3).value == pytest.approx((0.6 + 0.2 + 0.3) / 3)
 

@@ -56,6 +56,16 @@ def test_a_warning_names_a_few_files(tmp_path: Path) -> None:
     assert Before.now(object(), tmp_path).left_behind(tmp_path) == []
 
 
+def test_what_is_the_runs_is_removed(tmp_path: Path) -> None:
+    """What fits a pattern of the scenario or was mapped by its processes; not what was there, nor what others made."""
+    (tmp_path / "sim-old").touch()
+    before = Before.now(SimpleNamespace(shm_names=("sim-*",)), tmp_path)
+    for name in ("sim-new", "mapped", "another"):
+        (tmp_path / name).touch()
+    before.remove_new([((tmp_path / "mapped").stat().st_ino, str(tmp_path / "mapped"))], tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["another", "sim-old"]
+
+
 def test_a_folder_that_came_during_the_run_is_named_and_stays(tmp_path: Path) -> None:
     """It may be the environments', with all that is in it; no pattern has it removed."""
     before = Before.now(SimpleNamespace(shm_names=("folder*",)), tmp_path)

@@ -100,6 +100,8 @@ def test_a_profile_of_a_run_stays_in_its_folder(here: Path, name: str) -> None:
     assert path.parent == here
     assert path.name.startswith("profile-")
     assert not set(path.name) & set("/,: \x1b")
+    path.symlink_to("nowhere")
+    assert free_path(here, name) != path, "what is there is kept"
 
 
 def test_weights_are_a_regular_file(here: Path) -> None:

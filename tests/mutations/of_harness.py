@@ -54,6 +54,7 @@ CHANGES = (
         old="            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)",
         new="            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)",
         breaks="two may run the cells of one sweep at once",
+        tests=("tests/harness/test_faults_folders.py", "tests/harness/test_faults_moved.py"),
     ),
     Change(
         name="lost-unlink",
@@ -75,6 +76,7 @@ CHANGES = (
         old="rows[max(0, after - 1) : after + 1]",
         new="rows[max(0, after - 1) : max(1, after)]",
         breaks="samples of two machines are joined with the one before, not with the nearest",
+        tests=("tests/harness/test_gathered.py",),
     ),
     Change(
         name="clock-middle",

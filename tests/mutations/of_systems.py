@@ -115,8 +115,8 @@ CHANGES = (
         name="model-stragglers",
         file="systems/model/stragglers.py",
         old="enumerate(finishes.tolist(), start=1)",
-        new="enumerate(finishes.tolist(), start=2)",
-        breaks="predicted stragglers are cut a rank too early",
+        new="enumerate(finishes.tolist(), start=0)",
+        breaks="the predicted straggler that finishes when it should be cut is not cut",
     ),
     Change(
         name="counter-falls",

@@ -8,7 +8,7 @@ import pytest
 
 import rlbench_client
 from rlbench_client.counters import AT, SIZE, SPANS_AT, CounterFile
-from systems.external.counts import BadCounters, CounterFiles
+from systems.external.counts import WAIT_S, BadCounters, CounterFiles
 from tests.rlbench_client.counting_env import CountingEnv
 from tests.rlbench_client.reading import counters
 from tests.rlbench_client.test_counted import play
@@ -58,6 +58,18 @@ def test_counters_that_cannot_be_are_refused(
     damage(file)
     with pytest.raises(BadCounters, match=expected):
         files.look()
+
+
+def test_the_rest_of_an_environments_time_is_waiting(counters: Path) -> None:
+    """From its first reset to its latest answer, without steps and resets; seconds since the look before."""
+    file = CounterFile(num_envs=1)
+    files = CounterFiles(counters)
+    for name, seconds in (("began_at", 1.0), ("answered_at", 10.0), ("step_s", 2.0), ("reset_s", 3.0)):
+        file.floats[AT[name]] = seconds
+    assert [change.seconds[WAIT_S] for change in files.look()] == [4.0]
+    file.floats[AT["answered_at"]] = 12.0
+    file.floats[AT["reset_s"]] = 3.5
+    assert [change.seconds[WAIT_S] for change in files.look()] == [1.5]
 
 
 def test_what_is_no_file_of_counters_is_refused(counters: Path) -> None:

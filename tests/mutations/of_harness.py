@@ -51,8 +51,8 @@ CHANGES = (
     Change(
         name="sweep-lock",
         file="harness/sweep.py",
-        old="            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)",
-        new="            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)",
+        old="fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)",
+        new="fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)",
         breaks="two may run the cells of one sweep at once",
         tests=("tests/harness/test_faults_folders.py", "tests/harness/test_faults_moved.py"),
     ),

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from harness import zygote
 from harness.cli_reading import OUT, command_line
 
 # Typer reads these annotations at run time; Optional, because it must know on Python 3.11 too.
@@ -128,6 +129,7 @@ def run(
     ] = False,
 ) -> None:
     """Measure every combination of systems, GPU counts, scenarios, workloads and seeds."""
+    zygote.await_libraries()  # the imports that follow take longer than all so far
     from harness.commands import run_sweep
     from harness.launch.choose import LaunchOptions
     from harness.request import Asked

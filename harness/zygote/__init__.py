@@ -7,6 +7,9 @@ end of the socket, or of the command, with which the kernel kills it; where it w
 another one. A keeper is forked by a child that ends at once, so that the runner, which adopts orphans, becomes its
 parent: from then on the two have nothing to do with the zygote. Its ranks are forked by the keeper.
 
+While it loads torch's libraries it has use for two cores, later for one. On a machine with two the command plans
+afterwards (`await_libraries`): beside it, planning delays it by more than it gains.
+
 Only a process with one thread is forked. Where what was imported has started others, the zygote begins anew and
 imports nothing: each rank does so itself then.
 """
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from harness.forked import Forked
 
 LOOK_S = 0.1
+NUM_CORES, LOADING_S = 2, 0.5
+"""Cores that loading torch's libraries takes, and for how long; from a slow disk it takes longer, but no core."""
 LARGEST, NUM_FDS = 65536, 3
 """Of a request: its bytes, and the descriptors that come with it."""
 ROOM = "-" * 160
@@ -49,11 +54,13 @@ class Zygote:
     def __init__(self) -> None:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket = ours
+        self._loaded, loads = os.pipe()
+        """Its end comes with the zygote's, at the latest."""
         self._environment = dict(os.environ)
-        with its:
+        with its, os.fdopen(loads, "wb"):
             self._process = subprocess.Popen(  # noqa: S603  our own interpreter and module
-                [sys.executable, "-P", "-m", "harness.zygote", str(its.fileno()), str(os.getpid()), ROOM],
-                pass_fds=[its.fileno()],
+                [sys.executable, "-P", "-m", "harness.zygote", str(its.fileno()), str(loads), str(os.getpid()), ROOM],
+                pass_fds=[its.fileno(), loads],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,  # what a library says when it is imported must not disturb the display
@@ -65,6 +72,12 @@ class Zygote:
     def is_usable(self) -> bool:
         """Whether it lives, and has the environment that this process has now."""
         return self._process.poll() is None and self._environment == os.environ
+
+    def await_libraries(self) -> None:
+        """Waits until it has loaded torch's libraries, `LOADING_S` at most."""
+        loaded = select.poll()
+        loaded.register(self._loaded, 0)
+        loaded.poll(1000 * LOADING_S)
 
     def prepare(self, modules: Iterable[str], is_to_end: Callable[[], bool]) -> bool:
         """Has it import what ranks will need, and waits until a keeper is forked as soon as it is asked for.
@@ -130,6 +143,7 @@ class Zygote:
         self._process.kill()
         self._process.wait()
         self._socket.close()
+        os.close(self._loaded)
 
 
 _begun: list[Zygote] = []
@@ -140,6 +154,12 @@ def begin() -> None:
     if not _begun:
         _begun.append(Zygote())
         atexit.register(end)
+
+
+def await_libraries() -> None:
+    """Where there is one, on a machine whose cores it needs, waits until it has loaded torch's libraries."""
+    if _begun and len(os.sched_getaffinity(0)) == NUM_CORES:
+        _begun[0].await_libraries()
 
 
 def end() -> None:

@@ -23,8 +23,18 @@ from harness.zygote import LARGEST, NUM_FDS
 
 PLAIN, OWES_ANSWER = "plain", "owes-answer"
 """Words of its command line: it imports nothing; it was asked for something before it began anew."""
-BESIDE = ("harness.keeper", "numpy", "gymnasium")
-"""Imported while another thread has torch's libraries loaded, which holds no lock of Python's."""
+EXTENSIONS = (
+    *("_asyncio", "_blake2", "_contextvars", "_csv", "_datetime", "_decimal", "_hashlib", "_heapq", "_multiprocessing"),
+    *("_opcode", "_posixshmem", "_queue", "_ssl", "_uuid", "_zoneinfo", "binascii", "cmath", "grp", "mmap", "resource"),
+    *("psutil", "pydantic_core", "numpy", "numpy.random"),
+)
+"""Machine code that `BESIDE` and torch import. The dynamic linker loads one thing at a time: what is missing here makes
+an import wait until it has torch's libraries."""
+BESIDE = (
+    *("harness.keeper", "gymnasium"),
+    *("pickletools", "pynvml", "torchgen.model", "unittest.mock", "urllib.request"),  # torch imports these
+)
+"""Python code, imported while another thread has torch's libraries loaded, which holds no lock of Python's."""
 LIBRARIES = {"libtorch_global_deps.so": os.RTLD_GLOBAL, "libtorch_python.so": os.RTLD_LOCAL}
 """How `import torch` loads them, and in which order."""
 FIRST = ("torch",)
@@ -130,11 +140,12 @@ def _seed_anew_when_forked() -> None:
 
 def main() -> None:
     """Serves the command that started this process."""
-    fd, parent = map(int, sys.argv[1:3])
+    fd, loads, parent = map(int, sys.argv[1:4])
     process.die_with_parent(parent)
     with socket.socket(fileno=fd) as asked:
         asked.set_inheritable(False)
         if PLAIN not in sys.argv:
+            load(EXTENSIONS)
             libraries = threading.Thread(target=_load_libraries)
             libraries.start()
             load(BESIDE)
@@ -142,6 +153,7 @@ def main() -> None:
             for group in (registry.SYSTEMS, registry.SCENARIOS):
                 registry.names(group)  # finding them reads what is installed
             libraries.join()
+            os.close(loads)
             load(FIRST)
             _seed_anew_when_forked()
         begin_anew_unless_forkable(asked)

@@ -155,8 +155,9 @@ def test_telemetry_of_this_process() -> None:
     assert telemetry.problem is None
 
 
-def test_stop_does_not_wait_for_the_period() -> None:
+def test_stop_does_not_wait_for_the_period(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopping ends a wait of an hour at once, with a first and a last row."""
+    monkeypatch.setattr("harness.telemetry.SHORTEST_PERIOD_S", 3600)
     telemetry = Telemetry(os.getpid(), 3600)
     until(lambda: len(telemetry.rows) == 1, "the first row")
     telemetry.stop()  # else the test would take an hour

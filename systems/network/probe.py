@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from torch import distributed
 from systems.engine.group import Group
 
 if TYPE_CHECKING:
-    from harness.contract import Context
+    from harness.contract import Context, Place
 
 FILE = "network.json"
 LARGEST_BYTES = 64 * 2**20
@@ -51,25 +52,12 @@ class NetworkProbe:
         if context.device.torch_name != "cpu":
             torch.cuda.set_device(context.device.torch_name)
         group = Group(place)
-        last = place.num_ranks - 1
-
-        def all_reduce(message: torch.Tensor) -> None:
-            distributed.all_reduce(message)
-
-        def to_and_fro(message: torch.Tensor) -> None:
-            if place.rank == 0:
-                distributed.send(message, last)
-                distributed.recv(message, last)
-            elif place.rank == last:
-                distributed.recv(message, 0)
-                distributed.send(message, 0)
-
         found = {
             "num_ranks": place.num_ranks,
-            "all_reduce": _measure(context, all_reduce),
+            "all_reduce": _measure(context, _all_reduce),
             "point_to_point": [
                 {**row, "seconds": row["seconds"] / 2, "least_s": row["least_s"] / 2}
-                for row in _measure(context, to_and_fro)
+                for row in _measure(context, partial(_to_and_fro, place))
             ],
         }
         if place.rank == 0:
@@ -77,18 +65,68 @@ class NetworkProbe:
         group.close()
 
 
-def _measure(context: Context, send: Callable[[torch.Tensor], None]) -> list[dict[str, float]]:
+Messages = Callable[[torch.Tensor, int], Iterator[None]]
+"""Sends a message so many times, and yields after each."""
+
+
+def _all_reduce(message: torch.Tensor, rounds: int) -> Iterator[None]:
+    for _ in range(rounds):
+        distributed.all_reduce(message)
+        yield
+
+
+def _to_and_fro(place: Place, message: torch.Tensor, rounds: int) -> Iterator[None]:
+    """From rank 0 to the last one and back.
+
+    Gloo sends at once to who it knows to wait for it; else it asks first, and a message takes three ways instead of
+    one. So each of the two begins to wait before it sends what the other one will answer. NCCL asks nobody, and does
+    one thing after the other.
+    """
+    last = place.num_ranks - 1
+    if place.rank not in {0, last}:
+        yield from [None] * rounds
+    elif message.is_cuda:
+        order = (distributed.send, distributed.recv)
+        for _ in range(rounds):
+            for act in order if place.rank == 0 else reversed(order):
+                act(message, last - place.rank)
+            yield
+    else:
+        came = torch.empty_like(message)
+        if place.rank == 0:
+            for _ in range(rounds):
+                coming = _await(came, last)
+                distributed.send(message, last)
+                coming.wait()
+                yield
+        else:
+            coming = _await(came, 0)
+            for left in reversed(range(rounds)):
+                coming.wait()
+                if left:
+                    coming = _await(came, 0)
+                distributed.send(message, 0)
+                yield
+
+
+def _await(message: torch.Tensor, rank: int) -> distributed.Work:
+    coming = distributed.irecv(message, rank)
+    assert coming is not None, "this rank is of the group"
+    return coming
+
+
+def _measure(context: Context, messages: Messages) -> list[dict[str, float]]:
     """A row for each size: bytes, and of rank 0 the median and the least of the seconds that it took."""
     device = context.device.torch_name
     rows: list[dict[str, float]] = []
     for size in SIZES:
         message = torch.ones(size // 4, device=device)
-        warm = _time(send, message, WARM_UP)
+        warm = _time(messages, message, WARM_UP)
         # What one rank finds must not decide: all do as many rounds.
         told = torch.tensor([SIZE_S / warm[-1], warm[-1]], dtype=torch.float64, device=device)
         distributed.broadcast(told, src=0)
         rounds, one_s = told.tolist()
-        took = _time(send, message, int(min(max(rounds, ROUNDS[0]), ROUNDS[1])))
+        took = _time(messages, message, int(min(max(rounds, ROUNDS[0]), ROUNDS[1])))
         rows.append({"bytes": size, "seconds": statistics.median(took), "least_s": min(took), "rounds": len(took)})
         if one_s > LONGEST_S:
             break
@@ -96,11 +134,10 @@ def _measure(context: Context, send: Callable[[torch.Tensor], None]) -> list[dic
     return rows
 
 
-def _time(send: Callable[[torch.Tensor], None], message: torch.Tensor, rounds: int) -> list[float]:
+def _time(messages: Messages, message: torch.Tensor, rounds: int) -> list[float]:
     """Seconds of each round, one right after the other; a first one, in which ranks come at their own times, is not."""
     ends = []
-    for _ in range(1 + rounds):
-        send(message)
+    for _ in messages(message, 1 + rounds):
         if message.is_cuda:
             torch.cuda.synchronize()
         ends.append(time.perf_counter())

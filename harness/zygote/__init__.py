@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.1
 NUM_CORES, LOADING_S = 2, 0.5
-"""Cores that loading torch's libraries takes, and for how long; from a slow disk it takes longer, but no core."""
+"""Cores that loading torch's libraries takes, and the most that it is waited for: from a slow disk it takes no core."""
 LARGEST, NUM_FDS = 65536, 3
 """Of a request: its bytes, and the descriptors that come with it."""
 ROOM = "-" * 160

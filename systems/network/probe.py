@@ -85,28 +85,26 @@ def _to_and_fro(place: Place, message: torch.Tensor, rounds: int) -> Iterator[No
     last = place.num_ranks - 1
     if place.rank not in {0, last}:
         yield from [None] * rounds
-    elif message.is_cuda:
+        return
+    other = last - place.rank
+    if message.is_cuda:
         order = (distributed.send, distributed.recv)
         for _ in range(rounds):
             for act in order if place.rank == 0 else reversed(order):
-                act(message, last - place.rank)
+                act(message, other)
             yield
-    else:
-        came = torch.empty_like(message)
+        return
+    came = torch.empty_like(message)
+    coming = _await(came, other)
+    for left in reversed(range(rounds)):
         if place.rank == 0:
-            for _ in range(rounds):
-                coming = _await(came, last)
-                distributed.send(message, last)
-                coming.wait()
-                yield
-        else:
-            coming = _await(came, 0)
-            for left in reversed(range(rounds)):
-                coming.wait()
-                if left:
-                    coming = _await(came, 0)
-                distributed.send(message, 0)
-                yield
+            distributed.send(message, other)
+        coming.wait()
+        if left:
+            coming = _await(came, other)
+        if place.rank == last:
+            distributed.send(message, other)
+        yield
 
 
 def _await(message: torch.Tensor, rank: int) -> distributed.Work:

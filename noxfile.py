@@ -67,7 +67,7 @@ def deep(session: nox.Session) -> None:
     As root, and with Debian's packages chromium, slurm-wlm, munge and iproute2. Takes hours.
     """
     run(session, "pytest", "--deep", *SIDE_BY_SIDE)
-    for name in ("gate", "browser", "nodes", "slurm", "survive"):
+    for name in ("gate", "browser", "survive"):
         session.notify(name, ["--deep"])
 
 
@@ -90,23 +90,15 @@ def browser(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def survive(session: nox.Session) -> None:
-    """Kills, stops and interrupts real sweeps; takes hours, `-- --slice 3/10` the fourth of ten parts of it."""
-    check(session, "survive")
+    """Kills, stops and interrupts real sweeps, on this host, on two, and as jobs of a Slurm, side by side.
 
-
-@nox.session(venv_backend="none")
-def nodes(session: nox.Session) -> None:
-    """Runs sweeps on two hosts, which are network namespaces, and kills what is on them; as root."""
-    check(session, "nodes")
-
-
-@nox.session(venv_backend="none")
-def slurm(session: nox.Session) -> None:
-    """Starts a Slurm of two nodes on this machine, runs sweeps as its jobs, and stops it; as root, takes 8 min.
-
-    Needs Debian's packages slurm-wlm and munge.
+    Hosts are network namespaces, and Slurm is a real one of two nodes on this machine: both need root, and Debian's
+    packages iproute2, slurm-wlm and munge. `-- --slice 3/10` runs the fourth of ten parts, `-- tests/survive` what
+    needs neither.
     """
-    check(session, "slurm")
+    named = any(word.startswith("tests/") for word in session.posargs)
+    folders = () if named else ("tests/survive", "tests/nodes", "tests/slurm")
+    run(session, "pytest", *folders, *CHECKS, *SIDE_BY_SIDE[:2], "--dist", "loadgroup", *session.posargs)
 
 
 @nox.session(venv_backend="none")

@@ -117,15 +117,16 @@ def begin_anew_unless_forkable(asked: socket.socket, *words: str) -> None:
 def _load_libraries() -> None:
     """Loads torch's shared libraries, a third of the time that its import takes.
 
-    By the C library's own function, during which other threads go on, as they do not during `ctypes.CDLL`. Where torch
-    is built in another way it finds none of them, and the import loads what there is.
+    By the C library's own function, during which other threads go on, as they do not during `ctypes.CDLL`. Functions
+    are looked up when they are first called, as `import` would not have it: most never are. Where torch is built in
+    another way it finds none of the libraries, and the import loads what there is.
     """
     dlopen = ctypes.CDLL(None).dlopen
     dlopen.argtypes, dlopen.restype = [ctypes.c_char_p, ctypes.c_int], ctypes.c_void_p
     spec = find_spec("torch")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         for name, mode in LIBRARIES.items():
-            dlopen(os.fsencode(Path(folder, "lib", name)), os.RTLD_NOW | mode)
+            dlopen(os.fsencode(Path(folder, "lib", name)), os.RTLD_LAZY | mode)
 
 
 def _seed_anew_when_forked() -> None:

@@ -6,9 +6,12 @@ import errno
 import os
 import resource
 import subprocess
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
+
+from harness.shared_memory import FOLDER as SHARED_MEMORY
 
 if TYPE_CHECKING:
     from tests.harness.runs import RunningSweep
@@ -20,11 +23,14 @@ MAY_MOUNT = os.geteuid() == 0 and subprocess.run(["unshare", "--mount", "true"],
 class Mounted:
     """A tmpfs over a folder, for those who see the file system below `seen_at`; as a context, it goes at the end."""
 
-    def __init__(self, folder: Path, options: str) -> None:
-        """Mounts it; `options` as `mount -o` takes them. The folder must be there."""
+    def __init__(self, folder: Path, options: str, wrapper: Sequence[str] = ()) -> None:
+        """Mounts it; `options` as `mount -o` takes them. The folder must be there.
+
+        `wrapper`: a command that gives another file system of this kind, which those who see this one see as well.
+        """
         script = 'mount -t tmpfs -o "$1" tmpfs "$0" && echo mounted && exec cat'
         self._holder = subprocess.Popen(
-            ["unshare", "--mount", "sh", "-c", script, str(folder), options],
+            [*wrapper, "unshare", "--mount", "sh", "-c", script, str(folder), options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )  # the mount goes with the last process that sees it
@@ -50,15 +56,47 @@ class Mounted:
         subprocess.run([*self.enter, "mount", "-o", f"remount,{options}", folder], check=True)
 
 
+class OwnSharedMemory(Mounted):
+    """A /dev/shm of one's own, where it shows to the last file what a sweep has left, whatever runs beside it."""
+
+    def __init__(self) -> None:
+        """Mounts it, empty."""
+        super().__init__(SHARED_MEMORY, "mode=1777")
+
+    def left(self) -> list[Path]:
+        """What is there."""
+        return sorted(self.folder.iterdir())
+
+
+class AllSharedMemory:
+    """The machine's /dev/shm, for those who may not mount one: neighbours' files are taken for a sweep's own."""
+
+    enter: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        """Notes what is there."""
+        self._before = set(SHARED_MEMORY.iterdir())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def left(self) -> list[Path]:
+        """What has come since."""
+        return sorted(set(SHARED_MEMORY.iterdir()) - self._before)
+
+
 class SmallDisk(Mounted):
     """A tmpfs of 8 MB, mounted for one sweep alone."""
 
     errno = errno.ENOSPC
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, wrapper: Sequence[str] = ()) -> None:
         """Makes the folder and mounts it there."""
         folder.mkdir()
-        super().__init__(folder, "size=8m")
+        super().__init__(folder, "size=8m", wrapper)
 
     def wrapper(self, free_bytes: int | None) -> tuple[str, ...]:
         """A command that gives a sweep this disk, with so many bytes free from the start."""
@@ -82,8 +120,10 @@ class LimitedFiles:
     errno = errno.EFBIG
     seen_at = Path("/")
 
-    def __init__(self, folder: Path) -> None:
-        """The same whatever the folder."""
+    def __init__(self, folder: Path, wrapper: Sequence[str] = ()) -> None:
+        """The same whatever the folder; `wrapper` as in `Mounted`."""
+        del folder
+        self._wrapper = wrapper
 
     def __enter__(self) -> Self:
         return self
@@ -93,7 +133,8 @@ class LimitedFiles:
 
     def wrapper(self, free_bytes: int | None) -> tuple[str, ...]:
         """A command that allows a sweep no file of more bytes."""
-        return () if free_bytes is None else ("prlimit", f"--fsize={free_bytes}")
+        limit = () if free_bytes is None else ("prlimit", f"--fsize={free_bytes}")
+        return (*self._wrapper, *limit)
 
     def fill(self, free_bytes: int, sweep: RunningSweep) -> None:
         """Allows all processes of a running sweep no file of more bytes."""

@@ -24,15 +24,19 @@ STALL_S = 5
 BEFORE_STEPS = ("make-env", "first-reset", *IN_RANK)
 
 
-def start(folder: Path, system: str, cases: Sequence[Case], num_ranks: int = 0) -> RunningSweep:
-    """A sweep with a cell for each case; on as many ranks as `NUM_RANKS` says, unless told otherwise."""
+def start(
+    folder: Path, system: str, cases: Sequence[Case], num_ranks: int = 0, wrapper: Sequence[str] = ()
+) -> RunningSweep:
+    """A sweep with a cell for each case; on as many ranks as `NUM_RANKS` says, unless told otherwise.
+
+    `wrapper`: a command that it is given to.
+    """
     folder.mkdir(exist_ok=True)
     install_family(folder / "site", "misbehaving", Path(misbehaving_plugin.__file__).parent, "scenario")
     scenarios = ",".join(case.scenario for case in cases)
     options = ("--device", "cpu", "--systems", SYSTEMS[system], "--gpus", str(num_ranks or NUM_RANKS.get(system, 1)))
-    return RunningSweep(
-        folder, *options, "--scenario", scenarios, "--iterations", str(NUM_ITERATIONS), "--stall", str(STALL_S)
-    )
+    limits = ("--iterations", str(NUM_ITERATIONS), "--stall", str(STALL_S))
+    return RunningSweep(folder, *options, "--scenario", scenarios, *limits, wrapper=wrapper)
 
 
 @dataclass(frozen=True, slots=True)

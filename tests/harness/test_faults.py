@@ -81,9 +81,16 @@ class Faults:
 
 def _kept_open(process: psutil.Process, most: int) -> int:
     """Files that a process keeps open; as it opens others for a moment, it is waited for that they are `most` again."""
+    fewest = process.num_fds()
+
+    def is_as_before() -> bool:
+        nonlocal fewest
+        fewest = min(fewest, process.num_fds())
+        return fewest <= most
+
     with suppress(AssertionError):
-        wait_until(lambda: process.num_fds() <= most, "what was opened is closed")
-    return process.num_fds()
+        wait_until(is_as_before, "what was opened is closed")
+    return fewest
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Sweeps as jobs of a real Slurm with two nodes; `nox -s slurm` starts and stops it, as root."""
+"""Sweeps as jobs of a real Slurm with two nodes; `nox -s survive` starts and stops it, as root."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ RLBENCH = str(Path(sys.executable).parent / "rlbench")
 EMULATED = ("--device", "emulated", "--scenario", "emulated/open-fridge:num_envs=2:rollout_steps=32:time_scale=0.05")
 SALLOC = ("salloc", "--nodes=2")
 IN_IT = ("--gpus", "2", "--launcher", "torchrun", "--gpus-per-node", "1", "--interface", "lo")
+pytestmark = pytest.mark.xdist_group("slurm")
+"""One process runs these: there is one Slurm for all."""
 PLACE = ("--launcher", "slurm", "--partition", "gpu", "--gpus-per-node", "1", "--interface", "lo")
 
 

@@ -1,6 +1,6 @@
 """A real Slurm of two nodes on this machine: munged, slurmctld and two slurmd, with ports and folders of their own.
 
-Needs root, and Debian's packages slurm-wlm and munge (`nox -s slurm` installs them). `stop` ends all that it started,
+Needs root, and Debian's packages slurm-wlm and munge (`.ci/run` installs them). `stop` ends all that it started,
 jobs first, and nothing of a Slurm that the machine may have besides: every process is known by its folder.
 """
 

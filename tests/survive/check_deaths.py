@@ -22,8 +22,8 @@ import pytest
 
 from harness.meter_file import MeterFile
 from harness.registry import load_system
-from harness.shared_memory import FOLDER as SHARED_MEMORY
 from harness.traits import Traits
+from tests.harness.disks import AllSharedMemory, OwnSharedMemory
 from tests.harness.runs import END_LIMIT_S, ZYGOTE, RunningSweep, wait_until
 
 STREAM = "rollout.num_steps=8:rollout.batch=16"
@@ -44,8 +44,8 @@ MOMENTS = {
     "all-reduce": ("communicate", "wait:straggler", "wait:learner"),
 }
 """The phases in which a rank is found then."""
-PATIENCE_S = 15.0
-"""After so long a system does not have a moment."""
+PATIENCE_ITERATIONS, PATIENCE_S = 30, 15.0
+"""After so many, or so long, a system does not have a moment."""
 NAMED = {
     "rank 0": "rank 0 was killed by SIGKILL",
     "rank 1": "rank 1 was killed by SIGKILL",
@@ -82,13 +82,17 @@ def _find(sweep: RunningSweep, victim: str) -> Callable[[], list[psutil.Process]
 def _wait_for(meters: list[MeterFile], moment: str) -> bool:
     """Whether a rank came to do what it does at that moment; returns at once when one does."""
     phases = MOMENTS[moment]
-    deadline = time.monotonic() + PATIENCE_S
+    deadline, last = time.monotonic() + PATIENCE_S, _iterations(meters) + PATIENCE_ITERATIONS
     for looks in itertools.count():
         if any(meter.phase() in phases for meter in meters):
             return True
-        if looks % 1000 == 0 and time.monotonic() > deadline:
+        if looks % 1000 == 0 and (time.monotonic() > deadline or _iterations(meters) > last):
             break
     return False
+
+
+def _iterations(meters: list[MeterFile]) -> int:
+    return max(meter.count(0, "iteration") for meter in meters)
 
 
 class Deaths:
@@ -137,7 +141,7 @@ class Deaths:
         """The victim, at a moment of its rank if that has it, or of another one."""
         self._sweep.wait_collecting(number, NUM_RANKS)
         meters = self._sweep.meters(number, NUM_RANKS)
-        wait_until(lambda: max(meter.count(0, "iteration") for meter in meters) >= 1, "it learns")
+        wait_until(lambda: _iterations(meters) >= 1, "it learns")
         found = _find(self._sweep, victim)()
         of_victim = meters[1:] if victim == "rank 1" else meters[:1]
         if _wait_for(of_victim, moment) or _wait_for(meters, moment):
@@ -170,7 +174,11 @@ class Deaths:
 @pytest.mark.parametrize("part", range(NUM_PARTS))
 @pytest.mark.parametrize("system", SYSTEMS)
 def check_every_death_ends_its_run_with_its_cause_and_leaves_nothing(
-    system: str, part: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    system: str,
+    part: int,
+    tmp_path: Path,
+    shared_memory: OwnSharedMemory | AllSharedMemory,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The run fails within its limit and names who died, or goes on where the system says so; the sweep goes on."""
     generator = np.random.default_rng([part, *map(ord, system)])
@@ -178,8 +186,8 @@ def check_every_death_ends_its_run_with_its_cause_and_leaves_nothing(
     count = len(chosen)
     scenarios = ",".join(f"faulty/patient:tag=c{number}" for number in range(1, count + 2))
     options = ("--device", "emulated", "--gpus", str(NUM_RANKS), "--systems", SYSTEMS[system], "--scenario", scenarios)
-    before = set(SHARED_MEMORY.iterdir())
-    with RunningSweep(tmp_path, *options, "--until", "return>=1", "--stall", "10") as sweep:
+    limits = ("--until", "return>=1", "--stall", "10")
+    with RunningSweep(tmp_path, *options, *limits, wrapper=shared_memory.enter) as sweep:
         deaths = Deaths(sweep, system, generator)
         for number, (victim, moment) in enumerate(chosen, start=1):
             deaths.bring_about(number, victim, moment)
@@ -193,37 +201,37 @@ def check_every_death_ends_its_run_with_its_cause_and_leaves_nothing(
         assert last["status"] == "finished"
         assert exit_code in {0, 1}
         assert (sweep.processes(), sweep.files_left()) == ([], [])
-        assert set(SHARED_MEMORY.iterdir()) <= before
         assert "Traceback" not in sweep.stderr
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("system", SYSTEMS)
-def check_a_killed_harness_leaves_nothing_and_its_sweep_goes_on(system: str, moment: str, tmp_path: Path) -> None:
+def check_a_killed_harness_leaves_nothing_and_its_sweep_goes_on(
+    system: str, moment: str, tmp_path: Path, shared_memory: OwnSharedMemory | AllSharedMemory
+) -> None:
     """`kill -9` of `rlbench run` itself: everything of it ends, and --resume completes the sweep."""
     generator = np.random.default_rng(sum(map(ord, system + moment)))
-    before = set(SHARED_MEMORY.iterdir())
-    options = ("--device", "emulated", "--gpus", str(NUM_RANKS), "--systems", SYSTEMS[system])
-    with RunningSweep(tmp_path, *options, "--scenario", "faulty/patient:tag=a", "--until", "return>=1") as sweep:
+    options = ("--device", "emulated", "--gpus", str(NUM_RANKS), "--systems", SYSTEMS[system], "--until", "return>=1")
+    own = shared_memory.enter
+    with RunningSweep(tmp_path, *options, "--scenario", "faulty/patient:tag=a", wrapper=own) as sweep:
         if moment == "start-up":
             wait_until(lambda: sweep.of_module("harness.keeper"), "it starts")
             time.sleep(float(generator.uniform(0, 1)))
         else:
             sweep.wait_collecting(1, NUM_RANKS)
             meters = sweep.meters(1, NUM_RANKS)
-            wait_until(lambda: max(meter.count(0, "iteration") for meter in meters) >= 1, "it learns")
+            wait_until(lambda: _iterations(meters) >= 1, "it learns")
             _wait_for(meters, moment)
         os.kill(sweep.process.pid, signal.SIGKILL)
         began = time.monotonic()
         wait_until(lambda: not sweep.processes(), "all have ended")
         assert time.monotonic() - began < END_LIMIT_S
         assert list(sweep.scratch.iterdir()) == []
-    with RunningSweep(tmp_path, "--resume") as resumed:
+    with RunningSweep(tmp_path, "--resume", wrapper=own) as resumed:
         resumed.release("a")
         assert resumed.end() == 0
         assert [run["status"] for run in resumed.runs(1)] == ["finished"]
         assert (resumed.processes(), resumed.files_left()) == ([], [])
-    assert set(SHARED_MEMORY.iterdir()) <= before
 
 
 def check_a_stopped_keeper_ends_its_run_a_minute_after_the_time_limit(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.shared_memory import FOLDER as SHARED_MEMORY
+from tests.harness.disks import AllSharedMemory, OwnSharedMemory
 from tests.harness.runs import RunningSweep
 from tests.lanes import deep
 
@@ -21,12 +21,16 @@ LEAST_GROWTH = 3
 
 
 @pytest.mark.parametrize("count", [40, pytest.param(500, marks=deep)])
-def check_a_sweep_of_tiny_cells_does_not_grow(count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def check_a_sweep_of_tiny_cells_does_not_grow(
+    count: int,
+    tmp_path: Path,
+    shared_memory: OwnSharedMemory | AllSharedMemory,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """Open files, threads, temporary files and shared memory do not grow; memory by less than 20 MB."""
     options = ("--device", "cpu", "--systems", "sync", "--scenario", "faulty/patient", "--iterations", "1")
-    shared_before = set(SHARED_MEMORY.iterdir())
     seen: dict[int, tuple[int, int, int]] = {}
-    with RunningSweep(tmp_path, *options, "--seeds", f"0..{count - 1}") as sweep:
+    with RunningSweep(tmp_path, *options, "--seeds", f"0..{count - 1}", wrapper=shared_memory.enter) as sweep:
         runner = psutil.Process(sweep.process.pid)
         while sweep.process.poll() is None:
             time.sleep(0.1)
@@ -52,4 +56,3 @@ def check_a_sweep_of_tiny_cells_does_not_grow(count: int, tmp_path: Path, capsys
         half = len(each) // 2
         assert max(each[half:]) < max(each[:half]) + LEAST_GROWTH
     assert max(memory) - memory[0] < MOST_GROWTH_BYTES
-    assert set(SHARED_MEMORY.iterdir()) <= shared_before

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -14,9 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.shared_memory import FOLDER as SHARED_MEMORY
 from results import store
-from tests.harness.disks import MAY_MOUNT, LimitedFiles, SmallDisk
+from tests.harness.disks import MAY_MOUNT, AllSharedMemory, LimitedFiles, OwnSharedMemory, SmallDisk
 from tests.harness.runs import END_LIMIT_S, RunningSweep, wait_until
 
 NUM_PARTS, NUM_SWEEPS = 10, 20
@@ -61,10 +61,13 @@ def free(disk: SmallDisk | LimitedFiles) -> None:
         (disk.folder / "fill").unlink(missing_ok=True)
 
 
-def sweep_once(folder: Path, way: str, after_s: float) -> tuple[bool, int]:
-    """One sweep, interrupted and taken up again: whether it was interrupted, and how many runs it had finished then."""
+def sweep_once(folder: Path, way: str, after_s: float, own: Sequence[str]) -> tuple[bool, int]:
+    """One sweep, interrupted and taken up again: whether it was interrupted, and how many runs it had finished then.
+
+    `own`: a command that gives it a /dev/shm of the check's own.
+    """
     folder.mkdir()
-    with FULL(folder / "runs") as disk:
+    with FULL(folder / "runs", own) as disk:
         wrapper = disk.wrapper(None)
         with RunningSweep(folder, *CELLS, wrapper=wrapper, seen_at=disk.seen_at) as sweep:
             began = time.monotonic()
@@ -92,17 +95,19 @@ def sweep_once(folder: Path, way: str, after_s: float) -> tuple[bool, int]:
 
 @pytest.mark.parametrize("part", range(NUM_PARTS))
 def check_interrupted_sweeps_lose_nothing_and_repeat_nothing(
-    part: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    part: int,
+    tmp_path: Path,
+    shared_memory: OwnSharedMemory | AllSharedMemory,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """However and whenever a sweep is interrupted, --resume ends every cell once, and every folder is whole."""
     generator = np.random.default_rng(part)
-    shared_before = set(SHARED_MEMORY.iterdir())
     told: Counter[str] = Counter()
 
     def sweep(number: int, after_s: float) -> str:
         way = WAYS[number % len(WAYS)]
         try:
-            interrupted, finished = sweep_once(tmp_path / f"s{number}", way, after_s)
+            interrupted, finished = sweep_once(tmp_path / f"s{number}", way, after_s, shared_memory.enter)
         except (AssertionError, ValueError, OSError) as error:
             raise AssertionError(f"sweep {number}, {way} after {after_s:.2f} s: {error}") from error
         return f"{way}, {finished} cells finished" if interrupted else "not interrupted"
@@ -113,4 +118,3 @@ def check_interrupted_sweeps_lose_nothing_and_repeat_nothing(
     with capsys.disabled():
         print("\n", *(f"{what}: {count}\n" for what, count in sorted(told.items())))  # noqa: T201
     assert sum(count for what, count in told.items() if what != "not interrupted") > 0
-    assert set(SHARED_MEMORY.iterdir()) <= shared_before

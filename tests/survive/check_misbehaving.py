@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.shared_memory import FOLDER as SHARED_MEMORY
+from tests.harness.disks import AllSharedMemory, OwnSharedMemory
 from tests.harness.misbehaving import SYSTEMS, Ended, ended, start
 from tests.harness.misbehaving_plugin.cases import CASES, LEARNING, Case
 
@@ -24,10 +24,15 @@ def _dealt(part: int) -> dict[str, list[Case]]:
     return {system: [LEARNING, *cases] for system, cases in dealt.items()}
 
 
-def _run(folder: Path, dealt: dict[str, list[Case]], systems: Sequence[str]) -> tuple[list[Ended], list[str]]:
-    """The cells of some systems' sweeps, which go on side by side, and what is wrong with the sweeps."""
+def _run(
+    folder: Path, dealt: dict[str, list[Case]], systems: Sequence[str], own: Sequence[str]
+) -> tuple[list[Ended], list[str]]:
+    """The cells of some systems' sweeps, which go on side by side, and what is wrong with the sweeps.
+
+    `own`: a command that gives them a /dev/shm of the check's own.
+    """
     cells, wrong = list[Ended](), list[str]()
-    sweeps = {system: start(folder / system, system, dealt[system]) for system in systems}
+    sweeps = {system: start(folder / system, system, dealt[system], wrapper=own) for system in systems}
     try:
         for system, sweep in sweeps.items():
             code = sweep.end(len(dealt[system]))
@@ -44,13 +49,17 @@ def _run(folder: Path, dealt: dict[str, list[Case]], systems: Sequence[str]) -> 
 
 
 @pytest.mark.parametrize("part", range(NUM_PARTS))
-def check_every_way_to_misbehave_is_named(part: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def check_every_way_to_misbehave_is_named(
+    part: int,
+    tmp_path: Path,
+    shared_memory: OwnSharedMemory | AllSharedMemory,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """Each sweep goes on to its last cell, with exit code 1; each record names class or rule, and the environment."""
-    before = set(SHARED_MEMORY.iterdir())
     dealt, cells, wrong = _dealt(part), list[Ended](), list[str]()
     systems = list(SYSTEMS)
     for first in range(0, len(systems), AT_ONCE):
-        of_these, problems = _run(tmp_path, dealt, systems[first : first + AT_ONCE])
+        of_these, problems = _run(tmp_path, dealt, systems[first : first + AT_ONCE], shared_memory.enter)
         cells += of_these
         wrong += problems
     bad = [cell for cell in cells if cell.problems]
@@ -60,4 +69,3 @@ def check_every_way_to_misbehave_is_named(part: int, tmp_path: Path, capsys: pyt
         print(f"{len(cells)} environments: {len(cells) - len(bad)} as promised, {len(bad)} not")  # noqa: T201
     assert [(cell.row(), cell.problems) for cell in bad] == []
     assert wrong == []
-    assert sorted(set(SHARED_MEMORY.iterdir()) - before) == []

@@ -1,4 +1,4 @@
-"""A link of 1 ms and 100 Mbit/s between hosts: what `doctor --network` says of it, and what `predict` makes of that."""
+"""A link of 1 ms and 100 Mbit/s between hosts: what `doctor --network` says of it, and what `predict` makes of that; as root."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from results import store
 from results.schema import RunRecord
+from tests.lanes import deep
 from tests.nodes.hosts import REMOTE, TwoHosts, two_hosts
 from tests.nodes.sweeps import RLBENCH
 
@@ -99,8 +100,13 @@ def share(record: RunRecord) -> float:
     return record.figures.time_shares.get("communicate", 0.0)
 
 
+@deep
 def check_a_slow_link(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The link is found; and `communicate` takes so much more of the time as `predict` says, within 20 %."""
+    """The link is found; `communicate` takes as much of the time as `predict` says, within 20 %: with a quick one less.
+
+    How much with the quick one is not held against its prediction: four ranks wait for two cores as well there, behind
+    which a slow link's messages travel.
+    """
     free, shares, networks = profile(tmp_path, "free", 0.0), {}, {}
     for name, link in (("quick", (0.0, 0.0)), ("slow", (DELAY_S, BYTES_PER_S))):
         folder = tmp_path / name
@@ -117,8 +123,9 @@ def check_a_slow_link(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert ways[4] == pytest.approx(1e3 * DELAY_S, rel=0.5)
     largest = max(ways)
     assert largest / ways[largest] * 1e3 == pytest.approx(BYTES_PER_S, rel=0.1)
-    grew, should_grow = (shares["slow"][column] - shares["quick"][column] for column in (0, 1))
     told = "; ".join(f"{name} {found:.1%}, predicted {should:.1%}" for name, (found, should) in shares.items())
     with capsys.disabled():
-        sys.stdout.write(f"\ncommunicate: {told}; grew by {grew:.1%}, predicted {should_grow:.1%}\n")
-    assert grew == pytest.approx(should_grow, rel=0.2)
+        sys.stdout.write(f"\ncommunicate: {told}\n")
+    found, should = shares["slow"]
+    assert found == pytest.approx(should, rel=0.2)
+    assert shares["quick"][0] < found / 2

@@ -25,6 +25,8 @@ class Ran:
     record: dict[str, Any]
     num_left: int
     """Processes that were there when `rlbench` had ended."""
+    trainer_folder: Path
+    """In which the trainer ran."""
 
     @property
     def reason(self) -> str:
@@ -70,7 +72,13 @@ def run_trainers(folder: Path, trainers: Mapping[str, Mapping[str, Any]], *optio
         folders = [path.parent for path in sorted(sweep.out.glob("*/*/run.json"))]
         assert len(folders) == len(trainers)
         return {
-            name: Ran(code=code, folder=path, record=json.loads((path / "run.json").read_text()), num_left=num_left)
+            name: Ran(
+                code=code,
+                folder=path,
+                record=json.loads((path / "run.json").read_text()),
+                num_left=num_left,
+                trainer_folder=folder,
+            )
             for name, path in zip(trainers, folders, strict=True)
         }
 

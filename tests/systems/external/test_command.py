@@ -1,24 +1,31 @@
 from __future__ import annotations
 
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.lanes import deep
 from tests.systems.external.trainer_runs import Ran, run_trainer, run_trainers
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
 TORCHRUN = "{python} -m torch.distributed.run --nproc-per-node={gpus}"
 NOT_REPORTED = {"reused": None, "discarded": None, "in_flight": None}
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
-    """One sweep of trainers of one rank; its budget is one env step more than the first plays before it ends."""
-    trainers = {
+    """One sweep of trainers of one rank; its budget is more env steps than the first plays before it ends."""
+    folder = tmp_path_factory.mktemp("alone")
+    shutil.copytree(EXAMPLES, folder / "examples")
+    trainers: dict[str, Mapping[str, Any] | Path] = {
         "three-lines": {"command": "{python} {trainers}/three_lines.py 3200"},
         "zero-lines": {"command": "{python} {trainers}/zero_lines.py {env}", "environment": "ours"},
+        "ppo": Path("examples/ppo.toml"),
     }
-    return run_trainers(tmp_path_factory.mktemp("alone"), trainers, "--env-steps", "3201")
+    return run_trainers(folder, trainers, "--env-steps", "4000", scenario="pointnav:num_envs=4")
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +61,7 @@ def test_a_trainer_of_no_line(alone: dict[str, Ran]) -> None:
     ran = alone["zero-lines"]
     assert (ran.code, ran.record["status"], ran.num_left) == (0, "finished", 0)
     counters, figures = ran.record["counters"], ran.record["figures"]
-    assert counters["env_steps"] >= 3201
+    assert counters["env_steps"] >= 4000
     assert {name: counters[name] for name in ("learned", *NOT_REPORTED)} == {**NOT_REPORTED, "learned": None}
     assert figures["steps_counted"] == "collected"
     assert figures["steps_per_s"] > 0
@@ -63,6 +70,20 @@ def test_a_trainer_of_no_line(alone: dict[str, Ran]) -> None:
     scenario = ran.record["configuration"]["scenario"]
     assert scenario["kind"] == "PointNav"
     assert "learn" not in scenario
+
+
+def test_the_example_runs_as_documented(alone: dict[str, Ran]) -> None:
+    """PPO in one file trains beside a system of ours; its three marked lines are all that name rlbench."""
+    ran = alone["ppo"]
+    assert (ran.code, ran.record["status"]) == (0, "finished"), ran.reason
+    counters, num_learned = ran.record["counters"], 4 * 64
+    assert counters["learned"] >= 4000
+    assert counters["learned"] % num_learned == 0
+    assert 0 <= counters["env_steps"] - counters["learned"] <= num_learned
+    assert ran.record["figures"]["lag"] == {"mean": 0.0, "max": 0.0}
+    assert ran.record["figures"]["episode_return"] > 5
+    lines = [line for line in (EXAMPLES / "ppo.py").read_text().splitlines() if "rlbench_client" in line]
+    assert [line.partition("  # ")[2] for line in lines] == [f"rlbench, line {number}" for number in (1, 2, 3)]
 
 
 def assert_two_ranks(ran: Ran) -> None:

@@ -41,7 +41,7 @@ time.sleep(1000)
 
 FORKS = "import os, time\nfor _ in range(100):\n    if not os.fork():\n        time.sleep(1000)\ntime.sleep(1000)"
 PRINTS = "for _ in range(50):\n    print('x' * 2**20)\nfor _ in (1, 2):\n    play(100); time.sleep(0.5)"
-LEARNS = "for _ in range(30):\n    play(10); rlbench_client.learned(30); time.sleep(0.01)"
+LEARNS = "for _ in range(30):\n    play(10); rlbench_client.learned(30); time.sleep(0.1)"
 
 UNMEASURABLE = (
     ("print('hello'); [][1]", "its command exited with 1: IndexError: list index out of range"),

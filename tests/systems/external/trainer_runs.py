@@ -26,7 +26,7 @@ class Ran:
     num_left: int
     """Processes that were there when `rlbench` had ended."""
     trainer_folder: Path
-    """In which the trainer ran."""
+    """In which the trainer ran, unless its file is elsewhere."""
 
     @property
     def reason(self) -> str:
@@ -59,12 +59,16 @@ def run_trainer(folder: Path, command: str | list[str], *options: str, **fields:
     return run_trainers(folder, {"mine": {"command": command, **fields}}, *options)["mine"]
 
 
-def run_trainers(folder: Path, trainers: Mapping[str, Mapping[str, Any]], *options: str) -> dict[str, Ran]:
-    """Runs several one after the other, in one sweep: by name, the fields of the file of each."""
-    for name, fields in trainers.items():
-        write_trainer(folder, file=f"{name}.toml", **fields)
-    systems = ",".join(f"{name}={name}.toml" for name in trainers)
-    common = ("--systems", systems, "--device", "cpu", "--scenario", "pointnav:num_envs=2")
+def run_trainers(
+    folder: Path, trainers: Mapping[str, Mapping[str, Any] | Path], *options: str, scenario: str = "pointnav:num_envs=2"
+) -> dict[str, Ran]:
+    """Runs several one after the other, in one sweep: by name, the fields of the file of each, or its file."""
+    files = {name: said if isinstance(said, Path) else Path(f"{name}.toml") for name, said in trainers.items()}
+    for name, said in trainers.items():
+        if not isinstance(said, Path):
+            write_trainer(folder, file=f"{name}.toml", **said)
+    systems = ",".join(f"{name}={file}" for name, file in files.items())
+    common = ("--systems", systems, "--device", "cpu", "--scenario", scenario)
     with RunningSweep(folder, *common, *(options or ("--seconds", "60"))) as sweep:
         code = sweep.end(len(trainers))
         num_left = len(sweep.processes())

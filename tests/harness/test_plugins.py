@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
@@ -10,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.harness.command import Ended, launch
+from harness import registry
+from tests.harness.command import Ended, call, launch
 
 PYPROJECT = """
 [build-system]
@@ -81,6 +83,7 @@ SCENARIO = '''
 import json
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -155,7 +158,6 @@ class Theirs:
     """A package of somebody else's, installed, and a sweep of its system and ours on its scenario."""
 
     folder: Path
-    environment: dict[str, str]
     ended: Ended
     runs: list[dict[str, Any]]
 
@@ -172,20 +174,24 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Theirs:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-cache-dir", "install", "--quiet"]
     offline = ["--no-deps", "--no-index", "--no-build-isolation", "--target", str(folder / "site")]
     subprocess.run([*pip, *offline, str(source)], check=True, capture_output=True, text=True)
-    environment = {"PYTHONPATH": str(folder / "site")}
     ended = launch(
         *("run", "--systems", "turns:batch=6,sync", "--scenario", "corridor", "--workload", "heterogeneous"),
         *("--device", "emulated", "--iterations", "5", "--out", "out"),
         folder=folder,
-        environment=environment,
+        environment={"PYTHONPATH": str(folder / "site")},
     )
-    results = launch("results", "out", "--json", folder=folder)
-    return Theirs(
-        folder=folder,
-        environment=environment,
-        ended=ended,
-        runs=json.loads(results.out),
-    )
+    results = call("results", str(folder / "out"), "--json")
+    return Theirs(folder=folder, ended=ended, runs=json.loads(results.out))
+
+
+@pytest.fixture
+def installed(theirs: Theirs, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Their package is installed for this process too."""
+    monkeypatch.chdir(theirs.folder)
+    monkeypatch.syspath_prepend(str(theirs.folder / "site"))
+    registry._points.cache_clear()
+    yield
+    registry._points.cache_clear()
 
 
 def test_their_system_and_scenario_run(theirs: Theirs) -> None:
@@ -220,19 +226,22 @@ def test_their_samples_are_conserved(theirs: Theirs) -> None:
     assert theirs.runs[0]["figures"]["success"] == 1.0
 
 
-def test_theirs_are_listed_and_checked_like_ours(theirs: Theirs) -> None:
+@pytest.mark.usefixtures("installed")
+def test_theirs_are_listed_and_checked_like_ours() -> None:
     """Names, fields and rules of a package of somebody else's are found and refused as ours are."""
-    listed = launch("list", "--json", folder=theirs.folder, environment=theirs.environment).out
+    listed = call("list", "--json").out
     assert "one environment after the other" in listed
     assert "a corridor" in listed
     for system, expected in (
         ("turns:batch=0", "rlbench: turns:batch=0: must be at least 1\n"),
         ("turns:speed=3", "rlbench: turns:speed: unknown field; known: batch\n"),
     ):
-        ended = launch(
-            "run", "--systems", system, "--scenario", "corridor", folder=theirs.folder, environment=theirs.environment
-        )
+        ended = call("run", "--systems", system, "--scenario", "corridor")
         assert (ended.code, ended.err) == (2, expected)
-    known = launch("run", "--systems", "turns", folder=theirs.folder).err.partition("known: ")[2].strip().split(", ")
+
+
+def test_theirs_are_unknown_where_they_are_not_installed() -> None:
+    """Their package is found because it is there, and by nothing else."""
+    known = call("run", "--systems", "turns").err.partition("known: ")[2].strip().split(", ")
     assert {"ddppo", "sync"} <= set(known)
     assert "turns" not in known

@@ -3,13 +3,14 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.harness.runs import RunningSweep, wait_until
-from tests.systems.external.trainer_runs import TRAINERS, Ran, run_trainer, run_trainers, script, write_trainer
+from tests.systems.external.trainer_runs import TRAINERS, Ran, run_trainers, script, write_trainer
 
-STEPS = """
+PLAYS = """
 import sys, time, gymnasium, rlbench_client
 env = rlbench_client.count(gymnasium.make("CartPole-v1"))
 def play(num):
@@ -24,9 +25,11 @@ def words():
     (path,) = pathlib.Path(os.environ[FOLDER_VARIABLE]).glob("*.counters")
     with path.open("r+b") as file:
         return memoryview(mmap.mmap(file.fileno(), 0)).cast("q")
-play(100)
 """
+STEPS = f"{PLAYS}play(100)\n"
 """A trainer that has counted something."""
+STOPS = f"{PLAYS}rlbench_client.iteration(); play(100); time.sleep(1000)"
+"""It reports an iteration before it steps, so that a budget of iterations alone is none of its problems."""
 WRITES = """
 import os, time
 from pathlib import Path
@@ -35,6 +38,10 @@ with open(Path(os.environ["RLBENCH_COUNTERS"]) / "mine.counters", "wb") as file:
 time.sleep(1000)
 """
 
+
+FORKS = "import os, time\nfor _ in range(100):\n    if not os.fork():\n        time.sleep(1000)\ntime.sleep(1000)"
+PRINTS = "for _ in range(50):\n    print('x' * 2**20)\nfor _ in (1, 2):\n    play(100); time.sleep(0.5)"
+LEARNS = "for _ in range(30):\n    play(10); rlbench_client.learned(30); time.sleep(0.1)"
 
 UNMEASURABLE = (
     ("print('hello'); [][1]", "its command exited with 1: IndexError: list index out of range"),
@@ -54,32 +61,54 @@ UNMEASURABLE = (
 """What a trainer does, and what is said of it. The last shows one count and the other in turn, whenever one looks."""
 
 
+VICTIMS = ("harness.rank", "harness.keeper", "rlbench")
+"""Who is killed, each in a cell of its own; the sweep goes on until the last."""
+
+
 @pytest.fixture(scope="module")
-def unmeasurable(tmp_path_factory: pytest.TempPathFactory) -> list[Ran]:
-    """One sweep of all of them."""
-    return run_trainers(tmp_path_factory.mktemp("unmeasurable"), [code for code, _ in UNMEASURABLE])
+def failed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
+    """One sweep of all of them, by number, and of what shows that limits and counts are held."""
+    folder = tmp_path_factory.mktemp("failed")
+    (folder / "train.sh").write_bytes(b"\x7fELF but no program")
+    (folder / "train.sh").chmod(0o755)
+    trainers: dict[str, dict[str, Any]] = {
+        f"mine{number}": {"command": script(code)} for number, (code, _) in enumerate(UNMEASURABLE)
+    }
+    trainers["no-program"] = {"command": "./train.sh"}
+    trainers["forks"] = {"command": script(FORKS), "limits.processes": 20}
+    trainers["prints"] = {"command": script(STEPS + PRINTS), "limits.output_mib": 1}
+    trainers["learns"] = {"command": script(STEPS + LEARNS)}
+    return run_trainers(folder, trainers)
+
+
+@pytest.fixture(scope="module")
+def stalled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
+    """One sweep of those that get nowhere, with a budget of iterations alone."""
+    trainers: dict[str, dict[str, Any]] = {
+        "raises": {"command": "{python} {trainers}/orphans.py 2 raises"},
+        "stops": {"command": script(STOPS)},
+        "unreported": {"command": script(STEPS + "while True:\n    play(10); time.sleep(0.01)")},
+    }
+    return run_trainers(tmp_path_factory.mktemp("stalled"), trainers, "--iterations", "5", "--stall", "2")
 
 
 @pytest.mark.parametrize("number", range(len(UNMEASURABLE)))
-def test_trainers_that_cannot_be_measured(unmeasurable: list[Ran], number: int) -> None:
+def test_trainers_that_cannot_be_measured(failed: dict[str, Ran], number: int) -> None:
     """Each fails with one line that says what it did, and leaves no process."""
-    ran = unmeasurable[number]
+    ran = failed[f"mine{number}"]
     assert (ran.code, ran.record["status"], ran.num_left) == (1, "failed", 0)
     assert UNMEASURABLE[number][1] in ran.reason
     assert "\n" not in ran.reason
 
 
-def test_a_command_that_cannot_be_started(tmp_path: Path) -> None:
+def test_a_command_that_cannot_be_started(failed: dict[str, Ran]) -> None:
     """A program that the kernel does not take is named, with the kernel's reason."""
-    (tmp_path / "train.sh").write_bytes(b"\x7fELF but no program")
-    (tmp_path / "train.sh").chmod(0o755)
-    ran = run_trainer(tmp_path, "./train.sh")
-    assert "./train.sh: cannot be started: [Errno 8] Exec format error" in ran.reason
+    assert "./train.sh: cannot be started: [Errno 8] Exec format error" in failed["no-program"].reason
 
 
-def test_its_own_traceback_comes_first(unmeasurable: list[Ran]) -> None:
+def test_its_own_traceback_comes_first(failed: dict[str, Ran]) -> None:
     """`traceback.txt` begins with what went wrong in the trainer, and its output is kept."""
-    ran = unmeasurable[0]
+    ran = failed["mine0"]
     lines = ran.text("traceback.txt").splitlines()
     assert "first in its output" in lines[0]
     assert lines[2] == "Traceback (most recent call last):"
@@ -87,62 +116,70 @@ def test_its_own_traceback_comes_first(unmeasurable: list[Ran]) -> None:
     assert "hello" in ran.text("stdout.txt")
 
 
-def test_a_trainer_whose_learner_dies(tmp_path: Path) -> None:
+def test_a_trainer_whose_learner_dies(stalled: dict[str, Ran]) -> None:
     """Its other processes wait for ever: the run fails within the stall limit, with the learner's traceback."""
-    command = "{python} {trainers}/orphans.py 2 raises"
-    ran = run_trainer(tmp_path, command, "--seconds", "300", "--stall", "3")
+    ran = stalled["raises"]
     assert (ran.record["status"], ran.num_left) == ("failed", 0)
-    assert "nothing was stepped or learned for 3 s (--stall) after it had raised: ValueError: the first" in ran.reason
+    assert "nothing was stepped or learned for 2 s (--stall) after it had raised: ValueError: the first" in ran.reason
     assert ran.record["counters"]["env_steps"] > 0
 
 
-def test_a_trainer_that_stops_stepping(tmp_path: Path) -> None:
+def test_a_trainer_that_stops_stepping(stalled: dict[str, Ran]) -> None:
     """Without a traceback, the stall watch of all systems ends it."""
-    ran = run_trainer(tmp_path, script(STEPS + "time.sleep(1000)"), "--seconds", "300", "--stall", "1")
+    ran = stalled["stops"]
     assert (ran.record["status"], ran.num_left) == ("failed", 0)
     assert "nothing was stepped or learned for " in ran.reason
+    assert "after it had raised" not in ran.reason
 
 
-def test_a_trainer_of_too_many_processes(tmp_path: Path) -> None:
+def test_a_trainer_of_too_many_processes(failed: dict[str, Ran]) -> None:
     """One that forks without end is ended at its limit."""
-    code = "import os, time\nfor _ in range(300):\n    if not os.fork():\n        time.sleep(1000)\ntime.sleep(1000)"
-    ran = run_trainer(tmp_path, script(code), **{"limits.processes": 20})
+    ran = failed["forks"]
     assert (ran.record["status"], ran.num_left) == ("failed", 0)
     assert "processes, more than 20 (limits.processes)" in ran.reason
 
 
-def test_a_trainer_that_prints_without_end(tmp_path: Path) -> None:
+def test_a_trainer_that_prints_without_end(failed: dict[str, Ran]) -> None:
     """Its output is bounded, and it is not held up by it."""
-    code = STEPS + "for _ in range(300):\n    print('x' * 2**20)\nfor _ in (1, 2):\n    play(100); time.sleep(1)"
-    ran = run_trainer(tmp_path, script(code), **{"limits.output_mib": 1})
+    ran = failed["prints"]
     assert ran.record["counters"]["env_steps"] == 300
     assert (ran.folder / "stdout.txt").stat().st_size < 2**20
     assert "bytes are left out here" in ran.text("stdout.txt")
 
 
-def test_iterations_that_are_not_reported(tmp_path: Path) -> None:
+def test_iterations_that_are_not_reported(stalled: dict[str, Ran]) -> None:
     """A budget of iterations alone, for a trainer that reports none, is an error that says what to do."""
-    code = STEPS + "while True:\n    play(10); time.sleep(0.01)"
-    ran = run_trainer(tmp_path, script(code), "--iterations", "5", "--stall", "2")
-    assert "--iterations 5: it reported no iteration in 2 s (--stall): it must call rlbench_client.iter" in ran.reason
+    reason = stalled["unreported"].reason
+    assert "--iterations 5: it reported no iteration in 2 s (--stall): it must call rlbench_client.iter" in reason
 
 
-def test_more_learned_than_collected(tmp_path: Path) -> None:
+def test_more_learned_than_collected(failed: dict[str, Ran]) -> None:
     """What a trainer reports is held against what its environments counted."""
-    code = STEPS + "for _ in range(30):\n    play(10); rlbench_client.learned(30); time.sleep(0.1)"
-    ran = run_trainer(tmp_path, script(code))
+    ran = failed["learns"]
     assert ran.record["status"] == "invalid"
     assert ran.reason == "conservation broken: 400 env steps collected, but 900 learned"
 
 
-@pytest.mark.parametrize("module", ["harness.rank", "harness.keeper", "rlbench"])
-def test_nothing_outlives_a_killed_process(tmp_path: Path, module: str) -> None:
+def test_nothing_outlives_a_killed_process(tmp_path: Path) -> None:
     """`kill -9` of the rank, the keeper or `rlbench` leaves none of the trainer's processes, orphans included."""
     write_trainer(tmp_path, ["{python}", str(TRAINERS / "orphans.py"), "300", "waits"])
-    with RunningSweep(tmp_path, "--systems", "mine=mine.toml", "--device", "cpu", "--scenario", "pointnav") as sweep:
-        wait_until(lambda: any(meter.total("env_steps") for meter in sweep.meters(1, 1)), "it steps")
-        assert len(sweep.processes()) >= 6
-        one = sweep.process.pid if module == "rlbench" else sweep.of_module(module)[0].pid
-        os.kill(one, signal.SIGKILL)
+    systems = ",".join(f"{module.rpartition('.')[2]}=mine.toml" for module in VICTIMS)
+    options = ("--device", "cpu", "--scenario", "pointnav", "--seconds", "300")
+    with RunningSweep(tmp_path, "--systems", systems, *options) as sweep:
+        for number, module in enumerate(VICTIMS, 1):
+            kill_one(sweep, number, module)
+
+
+def kill_one(sweep: RunningSweep, number: int, module: str) -> None:
+    """Kills a process while cell `number` steps; all of its processes end, and the sweep goes on if it can."""
+    wait_until(lambda: any(meter.total("env_steps") for meter in sweep.meters(number, 1)), f"{number} steps")
+    of_run = set(sweep.of_runs())
+    assert len(sweep.processes()) >= 6
+    one = sweep.process.pid if module == "rlbench" else sweep.of_module(module)[0].pid
+    os.kill(one, signal.SIGKILL)
+    if module == "rlbench":
         sweep.end()
         wait_until(lambda: not sweep.processes(), "all have ended")
+    else:
+        assert sweep.wait_published(number)["status"] == "failed"
+        wait_until(lambda: of_run.isdisjoint(sweep.processes()), f"all of {number} have ended")

@@ -74,12 +74,12 @@ def test_output_is_passed_on(tmp_path: Path) -> None:
     assert pumped("print('a' * 50_000); print('b', end='')", 200_000, tmp_path / "out") == b"a" * 50_000 + b"\nb"
 
 
-def test_gigabytes_of_output_are_bounded(tmp_path: Path) -> None:
-    """Of a gigabyte the beginning and the end are kept, and the middle is counted; the trainer is not held up."""
+def test_output_without_end_is_bounded(tmp_path: Path) -> None:
+    """Of a hundred times as much the beginning and the end are kept, the middle is counted; nothing is held up."""
     code = f"""
 import os
 os.write(1, b'begin')
-for _ in range(1024):
+for _ in range(100):
     os.write(1, b'x' * {2**20})
 os.write(1, b'end')
 """
@@ -89,4 +89,4 @@ os.write(1, b'end')
     assert len(kept) < 1.3 * 2**20
     left_out = int(kept.partition(b"[rlbench: ")[2].partition(b" ")[0].replace(b",", b""))
     marked = len(f"\n[rlbench: {left_out:,} bytes are left out here]\n")
-    assert left_out + len(kept) - marked == 2**30 + 8
+    assert left_out + len(kept) - marked == 100 * 2**20 + 8

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,13 @@ class Ran:
     """A run of one trainer that is over."""
 
     code: int
+    """Of `rlbench`: 1 where a run of the sweep has failed."""
     folder: Path
     record: dict[str, Any]
     num_left: int
     """Processes that were there when `rlbench` had ended."""
+    trainer_folder: Path
+    """In which the trainer ran, unless its file is elsewhere."""
 
     @property
     def reason(self) -> str:
@@ -53,31 +56,35 @@ def write_trainer(folder: Path, command: str | list[str], *, file: str = "mine.t
 def run_trainer(folder: Path, command: str | list[str], *options: str, **fields: Any) -> Ran:
     """Runs a command to the end of the run."""
     folder.mkdir(exist_ok=True)
-    write_trainer(folder, command, **fields)
-    return _run(folder, ["mine"], *options)[0]
+    return run_trainers(folder, {"mine": {"command": command, **fields}}, *options)["mine"]
 
 
-def run_trainers(folder: Path, codes: Sequence[str], *options: str) -> list[Ran]:
-    """Runs texts of Python one after the other, in one sweep."""
-    names = [f"mine{number}" for number in range(len(codes))]
-    for name, code in zip(names, codes, strict=True):
-        write_trainer(folder, script(code), file=f"{name}.toml")
-    return _run(folder, names, *options)
-
-
-def _run(folder: Path, names: list[str], *options: str) -> list[Ran]:
-    systems = ",".join(f"{name}={name}.toml" for name in names)
-    common = ("--systems", systems, "--device", "cpu", "--scenario", "pointnav:num_envs=2")
+def run_trainers(
+    folder: Path, trainers: Mapping[str, Mapping[str, Any] | Path], *options: str, scenario: str = "pointnav:num_envs=2"
+) -> dict[str, Ran]:
+    """Runs several one after the other, in one sweep: by name, the fields of the file of each, or its file."""
+    files = {name: said if isinstance(said, Path) else Path(f"{name}.toml") for name, said in trainers.items()}
+    for name, said in trainers.items():
+        if not isinstance(said, Path):
+            write_trainer(folder, file=f"{name}.toml", **said)
+    systems = ",".join(f"{name}={file}" for name, file in files.items())
+    common = ("--systems", systems, "--device", "cpu", "--scenario", scenario)
     with RunningSweep(folder, *common, *(options or ("--seconds", "60"))) as sweep:
-        code = sweep.end(len(names))
+        code = sweep.end(len(trainers))
         num_left = len(sweep.processes())
         assert code in {0, 1}, sweep.stderr
-        records = sorted(sweep.out.glob("*/*/run.json"))
-        assert len(records) == len(names)
-        return [
-            Ran(code=code, folder=record.parent, record=json.loads(record.read_text()), num_left=num_left)
-            for record in records
-        ]
+        folders = [path.parent for path in sorted(sweep.out.glob("*/*/run.json"))]
+        assert len(folders) == len(trainers)
+        return {
+            name: Ran(
+                code=code,
+                folder=path,
+                record=json.loads((path / "run.json").read_text()),
+                num_left=num_left,
+                trainer_folder=folder,
+            )
+            for name, path in zip(trainers, folders, strict=True)
+        }
 
 
 def script(code: str) -> list[str]:

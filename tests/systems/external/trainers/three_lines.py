@@ -38,6 +38,6 @@ for _ in range(int(sys.argv[1]) // 64):
         *_, terminated, truncated, _ = env.step(env.action_space.sample())
         if terminated or truncated:
             env.reset()
-    time.sleep(0.03)  # learning
+    time.sleep(0.06)  # learning
     rlbench_client.learned(64)  # 3
 Path("own-count").write_text(str(own.num_steps))

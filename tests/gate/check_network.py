@@ -1,4 +1,4 @@
-"""A link of 1 ms and 100 Mbit/s between hosts: what `doctor --network` says of it, and what `predict` makes of that; as root."""
+"""A link of 1 ms and 100 Mbit/s between hosts: what `doctor --network` and `predict` make of it; as root."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs on two hosts, which are network namespaces, and what goes wrong with them; `nox -s survive` runs this, as root."""
+"""Runs on two hosts, which are network namespaces, and what goes wrong with them; part of `nox -s survive`, as root."""
 
 from __future__ import annotations
 

@@ -12,8 +12,6 @@ from tests.harness.disks import AllSharedMemory, OwnSharedMemory
 from tests.harness.misbehaving import SYSTEMS, Ended, ended, start
 from tests.harness.misbehaving_plugin.cases import CASES, LEARNING, Case
 
-AT_ONCE = 2
-"""Sweeps side by side."""
 NUM_PARTS = 10
 
 
@@ -24,28 +22,18 @@ def _dealt(part: int) -> dict[str, list[Case]]:
     return {system: [LEARNING, *cases] for system, cases in dealt.items()}
 
 
-def _run(
-    folder: Path, dealt: dict[str, list[Case]], systems: Sequence[str], own: Sequence[str]
-) -> tuple[list[Ended], list[str]]:
-    """The cells of some systems' sweeps, which go on side by side, and what is wrong with the sweeps.
+def _run(folder: Path, system: str, cases: list[Case], own: Sequence[str]) -> tuple[list[Ended], list[str]]:
+    """The cells of a system's sweep, and what is wrong with the sweep.
 
-    `own`: a command that gives them a /dev/shm of the check's own.
+    `own`: a command that gives it a /dev/shm of the check's own.
     """
-    cells, wrong = list[Ended](), list[str]()
-    sweeps = {system: start(folder / system, system, dealt[system], wrapper=own) for system in systems}
-    try:
-        for system, sweep in sweeps.items():
-            code = sweep.end(len(dealt[system]))
-            of_system = ended(sweep, system, dealt[system])
-            cells += of_system
-            wrong += [f"{system} ended with {code}"] if code != 1 else []
-            wrong += [f"{system} printed a traceback: {sweep.stderr}"] if "Traceback" in sweep.stderr else []
-            left = [*map(str, sweep.processes()), *map(str, sweep.files_left())]
-            wrong += [f"{system} left {left}"] if left else []
-    finally:
-        for sweep in sweeps.values():
-            sweep.__exit__()
-    return cells, wrong
+    with start(folder / system, system, cases, wrapper=own) as sweep:
+        code = sweep.end(len(cases))
+        left = [*map(str, sweep.processes()), *map(str, sweep.files_left())]
+        wrong = [f"{system} ended with {code}"] if code != 1 else []
+        wrong += [f"{system} printed a traceback: {sweep.stderr}"] if "Traceback" in sweep.stderr else []
+        wrong += [f"{system} left {left}"] if left else []
+        return ended(sweep, system, cases), wrong
 
 
 @pytest.mark.parametrize("part", range(NUM_PARTS))
@@ -57,10 +45,9 @@ def check_every_way_to_misbehave_is_named(
 ) -> None:
     """Each sweep goes on to its last cell, with exit code 1; each record names class or rule, and the environment."""
     dealt, cells, wrong = _dealt(part), list[Ended](), list[str]()
-    systems = list(SYSTEMS)
-    for first in range(0, len(systems), AT_ONCE):
-        of_these, problems = _run(tmp_path, dealt, systems[first : first + AT_ONCE], shared_memory.enter)
-        cells += of_these
+    for system, cases in dealt.items():
+        of_system, problems = _run(tmp_path, system, cases, shared_memory.enter)
+        cells += of_system
         wrong += problems
     bad = [cell for cell in cells if cell.problems]
     with capsys.disabled():

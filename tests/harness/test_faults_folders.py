@@ -21,7 +21,7 @@ from harness.sweep import Sweep
 from tests.harness import stepping_clock
 from tests.harness.command import QUICK, RLBENCH, Ended, assert_refused, call
 from tests.harness.disks import MAY_MOUNT, Mounted
-from tests.harness.runs import FAULTY_SWEEP, RunningSweep, install_faulty, wait_until
+from tests.harness.runs import FAULTY_SWEEP, RunningSweep, install_faulty, installed, wait_until
 
 MIB = 2**20
 ONE_CELL = (*FAULTY_SWEEP, "--scenario", "faulty/patient:tag=a")
@@ -54,10 +54,9 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
     folder = tmp_path_factory.mktemp("folders")
     install_faulty(folder / "site")
     (folder / "site" / "sitecustomize.py").write_text(Path(stepping_clock.__file__).read_text())
-    with pytest.MonkeyPatch.context() as patched:
+    with pytest.MonkeyPatch.context() as patched, installed(folder / "site"):
         patched.setenv("RLBENCH_TEST_CLOCK", str(folder / "clock"))
         patched.setenv("COLUMNS", "300")
-        patched.syspath_prepend(str(folder / "site"))
         with RunningSweep(folder, *ONE_CELL) as first, RunningSweep(folder, *ONE_CELL) as second:
             wait_until(lambda: _num_collecting(first.out) == 2, "both run their cell")
             refused = call("run", "--resume", "--out", str(first.out))

@@ -124,9 +124,7 @@ def swept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def _patient(fault: Fault, num_ranks: int, device: str) -> Asked:
-    return Asked(
-        systems=fault.system, scenario="faulty/patient", until="return>=1", gpus=str(num_ranks), device=device
-    )
+    return Asked(systems=fault.system, scenario="faulty/patient", until="return>=1", gpus=str(num_ranks), device=device)
 
 
 def _raises(system: str) -> Asked:

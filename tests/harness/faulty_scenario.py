@@ -25,8 +25,8 @@ from harness.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
 FAULT_AT = 20
 EPISODE_STEPS = 4
 STEP_S, SLOW_STEP_S = 0.001, 1.0
-LEAK_BYTES = 10_000_000
-"""At every step."""
+LEAK_BYTES, MOST_LEAKS = 10_000_000, 30
+"""At every step, and of so many steps, so that no machine is short of memory before somebody looks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,7 +108,7 @@ class FaultyEnv(gymnasium.Env[dict[str, Any], int]):
     def _go_wrong(self) -> None:
         if self._fault == "raise-in-step":
             raise LookupError("no wall behind the wall")
-        if self._fault == "leak-in-step":
+        if self._fault == "leak-in-step" and len(self._leak) < MOST_LEAKS:
             self._leak.append(np.ones(LEAK_BYTES // 8))
         if self._fault == "exit-in-step":
             os._exit(7)

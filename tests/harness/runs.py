@@ -14,15 +14,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Self
 
 import psutil
+import pytest
 
-from harness import process
+from harness import process, registry
 from harness.meter_file import MeterFile, meter_path
+from harness.plan import plan
+from harness.request import Asked, complete
+from harness.sweep import Sweep
 from tests.harness import faulty_scenario
 
 RLBENCH = Path(sys.executable).with_name("rlbench")
@@ -65,6 +70,27 @@ def install_family(site: Path, name: str, source: Path, module: str = "") -> Non
     (info / "METADATA").write_text(about, encoding="utf-8")
     where = ".".join(filter(None, (source.stem, module)))
     (info / "entry_points.txt").write_text(f"[rlbench.scenarios]\n{name} = {where}:FAMILY\n", encoding="utf-8")
+
+
+@contextmanager
+def installed(site: Path) -> Iterator[None]:
+    """What is installed in `site` can be planned in this process too, as long as it is asked for."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(str(site))
+        # The registry remembers what a function has found.
+        patched.setattr(registry, "entry_points", lambda group: entry_points(group=group))
+        yield
+
+
+def plan_sweep(folder: Path, *several: Asked) -> None:
+    """Plans a sweep of all cells that are asked for, which `RunningSweep(folder, "--resume")` runs then.
+
+    They may be of systems, ranks and limits that no options of one command give. `folder` is of `RunningSweep`, with
+    what is to be installed in its `site/`.
+    """
+    with installed(folder / "site"):
+        cells = [cell for asked in several for cell in plan(complete(asked)[0])]
+    Sweep.create(folder / "runs", cells, ["rlbench", "run"])
 
 
 class RunningSweep:
@@ -177,10 +203,11 @@ class RunningSweep:
         def collects() -> bool:
             assert self.process.poll() is None, f"it has ended: {self.stdout}{self.stderr}"
             meters = self.meters(number, num_ranks)
-            if not {meter.count(0, "pid") for meter in meters} <= {rank.pid for rank in self.of_module("harness.rank")}:
-                return False  # what a killed sweep has left
             counts = [meter.count(1 + env, "env_steps") for meter in meters for env in range(meter.num_envs)]
-            return bool(counts) and min(counts) > 0
+            if not counts or min(counts) == 0:
+                return False
+            ranks = {rank.pid for rank in self.of_module("harness.rank")}  # others are of what a killed sweep has left
+            return {meter.count(0, "pid") for meter in meters} <= ranks
 
         wait_until(collects, f"cell {number} collects")
         folder = self.partial(number)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,10 +31,10 @@ FAULTS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Swept:
-    """What sweeps over all faults left."""
+    """What a sweep over all faults left."""
 
     records: dict[str, dict[str, Any]]
-    exit_codes: list[int]
+    exit_code: int
     left: list[psutil.Process]
     stderr: str
 
@@ -47,24 +46,15 @@ CELLS = [pytest.param(fault, marks=[] if fault in IN_BOTH_LANES else [deep]) for
 
 @pytest.fixture(scope="module")
 def swept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
-    """One cell for each fault, in two sweeps side by side, for a rank that starts keeps one core busy."""
+    """One cell for each fault."""
     faults = chosen(request, "fault")
-    halves = (faults[::2], faults[1::2])
-    with ExitStack() as stack:
-        sweeps = []
-        for half in halves:
-            scenarios = ",".join(f"faulty/{fault}" for fault in half)
-            options = (*FAULTY_SWEEP, "--stall", str(STALL_S), "--scenario", scenarios)
-            sweeps.append(stack.enter_context(RunningSweep(tmp_path_factory.mktemp("environments"), *options)))
+    options = (*FAULTY_SWEEP, "--stall", str(STALL_S), "--scenario", ",".join(f"faulty/{fault}" for fault in faults))
+    with RunningSweep(tmp_path_factory.mktemp("environments"), *options) as sweep:
         yield Swept(
-            exit_codes=[sweep.end(len(faults)) for sweep in sweeps],
-            records={
-                fault: sweep.runs(number)[0]
-                for sweep, half in zip(sweeps, halves, strict=True)
-                for number, fault in enumerate(half, start=1)
-            },
-            left=[left for sweep in sweeps for left in sweep.processes()],
-            stderr="".join(sweep.stderr for sweep in sweeps),
+            exit_code=sweep.end(len(faults)),
+            records={fault: sweep.runs(number)[0] for number, fault in enumerate(faults, start=1)},
+            left=sweep.processes(),
+            stderr=sweep.stderr,
         )
 
 
@@ -84,7 +74,7 @@ def test_the_run_folder_shows_where_the_environment_was(swept: Swept, fault: str
 
 def test_a_sweep_of_failing_cells_runs_them_all_and_exits_with_1(swept: Swept) -> None:
     """One line for each cell and none for us: no traceback is printed, no process is left."""
-    assert swept.exit_codes == [1, 1]
+    assert swept.exit_code == 1
     assert swept.left == []
     assert "Traceback" not in swept.stderr
 

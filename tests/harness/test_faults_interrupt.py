@@ -151,9 +151,12 @@ def test_a_run_outlives_its_terminal_and_a_stopped_harness(stages: dict[str, Sta
     assert run["figures"]["episode_return"] == 1.0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=deep)])
 def test_an_interrupt_before_the_first_cell_leaves_nothing_either(tmp_path: Path, number: signal.Signals) -> None:
-    """While the sweep is still being planned there is nothing to go on with: exit code 130, no traceback, no folder."""
+    """While the sweep is still being planned there is nothing to go on with: exit code 130, no traceback, no folder.
+
+    In both lanes SIGTERM comes while the first cell is waited for in `test_zygote.py`.
+    """
     with RunningSweep(tmp_path, "--systems", "sync", "--device", "cpu", "--scenario", "faulty/wait-in-plan") as sweep:
         wait_until((tmp_path / "planning").exists, "the sweep is being planned")
         sweep.process.send_signal(number)

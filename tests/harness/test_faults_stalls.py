@@ -17,6 +17,8 @@ from tests.harness.runs import FAULTY_SWEEP, RunningSweep, wait_until
 STALL_S = 2
 LIMIT_S = 10
 NUM_RANKS = 2
+MEMORY_GIB = 0.5
+"""Twice what a run has for itself that does not leak, and less than its workers leak."""
 SCENARIOS = "faulty/patient:tag=rank,faulty/patient:tag=worker,faulty/leak-in-step"
 
 
@@ -35,8 +37,9 @@ class Swept:
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
     """A rank is stopped, then a worker, then a worker leaks."""
-    options = ("--gpus", str(NUM_RANKS), "--stall", str(STALL_S), "--memory-limit", "2.5", "--scenario", SCENARIOS)
-    with RunningSweep(tmp_path_factory.mktemp("stalls"), *FAULTY_SWEEP, *options) as sweep:
+    options = ("--gpus", str(NUM_RANKS), "--stall", str(STALL_S), "--memory-limit", str(MEMORY_GIB))
+    folder = tmp_path_factory.mktemp("stalls")
+    with RunningSweep(folder, *FAULTY_SWEEP, *options, "--scenario", SCENARIOS) as sweep:
         sweep.wait_collecting(1, NUM_RANKS)
         sweep.of_module("harness.rank")[1].send_signal(signal.SIGSTOP)
         sweep.wait_collecting(2, NUM_RANKS)
@@ -80,7 +83,8 @@ def test_a_stopped_worker_ends_the_run_within_its_limit(swept: Swept) -> None:
 def test_a_leaking_worker_ends_the_run_at_its_limit(swept: Swept) -> None:
     """The run fails before the kernel ends something of its own choice, and says which process had most."""
     assert swept.leak["status"] == "failed"
-    assert "GiB of memory, more than 2.50 GiB (--memory-limit); environment worker rank" in swept.leak["reason"]
+    said = f"GiB of memory, more than {MEMORY_GIB:.2f} GiB (--memory-limit); environment worker rank"
+    assert said in swept.leak["reason"]
     assert "worker.py" in _stacks(swept.leak, "rank0-env1")
 
 

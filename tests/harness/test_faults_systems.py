@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ from typing import Any
 import psutil
 import pytest
 
+from harness.request import Asked
 from tests.harness.chosen import chosen
-from tests.harness.runs import END_LIMIT_S, RunningSweep, wait_until
+from tests.harness.runs import END_LIMIT_S, RunningSweep, install_faulty, plan_sweep, wait_until
 from tests.lanes import deep
 
 STREAM = "rollout.num_steps=8:rollout.batch=16"
@@ -70,7 +71,7 @@ RAISING = (pytest.param("appo", marks=deep), "htsrl", pytest.param("impala", mar
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Swept:
-    """What a sweep left whose cells were killed."""
+    """What a sweep left whose processes were killed, or whose environments raised."""
 
     records: dict[str, dict[str, Any]]
     outlived_s: dict[str, float]
@@ -81,20 +82,36 @@ class Swept:
     stderr: str
 
 
-def kill_all(folder: Path, faults: Mapping[str, Fault], num_ranks: int, *options: str) -> Swept:
-    """A sweep with a cell for each fault, which it brings about while the cell collects and learns."""
-    records, outlived_s = {}, {}
+@pytest.fixture(scope="module")
+def swept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Swept:
+    """A sweep with a cell for each fault.
+
+    Processes are killed while a cell collects and learns, first on one rank, then one of two; then environments raise.
+    """
+    folder, records, outlived_s = tmp_path_factory.mktemp("systems"), {}, {}
+    alone = {name: KILLED_ALONE[name] for name in chosen(request, "of_one")}
+    of_two = {name: KILLED_OF_TWO[name] for name in chosen(request, "of_both")}
+    raising = chosen(request, "raising")
     names: set[str] = set()
-    systems = ",".join(fault.system for fault in faults.values())
-    with RunningSweep(folder, "--systems", systems, "--gpus", str(num_ranks), *options, *PATIENT) as sweep:
-        for number, (name, fault) in enumerate(faults.items(), start=1):
+    install_faulty(folder / "site")
+    plan_sweep(
+        folder,
+        *(_patient(fault, num_ranks=1, device="cpu") for fault in alone.values()),
+        *(_patient(fault, num_ranks=2, device="emulated") for fault in of_two.values()),
+        *(_raises(f"{name}:{STREAM}" if name != "htsrl" else name) for name in raising),
+    )
+    with RunningSweep(folder, "--resume") as sweep:
+        for number, (name, fault) in enumerate([*alone.items(), *of_two.items()], start=1):
+            num_ranks = 1 if name in alone else 2
             sweep.wait_collecting(number, num_ranks)
             learner = sweep.meters(number, num_ranks)[0]
             wait_until(lambda learner=learner: learner.count(0, "iteration") >= 2, "it learns")  # type: ignore[misc]
             names |= sweep.shared_memory()
             outlived_s[name] = sweep.kill(fault.victim(sweep, number), number)
             records[name] = sweep.wait_published(number)
-        exit_code = sweep.end()
+        exit_code = sweep.end(1 + len(raising))
+        for number, name in enumerate(raising, start=1 + len(records)):
+            records[name] = sweep.runs(number)[0]
         return Swept(
             records=records,
             outlived_s=outlived_s,
@@ -106,18 +123,12 @@ def kill_all(folder: Path, faults: Mapping[str, Fault], num_ranks: int, *options
         )
 
 
-@pytest.fixture(scope="module")
-def alone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Swept:
-    """Deaths on one rank."""
-    faults = {name: KILLED_ALONE[name] for name in chosen(request, "of_one")}
-    return kill_all(tmp_path_factory.mktemp("alone"), faults, 1, "--device", "cpu")
+def _patient(fault: Fault, num_ranks: int, device: str) -> Asked:
+    return Asked(systems=fault.system, scenario="faulty/patient", until="return>=1", gpus=str(num_ranks), device=device)
 
 
-@pytest.fixture(scope="module")
-def of_two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Swept:
-    """Deaths of one of two ranks."""
-    faults = {name: KILLED_OF_TWO[name] for name in chosen(request, "of_both")}
-    return kill_all(tmp_path_factory.mktemp("of_two"), faults, 2, "--device", "emulated")
+def _raises(system: str) -> Asked:
+    return Asked(systems=system, scenario="faulty/raise-in-step", until="return>=1", device="cpu")
 
 
 def assert_failed(swept: Swept, name: str, fault: Fault) -> None:
@@ -132,61 +143,33 @@ def assert_failed(swept: Swept, name: str, fault: Fault) -> None:
 
 
 @pytest.mark.parametrize("of_one", ALONE)
-def test_a_killed_worker_of_several_environments_or_with_the_policy_fails_the_run(alone: Swept, of_one: str) -> None:
+def test_a_killed_worker_of_several_environments_or_with_the_policy_fails_the_run(swept: Swept, of_one: str) -> None:
     """While the main thread learns and another receives, the run ends with the worker named."""
-    assert_failed(alone, of_one, KILLED_ALONE[of_one])
+    assert_failed(swept, of_one, KILLED_ALONE[of_one])
 
 
 @pytest.mark.parametrize("of_both", OF_TWO)
-def test_a_killed_rank_fails_the_run_whatever_it_does(of_two: Swept, of_both: str) -> None:
+def test_a_killed_rank_fails_the_run_whatever_it_does(swept: Swept, of_both: str) -> None:
     """The learner of all, a rank that owns a device and does nothing, and ranks that plan together are all named."""
-    assert_failed(of_two, of_both, KILLED_OF_TWO[of_both])
+    assert_failed(swept, of_both, KILLED_OF_TWO[of_both])
 
 
 @deep
-def test_these_runs_end_within_5_s(alone: Swept, of_two: Swept) -> None:
+def test_these_runs_end_within_5_s(swept: Swept) -> None:
     """Whoever is killed, all other processes of the run are gone by then."""
-    assert [name for swept in (alone, of_two) for name, s in swept.outlived_s.items() if s >= END_LIMIT_S] == []
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Raised:
-    """What a sweep left whose environments raise."""
-
-    records: dict[str, dict[str, Any]]
-    left: list[psutil.Process]
-    files: list[Path]
-    exit_code: int
-    stderr: str
-
-
-@pytest.fixture(scope="module")
-def raised(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Raised]:
-    """A cell for each system."""
-    names = chosen(request, "raising")
-    systems = ",".join(f"{name}:{STREAM}" if name != "htsrl" else name for name in names)
-    options = ("--device", "cpu", "--systems", systems, "--scenario", "faulty/raise-in-step", "--until", "return>=1")
-    with RunningSweep(tmp_path_factory.mktemp("raised"), *options) as sweep:
-        exit_code = sweep.end(len(names))
-        yield Raised(
-            records={name: sweep.runs(number)[0] for number, name in enumerate(names, start=1)},
-            left=sweep.processes(),
-            files=sweep.files_left(),
-            exit_code=exit_code,
-            stderr=sweep.stderr,
-        )
+    assert [name for name, s in swept.outlived_s.items() if s >= END_LIMIT_S] == []
 
 
 @pytest.mark.parametrize("raising", RAISING)
-def test_an_environment_that_raises_beside_the_main_thread_fails_the_run(raised: Raised, raising: str) -> None:
+def test_an_environment_that_raises_beside_the_main_thread_fails_the_run(swept: Swept, raising: str) -> None:
     """The reason names the environment, and traceback.txt holds its traceback, whichever thread or process saw it."""
-    record = raised.records[raising]
+    record = swept.records[raising]
     assert record["status"] == "failed"
     assert record["reason"].startswith(f"{DIED} rank0-env")
     assert "raised LookupError: no wall behind the wall" in record["reason"]
     assert "in _go_wrong" in (record["path"] / "traceback.txt").read_text()
-    assert (raised.exit_code, raised.left, raised.files) == (1, [], [])
-    assert "Traceback" not in raised.stderr
+    assert (swept.exit_code, swept.left, swept.files) == (1, [], [])
+    assert "Traceback" not in swept.stderr
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from harness.gate.revisions import checked_out, find_commit, remove_all_but
 from results.compare import Runs
 from results.gate import judge
 from tests.harness import sweeps, toy_repository
-from tests.harness.command import RLBENCH, Ended, assert_refused, call, launch
+from tests.harness.command import RLBENCH, Ended, assert_refused, call
 from tests.harness.copied_environments import copied_environments
 from tests.harness.runs import HEEDS_INTERRUPTS, PATIENCE_S, wait_until
 from tests.harness.sweeps import spoil, write_sweep
@@ -78,16 +78,14 @@ def test_single_runs_decide_nothing(here: Path) -> None:
     assert "3 repetitions of each side at least" in ended.out
 
 
-def test_a_slower_folder_is_a_regression_in_every_form(here: Path) -> None:
+def test_a_slower_folder_is_a_regression_in_every_form(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`ver` at 80 % of its speed: exit code 1, and JSON, JUnit XML, Markdown and annotations say the same."""
     write_seeds(here / "main")
     write_seeds(here / "mine", faster=0.8)
     files = ("--json", "gate.json", "--junit", "gate.xml", "--markdown", "gate.md")
-    ended = launch(
-        *("gate", "--baseline", "main", "--candidate", "mine", *files),
-        folder=here,
-        environment={"GITHUB_ACTIONS": "true", "COLUMNS": "220"},
-    )
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("COLUMNS", "220")
+    ended = gate("--baseline", "main", "--candidate", "mine", *files)
     assert (ended.code, ended.err) == (1, "")
     assert ended.out.startswith("regression: 2 regression, 6 passed\n")
     document = json.loads((here / "gate.json").read_text())

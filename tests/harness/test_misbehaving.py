@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 import pytest
 
+from harness.request import Asked
+from tests.harness import misbehaving_plugin
 from tests.harness.chosen import chosen
-from tests.harness.misbehaving import Ended, ended, start
+from tests.harness.misbehaving import NUM_ITERATIONS, STALL_S, SYSTEMS, Ended, ended
 from tests.harness.misbehaving_plugin.cases import CASES, LEARNING
+from tests.harness.runs import RunningSweep, install_family, plan_sweep
 from tests.lanes import deep
 
 BUILT_IN = ("BrokenPipeError", "KeyboardInterrupt", "GeneratorExit", "SystemExit")
@@ -45,40 +48,41 @@ NUM_RANKS = {"ddppo": 2, "gossip": 2}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Swept:
-    """What the sweeps left."""
+    """What the sweep left."""
 
     cells: dict[tuple[str, str], Ended]
-    exit_codes: dict[str, int]
+    exit_code: int
     left: list[psutil.Process]
-    files: list[str]
+    files: list[Path]
     stderr: str
 
 
 @pytest.fixture(scope="module")
 def swept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
-    """A sweep of each system, side by side."""
-    names: dict[str, list[str]] = {}
-    for system, name in chosen(request, "cell"):
-        names.setdefault(system, []).append(name)
-    cases = {system: [BY_NAME[name] for name in of_system] for system, of_system in names.items()}
-    with ExitStack() as stack:
-        sweeps = {
-            system: stack.enter_context(
-                start(tmp_path_factory.mktemp(system), system, of_system, NUM_RANKS.get(system, 1))
-            )
-            for system, of_system in cases.items()
-        }
-        exit_codes = {system: sweep.end(len(cases[system])) for system, sweep in sweeps.items()}
+    """A sweep of all cells, in whatever system."""
+    folder, names = tmp_path_factory.mktemp("misbehaving"), chosen(request, "cell")
+    install_family(folder / "site", "misbehaving", Path(misbehaving_plugin.__file__).parent, "scenario")
+    cases = [BY_NAME[name] for _, name in names]
+    asked = [
+        Asked(
+            systems=SYSTEMS[system],
+            scenario=case.scenario,
+            gpus=str(NUM_RANKS.get(system, 1)),
+            device="cpu",
+            iterations=NUM_ITERATIONS,
+            stall=STALL_S,
+        )
+        for (system, _), case in zip(names, cases, strict=True)
+    ]
+    plan_sweep(folder, *asked)
+    with RunningSweep(folder, "--resume") as sweep:
+        exit_code = sweep.end(len(cases))
         yield Swept(
-            cells={
-                (system, name): cell
-                for system, sweep in sweeps.items()
-                for name, cell in zip(names[system], ended(sweep, system, cases[system]), strict=True)
-            },
-            exit_codes=exit_codes,
-            left=[left for sweep in sweeps.values() for left in sweep.processes()],
-            files=[str(path) for sweep in sweeps.values() for path in sweep.files_left()],
-            stderr="".join(sweep.stderr for sweep in sweeps.values()),
+            cells=dict(zip(names, ended(sweep, "-", cases), strict=True)),
+            exit_code=exit_code,
+            left=sweep.processes(),
+            files=sweep.files_left(),
+            stderr=sweep.stderr,
         )
 
 
@@ -91,7 +95,7 @@ def test_the_record_says_what_an_environment_did(swept: Swept, cell: tuple[str, 
 
 def test_a_sweep_goes_on_to_its_last_cell_and_leaves_nothing(swept: Swept) -> None:
     """Exit code 1, no traceback of ours, no process, no file."""
-    assert set(swept.exit_codes.values()) == {1}
+    assert swept.exit_code == 1
     assert (swept.left, swept.files) == ([], [])
     assert "Traceback" not in swept.stderr
 

@@ -15,9 +15,11 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.harness.command import launch
+from tests.harness.command import QUICK, launch
 from tests.harness.runs import FAULTY_SWEEP, ZYGOTE, RunningSweep, wait_until
 
+TAGS = ("a", "b", "c")
+KILLED_IN = 2
 THREADS = """
 import threading, time
 threading.Thread(target=lambda: time.sleep(1e6), daemon=True).start()
@@ -26,54 +28,57 @@ threading.Thread(target=lambda: time.sleep(1e6), daemon=True).start()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Swept:
-    """A sweep whose zygote was killed while its first run went on."""
+    """A sweep whose zygote was killed while its second run went on."""
 
     records: list[dict[str, Any]]
     exit_code: int
     left: list[psutil.Process]
-    others: list[psutil.Process]
-    """Zygotes that there were in the second run."""
+    zygotes: list[list[psutil.Process]]
+    """There were these while each cell collected."""
     stderr: str
 
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
-    """Two cells; the zygote is killed in the first."""
+    """Three cells; the zygote is killed in the second."""
     folder = tmp_path_factory.mktemp("zygote")
-    scenarios = "faulty/patient:tag=a,faulty/patient:tag=b"
-    with RunningSweep(folder, *FAULTY_SWEEP, "--gpus", "2", "--scenario", scenarios) as sweep:
-        sweep.wait_collecting(1, 2)
-        (zygote,) = sweep.of_module(ZYGOTE)
-        zygote.kill()
-        wait_until(lambda: zygote.status() == psutil.STATUS_ZOMBIE or not zygote.is_running(), "it is dead")
-        sweep.release("a")
-        sweep.wait_collecting(2, 2)
-        others = sweep.of_module(ZYGOTE)
-        sweep.release("b")
-        exit_code = sweep.end(2)
-        records = [sweep.runs(number)[0] for number in (1, 2)]
-        yield Swept(records=records, exit_code=exit_code, left=sweep.processes(), others=others, stderr=sweep.stderr)
+    scenarios = ",".join(f"faulty/patient:tag={tag}" for tag in TAGS)
+    zygotes = []
+    with RunningSweep(folder, *FAULTY_SWEEP, "--scenario", scenarios) as sweep:
+        for number, tag in enumerate(TAGS, start=1):
+            sweep.wait_collecting(number)
+            zygotes.append(sweep.of_module(ZYGOTE))
+            if number == KILLED_IN:
+                (zygote,) = zygotes[-1]
+                _kill(zygote)
+            sweep.release(tag)
+        exit_code = sweep.end(len(TAGS))
+        records = [sweep.runs(number)[0] for number in range(1, 1 + len(TAGS))]
+        yield Swept(records=records, exit_code=exit_code, left=sweep.processes(), zygotes=zygotes, stderr=sweep.stderr)
+
+
+def _kill(zygote: psutil.Process) -> None:
+    zygote.kill()
+    wait_until(lambda: zygote.status() == psutil.STATUS_ZOMBIE or not zygote.is_running(), "it is dead")
 
 
 def test_runs_do_not_need_it_once_they_go_on(swept: Swept) -> None:
     """`kill -9` of the zygote: the run that goes on is finished, and the next one is forked from another."""
-    assert [record["status"] for record in swept.records] == ["finished", "finished"]
-    assert len(swept.others) == 1
+    assert [record["status"] for record in swept.records] == ["finished"] * len(TAGS)
+    (another,) = swept.zygotes[KILLED_IN]
+    assert another not in swept.zygotes[KILLED_IN - 1]
     assert (swept.exit_code, swept.left) == (0, [])
     assert "Traceback" not in swept.stderr
 
 
-def test_it_is_one_for_all_runs_and_ends_with_the_command(tmp_path: Path) -> None:
-    """Cell after cell has the same one; `kill -9` of the command ends it, while it imports too."""
-    with RunningSweep(tmp_path, *FAULTY_SWEEP, "--scenario", "faulty/patient:tag=a,faulty/patient:tag=b") as sweep:
-        wait_until(lambda: sweep.of_module(ZYGOTE), "it is there")
-        (first,) = sweep.of_module(ZYGOTE)
-        sweep.wait_collecting(1)
-        sweep.release("a")
-        sweep.wait_collecting(2)
-        assert sweep.of_module(ZYGOTE) == [first]
-        sweep.process.kill()
-        wait_until(lambda: not sweep.processes(), "all have ended")
+def test_it_is_one_for_all_runs(swept: Swept) -> None:
+    """Cell after cell has the same one."""
+    (first,) = swept.zygotes[0]
+    assert swept.zygotes[1] == [first]
+
+
+def test_it_ends_with_the_command(tmp_path: Path) -> None:
+    """`kill -9` of the command ends it while it imports; once it has imported, `test_faults_interrupt.py` sees that."""
     with RunningSweep(tmp_path, *FAULTY_SWEEP, "--scenario", "faulty/patient") as starting:
         wait_until(lambda: starting.of_module(ZYGOTE), "it imports")
         starting.process.kill()
@@ -92,33 +97,44 @@ def test_an_interrupt_while_it_imports_ends_the_command(tmp_path: Path) -> None:
         assert (sweep.processes(), sweep.files_left()) == ([], [])
 
 
-def test_one_that_dies_while_it_is_waited_for() -> None:
-    """Whoever waits is told what died, and by what; the next one that asks has another.
-
-    Once torch's libraries are loaded, nobody waits for them.
-    """
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What a process sees of its zygotes, of which one dies, by what was done."""
+    folder = tmp_path_factory.mktemp("said")
+    (folder / "starts_threads.py").write_text(THREADS)
     code = """
 import os, signal
+from pathlib import Path
 from harness import zygote
-first = zygote.living()
-print(first.prepare(["json"], lambda: False), os.read(first._loaded, 1))
-zygote.end()
 first = zygote.living()
 pid = first._process.pid
 os.kill(pid, signal.SIGSTOP)
 try:
     first.prepare(["json"], lambda: os.kill(pid, signal.SIGKILL))
 except zygote.ZygoteDied as died:
-    print(died)
-print(zygote.living() is first, zygote.living().prepare(["json"], lambda: False))
+    print("died:", died)
+second = zygote.living()
+print("again:", second is first, second.prepare(["json"], lambda: False), zygote.living() is second)
+print("loaded:", os.read(second._loaded, 1))
+plain = second.prepare(["starts_threads"], lambda: False)
+words = Path(f"/proc/{second._process.pid}/cmdline").read_text().split(chr(0))
+print("threads:", plain, second.is_usable, "plain" in words)
+print("threads again:", second.prepare(["starts_threads"], lambda: False), zygote.living() is second)
 os.environ["ANOTHER"] = "environment"
-print(zygote.living()._environment["ANOTHER"])
+print("other:", zygote.living()._environment["ANOTHER"])
 """
-    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120).stdout
-    loaded, died, again, other = said.splitlines()
-    assert loaded == "True b''"
-    assert died == "the process that keepers are forked from was killed by SIGKILL"
-    assert (again, other) == ("False True", "environment")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
+    lines = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True, timeout=120).splitlines()
+    return {what: rest.strip() for what, _, rest in (line.partition(":") for line in lines)}
+
+
+def test_one_that_dies_while_it_is_waited_for(said: dict[str, str]) -> None:
+    """Whoever waits is told what died, and by what; the next one that asks has another.
+
+    Once torch's libraries are loaded, nobody waits for them.
+    """
+    assert said["died"] == "the process that keepers are forked from was killed by SIGKILL"
+    assert (said["again"], said["loaded"], said["other"]) == ("False True True", "b''", "environment")
 
 
 def test_what_starts_threads_is_imported_by_each_rank(tmp_path: Path) -> None:
@@ -129,26 +145,16 @@ def test_what_starts_threads_is_imported_by_each_rank(tmp_path: Path) -> None:
         + THREADS.strip().replace("\n", "\n    ")
         + "\n"
     )
-    options = ("--systems", "sync", "--device", "cpu", "--gpus", "2", "--iterations", "1", "--out", "runs")
-    done = launch("run", *options, folder=tmp_path, environment={"PYTHONPATH": str(tmp_path / "site")})
+    options = ("--systems", "sync", "--iterations", "1", "--out", "runs")
+    done = launch("run", *options, *QUICK, folder=tmp_path, environment={"PYTHONPATH": str(tmp_path / "site")})
     assert done.code == 0, done.out + done.err
     assert "finished" in done.out
 
 
-def test_a_module_that_starts_threads_when_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_module_that_starts_threads_when_it_is_asked_for(said: dict[str, str]) -> None:
     """The zygote begins anew, answers all the same, and is the same process."""
-    (tmp_path / "starts_threads.py").write_text(THREADS)
-    code = """
-from pathlib import Path
-from harness import zygote
-first = zygote.living()
-print(first.prepare(["json"], lambda: False), first.prepare(["starts_threads"], lambda: False))
-print(first.is_usable, "plain" in Path(f"/proc/{first._process.pid}/cmdline").read_text().split(chr(0)))
-print(first.prepare(["starts_threads"], lambda: False))
-"""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
-    said = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True, timeout=120)
-    assert said.split() == ["True"] * 5
+    assert said["threads"].split() == ["True"] * 3
+    assert said["threads again"].split() == ["True"] * 2
 
 
 def test_a_usage_error_leaves_no_process(tmp_path: Path) -> None:

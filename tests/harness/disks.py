@@ -72,6 +72,7 @@ class AllSharedMemory:
     """The machine's /dev/shm, for those who may not mount one: neighbours' files are taken for a sweep's own."""
 
     enter: tuple[str, ...] = ()
+    folder = SHARED_MEMORY
 
     def __init__(self) -> None:
         """Notes what is there."""
@@ -86,6 +87,14 @@ class AllSharedMemory:
     def left(self) -> list[Path]:
         """What has come since."""
         return sorted(set(SHARED_MEMORY.iterdir()) - self._before)
+
+
+SharedMemory = OwnSharedMemory | AllSharedMemory
+
+
+def own_shared_memory() -> SharedMemory:
+    """A /dev/shm for a test's sweeps alone, where one can be had."""
+    return OwnSharedMemory() if MAY_MOUNT else AllSharedMemory()
 
 
 class SmallDisk(Mounted):

@@ -91,10 +91,15 @@ def lost(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lost]:
         )
 
 
+def of_ranks(record: dict[str, Any]) -> list[str]:
+    """The warnings that are about ranks; others may be about files of neighbours in /dev/shm."""
+    return [warning for warning in record["warnings"] if warning.startswith("rank ")]
+
+
 def test_a_run_that_survives_a_lost_rank_is_finished_and_says_so(lost: Lost) -> None:
     """The record names every lost rank, how it ended, the iteration, and the env steps that went with it."""
     assert (lost.survived["status"], lost.survived["reason"]) == ("finished", None)
-    first, second, *_ = lost.survived["warnings"]
+    first, second, *_ = of_ranks(lost.survived)
     series = pd.read_parquet(lost.survived["path"] / "series.parquet")
     last = series.groupby("rank")["iteration"].max()
     assert first == (
@@ -170,7 +175,7 @@ def test_the_same_kill_ends_a_run_that_does_not_say_it_survives(tmp_path: Path) 
     assert outlived_s < END_LIMIT_S
     assert record["status"] == "failed"
     assert record["reason"].startswith("rank 1 was killed by SIGKILL")
-    assert record["warnings"] == []
+    assert of_ranks(record) == []
 
 
 def test_traits_are_those_of_the_system_or_the_defaults(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import secrets
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
@@ -13,32 +12,27 @@ import pytest
 from harness import shared_memory
 from harness.scratch import FILE
 from harness.shared_memory import Before
+from tests.harness.disks import own_shared_memory
 from tests.harness.runs import RunningSweep
 
 if TYPE_CHECKING:
     from harness.plan import Cell
 
 
-@pytest.fixture
-def left_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A name in /dev/shm that an environment is to write."""
-    path = shared_memory.FOLDER / f"rlbench-test-{secrets.token_hex(8)}"
-    monkeypatch.setenv("FAULTY_SHM", str(path))
-    yield path
-    path.unlink(missing_ok=True)
-    del tmp_path
-
-
-def test_what_an_environment_wrote_in_shared_memory_is_named(tmp_path: Path, left_in_memory: Path) -> None:
+def test_what_an_environment_wrote_in_shared_memory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file there that nobody has mapped stays, for nothing proves whose it is; the record names it, with its size."""
+    name = f"rlbench-test-{secrets.token_hex(8)}"
+    monkeypatch.setenv("FAULTY_SHM", str(shared_memory.FOLDER / name))
     options = ("--device", "cpu", "--systems", "sync", "--iterations", "4", "--scenario", "faulty/write-shm")
-    with RunningSweep(tmp_path, *options) as running:
-        assert running.end() == 0, running.stderr
-        (record,) = running.runs(1)
-        assert running.files_left() == []
-    assert left_in_memory.exists()
+    with own_shared_memory() as own:
+        with RunningSweep(tmp_path, *options, wrapper=own.enter) as running:
+            assert running.end() == 0, running.stderr
+            (record,) = running.runs(1)
+            assert running.files_left() == []
+        assert own.folder / name in own.left()
+        (own.folder / name).unlink()
     (warning,) = [each for each in record["warnings"] if each.startswith("left behind in /dev/shm: ")]
-    assert f"{left_in_memory.name} (1,000 bytes)" in warning
+    assert f"{name} (1,000 bytes)" in warning
     assert warning.endswith("; they came during the run: remove them if they are the environments'")
     assert not list(record["path"].glob("shm-*")) + list(record["path"].glob(FILE))
 

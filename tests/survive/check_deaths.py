@@ -23,7 +23,7 @@ import pytest
 from harness.meter_file import MeterFile
 from harness.registry import load_system
 from harness.traits import Traits
-from tests.harness.disks import AllSharedMemory, OwnSharedMemory
+from tests.harness.disks import SharedMemory
 from tests.harness.runs import END_LIMIT_S, ZYGOTE, RunningSweep, wait_until
 
 STREAM = "rollout.num_steps=8:rollout.batch=16"
@@ -177,7 +177,7 @@ def check_every_death_ends_its_run_with_its_cause_and_leaves_nothing(
     system: str,
     part: int,
     tmp_path: Path,
-    shared_memory: OwnSharedMemory | AllSharedMemory,
+    shared_memory: SharedMemory,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The run fails within its limit and names who died, or goes on where the system says so; the sweep goes on."""
@@ -207,7 +207,7 @@ def check_every_death_ends_its_run_with_its_cause_and_leaves_nothing(
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("system", SYSTEMS)
 def check_a_killed_harness_leaves_nothing_and_its_sweep_goes_on(
-    system: str, moment: str, tmp_path: Path, shared_memory: OwnSharedMemory | AllSharedMemory
+    system: str, moment: str, tmp_path: Path, shared_memory: SharedMemory
 ) -> None:
     """`kill -9` of `rlbench run` itself: everything of it ends, and --resume completes the sweep."""
     generator = np.random.default_rng(sum(map(ord, system + moment)))

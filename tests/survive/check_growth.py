@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.harness.disks import AllSharedMemory, OwnSharedMemory
+from tests.harness.disks import SharedMemory
 from tests.harness.runs import RunningSweep
 from tests.lanes import deep
 
@@ -24,7 +24,7 @@ LEAST_GROWTH = 3
 def check_a_sweep_of_tiny_cells_does_not_grow(
     count: int,
     tmp_path: Path,
-    shared_memory: OwnSharedMemory | AllSharedMemory,
+    shared_memory: SharedMemory,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Open files, threads, temporary files and shared memory do not grow; memory by less than 20 MB."""

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from results import store
-from tests.harness.disks import MAY_MOUNT, AllSharedMemory, LimitedFiles, OwnSharedMemory, SmallDisk
+from tests.harness.disks import MAY_MOUNT, LimitedFiles, SharedMemory, SmallDisk
 from tests.harness.runs import END_LIMIT_S, RunningSweep, wait_until
 
 NUM_PARTS, NUM_SWEEPS = 10, 20
@@ -96,7 +96,7 @@ def sweep_once(folder: Path, way: str, after_s: float, own: Sequence[str]) -> tu
 def check_interrupted_sweeps_lose_nothing_and_repeat_nothing(
     part: int,
     tmp_path: Path,
-    shared_memory: OwnSharedMemory | AllSharedMemory,
+    shared_memory: SharedMemory,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """However and whenever a sweep is interrupted, --resume ends every cell once, and every folder is whole."""

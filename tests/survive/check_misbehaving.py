@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.harness.disks import AllSharedMemory, OwnSharedMemory
+from tests.harness.disks import SharedMemory
 from tests.harness.misbehaving import SYSTEMS, Ended, ended, start
 from tests.harness.misbehaving_plugin.cases import CASES, LEARNING, Case
 
@@ -40,7 +40,7 @@ def _run(folder: Path, system: str, cases: list[Case], own: Sequence[str]) -> tu
 def check_every_way_to_misbehave_is_named(
     part: int,
     tmp_path: Path,
-    shared_memory: OwnSharedMemory | AllSharedMemory,
+    shared_memory: SharedMemory,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Each sweep goes on to its last cell, with exit code 1; each record names class or rule, and the environment."""

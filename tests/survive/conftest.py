@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.harness.disks import MAY_MOUNT, AllSharedMemory, OwnSharedMemory
+from tests.harness.disks import SharedMemory, own_shared_memory
 
 
 @pytest.fixture
-def shared_memory() -> Iterator[OwnSharedMemory | AllSharedMemory]:
+def shared_memory() -> Iterator[SharedMemory]:
     """What the sweeps of a check have for /dev/shm; nothing is left there in the end."""
-    with OwnSharedMemory() if MAY_MOUNT else AllSharedMemory() as made:
+    with own_shared_memory() as made:
         yield made
         assert made.left() == []

@@ -14,12 +14,15 @@ from dataclasses import dataclass
 
 import psutil
 
-from harness.private_memory import private_bytes
+from harness.private_memory import most_private_bytes, private_bytes
 
 CPU_SOURCE = "psutil, CPU time of the process tree; 100 is one core"
 MEMORY_SOURCE = "the kernel's proportional set size of the anonymous memory of the process tree, summed"
-MOST_READ = 16
-"""Processes whose memory is read anew in a sample, in turn: the kernel takes a millisecond for each, or more."""
+READ_SHARE = 0.01
+"""Of the time between samples, for reading the memory of processes anew, in turn: the kernel takes milliseconds for
+each, on a core that the run would use."""
+GREW_BYTES = 4 * 2**20
+"""A process with so much more, or less, than when it was read is not kept waiting for its turn."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +36,15 @@ class ProcessSample:
     num_processes: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """Of a process, when it was read."""
+
+    private_bytes: int
+    bound_bytes: int
+    """No less, and read in microseconds."""
+
+
 class ProcessSampler:
     """Samples the process `pid` and all its descendants; make it in the thread that samples."""
 
@@ -41,7 +53,7 @@ class ProcessSampler:
         self._tree: dict[int, psutil.Process] = {}
         self._strangers: set[int] = set()
         self._cpu_s: dict[int, float] = {}
-        self._memory_bytes: dict[int, int] = {}
+        self._memory: dict[int, _Memory] = {}
         """Of each process of the tree, the one that was read the longest ago first."""
         self._sampled_s: float | None = None
 
@@ -62,19 +74,26 @@ class ProcessSampler:
         self._cpu_s, self._sampled_s = cpu_s, now_s
         return ProcessSample(
             cpu_percent=None if first else 100 * max(used_s, 0.0) / elapsed_s,
-            memory_bytes=self._read_memory(cpu_s.keys()),
+            memory_bytes=self._read_memory(cpu_s.keys(), READ_SHARE * elapsed_s),
             num_processes=len(cpu_s),
         )
 
-    def _read_memory(self, pids: AbstractSet[int]) -> int:
-        """The memory of these processes: of new ones as it is now, of those that are known as it was at most lately."""
-        known = [pid for pid in self._memory_bytes if pid in pids]
-        self._memory_bytes = {pid: self._memory_bytes[pid] for pid in known}
-        for pid in [*known[:MOST_READ], *(pids - self._memory_bytes.keys())]:
-            self._memory_bytes.pop(pid, None)
+    def _read_memory(self, pids: AbstractSet[int], budget_s: float) -> int:
+        """The memory of these processes: of new ones and those that grew as it is now, of others as it was lately."""
+        until_s = time.perf_counter() + budget_s
+        known = [pid for pid in self._memory if pid in pids]
+        kept, read = dict[int, _Memory](), dict[int, _Memory]()
+        for number, pid in enumerate([*known, *(pids - set(known))]):
+            last = self._memory.get(pid)
             with suppress(psutil.Error):  # it ended since
-                self._memory_bytes[pid] = private_bytes(self._tree[pid])
-        return sum(self._memory_bytes.values())
+                bound = most_private_bytes(self._tree[pid])
+                in_turn = number == 0 or time.perf_counter() < until_s
+                if last is None or in_turn or abs(bound - last.bound_bytes) > GREW_BYTES:
+                    read[pid] = _Memory(private_bytes(self._tree[pid]), bound)
+                else:
+                    kept[pid] = last
+        self._memory = kept | read
+        return sum(memory.private_bytes for memory in self._memory.values())
 
     def _walk(self) -> None:
         """Brings the tree up to date."""

@@ -47,16 +47,37 @@ def test_what_processes_share_by_fork_is_divided_among_them(family: list[psutil.
 
 
 def test_known_processes_are_read_in_turn(family: list[psutil.Process], monkeypatch: pytest.MonkeyPatch) -> None:
-    """New ones are read at once; of known ones the one that was read the longest ago, so many in a sample."""
+    """New ones are read at once; of known ones the one that was read the longest ago, others as time allows."""
     read: list[int] = []
 
     def note(one: psutil.Process) -> int:
         read.append(one.pid)
         return 1
 
-    monkeypatch.setattr(processes, "MOST_READ", 1)
+    monkeypatch.setattr(processes, "READ_SHARE", 0.0)
     monkeypatch.setattr(processes, "private_bytes", note)
     sampler = ProcessSampler(family[0].pid)
     assert [sampler.sample().memory_bytes for _ in range(5)] == [4] * 5
     assert sorted(read[:4]) == sorted(one.pid for one in family)
     assert read[4:] == read[:4]
+
+
+def test_one_that_grew_is_read_at_once(family: list[psutil.Process], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cheap bound says that it has more than it had; its turn would be the last."""
+    read: list[int] = []
+    bounds = dict.fromkeys([one.pid for one in family], MIB)
+
+    def note(one: psutil.Process) -> int:
+        read.append(one.pid)
+        return bounds[one.pid]
+
+    monkeypatch.setattr(processes, "READ_SHARE", 0.0)
+    monkeypatch.setattr(processes, "most_private_bytes", lambda one: bounds[one.pid])
+    monkeypatch.setattr(processes, "private_bytes", note)
+    sampler = ProcessSampler(family[0].pid)
+    assert sampler.sample().memory_bytes == 4 * MIB
+    first, *_, last = read
+    bounds[last] = 10 * MIB
+    read.clear()
+    assert sampler.sample().memory_bytes == 13 * MIB
+    assert read == [first, last]

@@ -17,8 +17,11 @@ SHARED = Path(".nox", "shared").absolute()
 GROUPS = ("tests", "types", "bench", "browser")
 CHECKS = ("-o", "python_files=check_*.py", "-o", "python_functions=check_*", "-o", "norecursedirs=.*")
 """Options of pytest for what is no test of every day."""
-SIDE_BY_SIDE = ("-n", str(1 + len(os.sched_getaffinity(0))), "--dist", "loadfile", "--no-loadscope-reorder")
-"""Files of tests, one more than there are cores: some wait for processes. The order is that of `tests/conftest.py`."""
+CORES = len(os.sched_getaffinity(0))
+FILES = ("-n", str(2 + CORES), "--dist", "loadfile", "--no-loadscope-reorder")
+"""Files of tests side by side, two more than there are cores: many wait. The order is that of `tests/conftest.py`."""
+DEATHS = ("-n", str(1 + CORES), "--dist", "loadgroup")
+"""Checks side by side that keep processes busy: few wait long."""
 
 
 def shared(session: nox.Session) -> None:
@@ -31,10 +34,13 @@ def shared(session: nox.Session) -> None:
         session.run(
             *(python, "-m", "pip", "install", "--quiet", *CONSTRAINTS, "-e", ".[scenes,slurm]", *groups), external=True
         )
+        packages = [path.name for path in Path().iterdir() if (path / "__init__.py").exists()]
+        # They are not compiled by pip, and hundreds of processes would do so at once.
+        session.run(python, "-m", "compileall", "-q", "-j", "0", *packages, external=True)
         made_of.write_text(wanted.hexdigest())
     session.env["PATH"] = os.pathsep.join([str(SHARED / "bin"), os.environ["PATH"]])
     session.env["VIRTUAL_ENV"] = str(SHARED)
-    session.env["PYTHONDONTWRITEBYTECODE"] = ""  # hundreds of processes would compile our modules, each again
+    session.env["PYTHONDONTWRITEBYTECODE"] = ""
 
 
 def run(session: nox.Session, program: str, *arguments: str) -> None:
@@ -57,7 +63,7 @@ def rlbench(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
     """Runs what is for every change, or the tests named after `--`, side by side; `-- --times` says what takes long."""
-    run(session, "pytest", *SIDE_BY_SIDE, *session.posargs)
+    run(session, "pytest", *FILES, *session.posargs)
 
 
 @nox.session(venv_backend="none")
@@ -66,7 +72,7 @@ def deep(session: nox.Session) -> None:
 
     As root, and with Debian's packages chromium, slurm-wlm, munge and iproute2. Takes hours.
     """
-    run(session, "pytest", "--deep", *SIDE_BY_SIDE)
+    run(session, "pytest", "--deep", *FILES)
     for name in ("gate", "browser", "survive"):
         session.notify(name, ["--deep"])
 
@@ -98,7 +104,7 @@ def survive(session: nox.Session) -> None:
     """
     named = any(word.startswith("tests/") for word in session.posargs)
     folders = () if named else ("tests/survive", "tests/nodes", "tests/slurm")
-    run(session, "pytest", *folders, *CHECKS, *SIDE_BY_SIDE[:2], "--dist", "loadgroup", *session.posargs)
+    run(session, "pytest", *folders, *CHECKS, *DEATHS, *session.posargs)
 
 
 @nox.session(venv_backend="none")

@@ -55,6 +55,10 @@ class RunClock:
 _CLOCK = pytest.StashKey[RunClock]()
 
 
+class _NotMeasured(Exception):  # noqa: N818  says what happened
+    """A run has no rate; pytest's own way to fail is none that pytest-benchmark notices."""
+
+
 class Throughput:
     """Measures systems, once in a test; made by the fixture."""
 
@@ -128,12 +132,15 @@ class Throughput:
         return ratio
 
     def _measure(self, run: Callable[[], None], repetitions: int, unit: str) -> None:
-        self._benchmark.pedantic(run, rounds=repetitions)
+        try:
+            self._benchmark.pedantic(run, rounds=repetitions)
+        except _NotMeasured as error:
+            pytest.fail(str(error))
         self._benchmark.extra_info["unit"] = unit
         self._benchmark.extra_info["runs"] = [record.model_dump(mode="json") for record in self.records]
 
     def _rate(self, system: str, seed: int, seconds: float, options: Mapping[str, object]) -> float:
-        """Steps/s of a run."""
+        """Steps/s of a run. Raises _NotMeasured."""
         from results import store
 
         given = {"systems": system, "seconds": seconds, **options, "seeds": seed}
@@ -144,11 +151,11 @@ class Throughput:
         runs = store.read_runs(out) if out.is_dir() else []
         if len(runs) != 1:
             said = done.stderr.strip() or f"{len(runs)} runs; throughput() measures one system on one number of GPUs"
-            pytest.fail(said.splitlines()[-1])
+            raise _NotMeasured(said.splitlines()[-1])
         (record,) = (run.record for run in runs)
         rate = record.figures.steps_per_s
         if record.status != "finished" or not rate:
-            pytest.fail(f"{record.status}: {record.reason or 'no env step was learned'}")
+            raise _NotMeasured(f"{record.status}: {record.reason or 'no env step was learned'}")
         self.records.append(record)
         return rate
 

@@ -34,6 +34,10 @@ def test_refused(throughput):
 TWO = """
 def test_two(throughput):
     throughput("sync,ddppo", repetitions=1)
+
+
+def test_one(throughput):
+    throughput("sync", repetitions=1)
 """
 FAKE = """
 import json
@@ -121,16 +125,18 @@ def test_seconds_per_thousand_steps_are_compared(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_measured_fails_in_a_line(tmp_path: Path) -> None:
-    """An unknown system says what rlbench says; two systems are one too many."""
+    """An unknown system says what rlbench says; two systems are one too many; what was measured beside is written."""
     (tmp_path / "test_it.py").write_text(REFUSED)
     done = run_pytest(tmp_path, "--rlbench")
     assert done.returncode == 1
     assert "unknown system 'no-such-system'" in done.stdout
     (tmp_path / "test_it.py").write_text(TWO)
     fake_runs(tmp_path)
-    done = run_pytest(tmp_path, "--rlbench")
+    done = run_pytest(tmp_path, "--rlbench", f"--benchmark-json={tmp_path / 'benchmark.json'}")
     assert done.returncode == 1
     assert "2 runs; throughput() measures one system on one number of GPUs" in done.stdout
+    assert "1 failed, 1 passed" in done.stdout
+    assert len(json.loads((tmp_path / "benchmark.json").read_text())["benchmarks"]) == 1
 
 
 def test_two_systems_run_in_turn(tmp_path: Path) -> None:

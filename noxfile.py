@@ -102,8 +102,8 @@ def survive(session: nox.Session) -> None:
     packages iproute2, slurm-wlm and munge. `-- --slice 3/10` runs the fourth of ten parts, `-- tests/survive` what
     needs neither.
     """
-    named = any(word.startswith("tests/") for word in session.posargs)
-    folders = () if named else ("tests/survive", "tests/nodes", "tests/slurm")
+    is_named = session.posargs[:1] and session.posargs[0].startswith("tests/")
+    folders = () if is_named else ("tests/survive", "tests/nodes", "tests/slurm")
     run(session, "pytest", *folders, *CHECKS, *DEATHS, *session.posargs)
 
 

@@ -135,7 +135,7 @@ class Throughput:
         try:
             self._benchmark.pedantic(run, rounds=repetitions)
         except _NotMeasured as error:
-            pytest.fail(str(error))
+            pytest.fail(str(error), pytrace=False)
         self._benchmark.extra_info["unit"] = unit
         self._benchmark.extra_info["runs"] = [record.model_dump(mode="json") for record in self.records]
 

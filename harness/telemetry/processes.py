@@ -18,11 +18,12 @@ from harness.private_memory import most_private_bytes, private_bytes
 
 CPU_SOURCE = "psutil, CPU time of the process tree; 100 is one core"
 MEMORY_SOURCE = "the kernel's proportional set size of the anonymous memory of the process tree, summed"
-READ_SHARE = 0.01
-"""Of the time between samples, for reading the memory of processes anew, in turn: the kernel takes milliseconds for
-each, on a core that the run would use."""
+MOST_READ, READ_SHARE = 16, 0.01
+"""Processes whose memory is read anew in a sample, in turn: so many after some have come or gone, which changes what
+the others share; else as many as take no more than a share of the time between samples. The kernel takes milliseconds
+for each, on a core that the run would use."""
 GREW_BYTES = 4 * 2**20
-"""A process with so much more, or less, than when it was read is not kept waiting for its turn."""
+"""A process with so much more, or less, in memory than when it was read is not kept waiting for its turn."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,14 +81,15 @@ class ProcessSampler:
 
     def _read_memory(self, pids: AbstractSet[int], budget_s: float) -> int:
         """The memory of these processes: of new ones and those that grew as it is now, of others as it was lately."""
-        until_s = time.perf_counter() + budget_s
+        until_s = time.thread_time() + budget_s
+        others = pids != self._memory.keys()
         known = [pid for pid in self._memory if pid in pids]
         kept, read = dict[int, _Memory](), dict[int, _Memory]()
         for number, pid in enumerate([*known, *(pids - set(known))]):
             last = self._memory.get(pid)
             with suppress(psutil.Error):  # it ended since
                 bound = most_private_bytes(self._tree[pid])
-                in_turn = number == 0 or time.perf_counter() < until_s
+                in_turn = number < MOST_READ if others else number == 0 or time.thread_time() < until_s
                 if last is None or in_turn or abs(bound - last.bound_bytes) > GREW_BYTES:
                     read[pid] = _Memory(private_bytes(self._tree[pid]), bound)
                 else:

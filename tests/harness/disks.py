@@ -11,6 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+import psutil
+
+from harness import process
 from harness.shared_memory import FOLDER as SHARED_MEMORY
 
 if TYPE_CHECKING:
@@ -69,7 +72,7 @@ class OwnSharedMemory(Mounted):
 
 
 class AllSharedMemory:
-    """The machine's /dev/shm, for those who may not mount one: neighbours' files are taken for a sweep's own."""
+    """The machine's /dev/shm, for those who may not mount one: what neighbours have left is taken for a sweep's."""
 
     enter: tuple[str, ...] = ()
     folder = SHARED_MEMORY
@@ -85,8 +88,12 @@ class AllSharedMemory:
         pass
 
     def left(self) -> list[Path]:
-        """What has come since."""
-        return sorted(set(SHARED_MEMORY.iterdir()) - self._before)
+        """What has come since, and nobody has mapped."""
+        mapped = set[str]()
+        for pid in psutil.pids():
+            with suppress(OSError):
+                mapped.update(process.shared_memory_names(pid))
+        return sorted(path for path in set(SHARED_MEMORY.iterdir()) - self._before if path.name not in mapped)
 
 
 SharedMemory = OwnSharedMemory | AllSharedMemory

@@ -86,7 +86,7 @@ def _num_collecting(out: Path) -> int:
     return sum(min(meter.count(1 + env, "env_steps") for env in range(meter.num_envs)) > 0 for meter in meters)
 
 
-def test_sweeps_at_once_in_one_folder_keep_apart(swept: Swept) -> None:
+def test_sweeps_at_once_in_one_folder_keep_apart(swept: Swept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has a folder of its own and finishes its cell, and both are read together afterwards.
 
     One that runs cannot be resumed beside itself: that is refused in one line, and it does not notice.
@@ -98,6 +98,7 @@ def test_sweeps_at_once_in_one_folder_keep_apart(swept: Swept) -> None:
     assert swept.said == ["", ""]
     assert [run["status"] for run in swept.at_once] == ["finished"] * 2
     assert swept.files == []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     listed = json.loads(call("results", str(swept.out), "--json").out)
     assert len({run["sweep"] for run in listed}) == len(listed) == 3
 
@@ -141,6 +142,7 @@ def test_a_read_only_folder_is_refused_in_a_line_and_can_be_read(
 ) -> None:
     """Neither a new sweep nor --resume starts; what is there is shown, and a report of it is written elsewhere."""
     monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "runs").mkdir()
     with kind(tmp_path / "runs") as place:
         out = place.seen_at / (tmp_path / "runs").relative_to("/")
@@ -161,7 +163,9 @@ def test_a_read_only_folder_is_refused_in_a_line_and_can_be_read(
         assert (tmp_path / "report.html").stat().st_size > MIB
 
 
-def test_a_clock_that_is_set_back_changes_no_figure_and_no_order(swept: Swept) -> None:
+def test_a_clock_that_is_set_back_changes_no_figure_and_no_order(
+    swept: Swept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Set back by two hours in the middle of a run: the run's times are right, and the next sweep is the newest."""
     for run in swept.at_once:
         assert run["status"] == "finished"
@@ -173,6 +177,7 @@ def test_a_clock_that_is_set_back_changes_no_figure_and_no_order(swept: Swept) -
     assert {run["sweep"] for run in swept.at_once} == set(names[:2])
     assert names[2:] == [swept.later["sweep"]]
     assert Sweep.newest(swept.out).id == names[2]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     resumed = call("run", "--resume", "--out", str(swept.out))
     assert (resumed.code, resumed.err) == (0, "")
     assert names[2] in resumed.out
@@ -204,7 +209,9 @@ if MAY_MOUNT:
         assert (done.returncode, done.stderr) == (0, "")
         with Mounted(shared_memory.FOLDER, f"size={VIZDOOM_BYTES // 1024 - 40}k") as place:
             free_bytes = shared_memory._free
-            monkeypatch.setattr(shared_memory, "_free", lambda _: free_bytes(place.folder))
+            monkeypatch.setattr(
+                shared_memory, "_free", lambda folder: free_bytes(place.seen_at / folder.relative_to("/"))
+            )
             monkeypatch.setenv("COLUMNS", "300")
             refused = call("run", *VIZDOOM, "--out", str(tmp_path / "less"))
         said = "rlbench: --gpus 1 with vizdoom: its environments need 0.2 MiB in /dev/shm, 0.2 MiB are"

@@ -17,8 +17,8 @@ from tests.harness.runs import FAULTY_SWEEP, RunningSweep, wait_until
 STALL_S = 2
 LIMIT_S = 10
 NUM_RANKS = 2
-MEMORY_GIB = 0.5
-"""Twice what a run has for itself that does not leak, and less than its workers leak."""
+MEMORY_GIB = 1.0
+"""Four times what a run has for itself that does not leak, and less than its workers leak."""
 SCENARIOS = "faulty/patient:tag=rank,faulty/patient:tag=worker,faulty/leak-in-step"
 
 

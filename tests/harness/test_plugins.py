@@ -83,7 +83,6 @@ SCENARIO = '''
 import json
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any

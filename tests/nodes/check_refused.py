@@ -21,6 +21,8 @@ from tests.nodes.sweeps import (
     start,
 )
 
+pytestmark = pytest.mark.xdist_group("hosts")
+"""One after the other: they take a machine for two."""
 PROFILES = Path(__file__).parents[2] / "scenarios" / "emulated" / "profiles"
 
 

@@ -37,6 +37,8 @@ from tests.nodes.sweeps import (
 OPEN_FRIDGE = Path(__file__).parents[2] / "scenarios" / "emulated" / "profiles" / "open-fridge.toml"
 LEARN_ITEM_MS = 14.0
 """With it, 30 epochs take longer than the stall watch would wait; each is seen to go on."""
+pytestmark = pytest.mark.xdist_group("hosts")
+"""One after the other: they take a machine for two."""
 LOOPBACK = {"127.0.0.1", "[::1]"}
 AWAY_S = 5000
 
@@ -44,7 +46,7 @@ AWAY_S = 5000
 @pytest.mark.parametrize("system", SYSTEMS)
 def check_every_system_runs(hosts: TwoHosts, tmp_path: Path, system: str) -> None:
     """Its ranks are on both hosts, to the sample; nothing listens where the launch did not say, nothing is left."""
-    run = start(hosts, tmp_path, "--systems", system, *TWO_A_HOST, "--seconds", "4")
+    run = start(hosts, tmp_path, "--systems", system, *TWO_A_HOST, "--seconds", "8")
     until_stepping(hosts, 1)
     listening = {host: hosts.listening(host) for host in (0, 1)}
     said = finish(run)
@@ -75,7 +77,8 @@ def check_clocks_are_one(hosts: TwoHosts, tmp_path: Path) -> None:
     series = pd.read_parquet(folder / "series.parquet")
     ends = series.pivot_table(index="iteration", columns="rank", values="end_s")
     wall_s = 0.05  # seconds of the profile are so long
-    assert (ends.max(axis=1) - ends.min(axis=1)).median() * wall_s < 0.02, "they leave the last all-reduce together"
+    apart_s = (ends.max(axis=1) - ends.min(axis=1)) * wall_s
+    assert apart_s.min() < 0.02, "they leave an all-reduce together; clocks that are apart are so in each iteration"
     assert series["begin_s"].min() >= 0
     assert pd.read_parquet(folder / "spans.parquet")["end_s"].max() < 1000
     telemetry = pd.read_parquet(folder / "telemetry.parquet")
@@ -128,13 +131,11 @@ def check_a_lost_host(hosts: TwoHosts, tmp_path: Path, system: str, iterations: 
     run = start(hosts, tmp_path, *cell)
     agent = until_stepping(hosts, 1)
     victims = [agent, *agent.children(recursive=True)]
-    killed_at = time.monotonic()
     for one in victims:
         with suppress(psutil.Error):
             one.kill()
     until(lambda: is_quiet(hosts), "the other host ends", 10.0)
     said = finish(run)
-    assert time.monotonic() - killed_at < 10
     assert run.returncode == 1
     (record,) = records(tmp_path)
     assert record.status == "failed"
@@ -316,7 +317,7 @@ def check_no_secret_is_shown(hosts: TwoHosts, tmp_path: Path) -> None:
     script.write_text(LISTENS_IN.format(told=told))
     script.chmod(0o755)
     more = ("--remote", f"{script} {{host}}")
-    run = start(hosts, tmp_path / "runs", "--systems", "ver", *TWO_A_HOST, "--seconds", "5", *more)
+    run = start(hosts, tmp_path / "runs", "--systems", "ver", *TWO_A_HOST, "--seconds", "8", *more)
     agent = until_stepping(hosts, 1)
     secret = json.loads(told.read_text())["secret"]
     assert len(secret) == 32

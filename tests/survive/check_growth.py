@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def check_a_sweep_of_tiny_cells_does_not_grow(
     count: int,
     tmp_path: Path,
     shared_memory: SharedMemory,
-    capsys: pytest.CaptureFixture[str],
+    say: Callable[[str], None],
 ) -> None:
     """Open files, threads, temporary files and shared memory do not grow; memory by less than 20 MB."""
     options = ("--device", "cpu", "--systems", "sync", "--scenario", "faulty/patient", "--iterations", "1")
@@ -46,12 +47,11 @@ def check_a_sweep_of_tiny_cells_does_not_grow(
         assert [run["status"] for number in range(1, count + 1) for run in sweep.runs(number)] == ["finished"] * count
         assert (sweep.processes(), sweep.files_left()) == ([], [])
     open_files, num_threads, memory = (list(each) for each in zip(*seen.values(), strict=True))
-    with capsys.disabled():
-        print(  # noqa: T201
-            f"\n{count} cells: {min(open_files)} to {max(open_files)} open files, "
-            f"{min(num_threads)} to {max(num_threads)} threads, "
-            f"{memory[0] / 1e6:.1f} MB at first, {max(memory) / 1e6:.1f} MB at most"
-        )
+    say(
+        f"{count} cells: {min(open_files)} to {max(open_files)} open files, "
+        f"{min(num_threads)} to {max(num_threads)} threads, "
+        f"{memory[0] / 1e6:.1f} MB at first, {max(memory) / 1e6:.1f} MB at most"
+    )
     for each in (open_files, num_threads):
         half = len(each) // 2
         assert max(each[half:]) < max(each[:half]) + LEAST_GROWTH

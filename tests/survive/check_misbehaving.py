@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +41,7 @@ def check_every_way_to_misbehave_is_named(
     part: int,
     tmp_path: Path,
     shared_memory: SharedMemory,
-    capsys: pytest.CaptureFixture[str],
+    say: Callable[[str], None],
 ) -> None:
     """Each sweep goes on to its last cell, with exit code 1; each record names class or rule, and the environment."""
     dealt, cells, wrong = _dealt(part), list[Ended](), list[str]()
@@ -50,9 +50,8 @@ def check_every_way_to_misbehave_is_named(
         cells += of_system
         wrong += problems
     bad = [cell for cell in cells if cell.problems]
-    with capsys.disabled():
-        print(f"\n{'case':32} {'call':17} {'system':9} {'status':9} reason")  # noqa: T201
-        print("\n".join(cell.row() for cell in cells))  # noqa: T201
-        print(f"{len(cells)} environments: {len(cells) - len(bad)} as promised, {len(bad)} not")  # noqa: T201
+    say(f"{'case':32} {'call':17} {'system':9} {'status':9} reason")
+    say("\n".join(cell.row() for cell in cells))
+    say(f"{len(cells)} environments: {len(cells) - len(bad)} as promised, {len(bad)} not")
     assert [(cell.row(), cell.problems) for cell in bad] == []
     assert wrong == []

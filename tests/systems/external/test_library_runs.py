@@ -136,6 +136,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
             num_left = len(sweep.processes())
             runs = [run for number in (1, 2, 3) for run in sweep.runs(number)]
         yield Ran(made=made, code=code, num_left=num_left, runs=runs)
+    registry._points.cache_clear()  # what was installed is no more
 
 
 def test_a_system_of_a_library_runs_in_its_own_environment(ran: Ran) -> None:

@@ -25,7 +25,7 @@ from harness.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
 FAULT_AT = 20
 EPISODE_STEPS = 4
 STEP_S, SLOW_STEP_S = 0.001, 1.0
-LEAK_BYTES, MOST_LEAKS = 10_000_000, 30
+LEAK_BYTES, MOST_LEAKS = 10_000_000, 60
 """At every step, and of so many steps, so that no machine is short of memory before somebody looks."""
 
 

@@ -42,11 +42,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What tests and all that they start make in the temporary folder is made in pytest's own."""
+    """What tests and all that they start make in the temporary folder is made in pytest's own.
+
+    Its path is as short as can be: where that of an agent's temporary files is too long for a socket, they go to /tmp.
+    """
+    base = tmp_path_factory.getbasetemp()
+    folder = base.parent / os.environ["PYTEST_XDIST_WORKER"] if "PYTEST_XDIST_WORKER" in os.environ else base / "t"
+    folder.mkdir(mode=0o700)
     with pytest.MonkeyPatch.context() as patched:
-        folder = str(tmp_path_factory.mktemp("t"))
-        patched.setenv("TMPDIR", folder)
-        patched.setattr(tempfile, "tempdir", folder)
+        patched.setenv("TMPDIR", str(folder))
+        patched.setattr(tempfile, "tempdir", str(folder))
         yield
 
 

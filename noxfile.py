@@ -70,7 +70,7 @@ def tests(session: nox.Session) -> None:
 def deep(session: nox.Session) -> None:
     """Runs everything, for a release: all tests, and all that is checked of deaths, hosts, jobs, pages and throughput.
 
-    As root, and with Debian's packages chromium, slurm-wlm, munge and iproute2. Takes about an hour.
+    As root, and with Debian's packages chromium, slurm-wlm, munge and iproute2. Takes long.
     """
     run(session, "pytest", "--deep", *FILES)
     for name in ("gate", "browser", "survive"):

@@ -82,14 +82,14 @@ class ProcessSampler:
     def _read_memory(self, pids: AbstractSet[int], budget_s: float) -> int:
         """The memory of these processes: of new ones and those that grew as it is now, of others as it was lately."""
         until_s = time.thread_time() + budget_s
-        others = pids != self._memory.keys()
+        came_or_went = pids != self._memory.keys()
         known = [pid for pid in self._memory if pid in pids]
         kept, read = dict[int, _Memory](), dict[int, _Memory]()
         for number, pid in enumerate([*known, *(pids - set(known))]):
             last = self._memory.get(pid)
             with suppress(psutil.Error):  # it ended since
                 bound = most_private_bytes(self._tree[pid])
-                in_turn = number < MOST_READ if others else number == 0 or time.thread_time() < until_s
+                in_turn = number < MOST_READ if came_or_went else number == 0 or time.thread_time() < until_s
                 if last is None or in_turn or abs(bound - last.bound_bytes) > GREW_BYTES:
                     read[pid] = _Memory(private_bytes(self._tree[pid]), bound)
                 else:

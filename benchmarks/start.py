@@ -1,7 +1,8 @@
 """How long a run takes beside its iterations: `nox -s bench -- start`.
 
 Seconds from the start of the command until every rank has taken an env step, as its meter shows it from outside, and
-from the end of the last iteration until the command has ended. Nothing else should run on the machine.
+from the end of the last iteration until the command has ended. In turn with the first, as a measure of the machine: how
+long a new interpreter takes for `import torch`. Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -65,6 +66,13 @@ def first_step_s(case: Case) -> tuple[float, float]:
         return stepped - began, ending_s
 
 
+def import_s() -> float:
+    """Seconds that a new interpreter takes to import torch, all that the first env step cannot do without."""
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import torch, os; os._exit(0)"], check=True)
+    return time.perf_counter() - began
+
+
 def _have_stepped(meters: MeterFiles) -> bool:
     there = meters.there()
     return len(there) == len(meters.ranks) and all(meter.total("env_steps") for meter in there.values())
@@ -76,16 +84,24 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=9, help="runs of each case; the first one more is not counted")
     repeats = parser.parse_args().repeats
     print(machine(), flush=True)
-    for case in CASES:
+    for number, case in enumerate(CASES):
         first_step_s(case)  # files are in the page cache from then on
-        measured = [first_step_s(case) for _ in range(repeats)]
+        measured, imports = [], []
+        for _ in range(repeats):
+            measured.append(first_step_s(case))
+            imports += [import_s()] if number == 0 else []
         steps, ends = ([each[at] for each in measured] for at in range(2))
-        low, high = min(steps), max(steps)
         print(
-            f"{case.name}: first env step after {statistics.median(steps):.2f} s ({low:.2f} to {high:.2f}; aim: "
-            f"{case.aim_s:g}), ending takes {statistics.median(ends):.2f} s, of {repeats} runs",
+            f"{case.name}: first env step after {_in_words(steps)}, aim {case.aim_s:g} s; "
+            f"ending takes {statistics.median(ends):.2f} s, of {repeats} runs",
             flush=True,
         )
+        if imports:
+            print(f"`import torch` in a new interpreter, in turn with it: {_in_words(imports)}", flush=True)
+
+
+def _in_words(seconds: list[float]) -> str:
+    return f"{statistics.median(seconds):.2f} s ({min(seconds):.2f} to {max(seconds):.2f})"
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ EXTENSIONS = (
 """Machine code that `BESIDE` and torch import. The dynamic linker loads one thing at a time: what is missing here makes
 an import wait until it has torch's libraries."""
 BESIDE = (
-    *("harness.keeper", "gymnasium"),
+    *("harness.keeper", "gymnasium", "systems.engine.spec"),
     *("pickletools", "pynvml", "torchgen.model", "unittest.mock", "urllib.request"),  # torch imports these
 )
 """Python code, imported while another thread has torch's libraries loaded, which holds no lock of Python's."""

@@ -55,10 +55,11 @@ UNMEASURABLE = (
     (STEPS + "words()[4] = 2**60; time.sleep(1000)", "env_steps=1152921504606846976: must be from 0 to 9,0"),
     (
         STEPS + "seen = words()\nwhile True:\n    seen[4] = 103 - seen[4]; time.sleep(0.2)",
-        "env_steps went back from 100 to 3",
+        " to 3: a counter never falls",
     ),
 )
-"""What a trainer does, and what is said of it. The last shows one count and the other in turn, whenever one looks."""
+"""What a trainer does, and what is said of it. The last shows one count and the other in turn, and may be seen while it
+still counts."""
 
 
 VICTIMS = ("harness.rank", "harness.keeper", "rlbench")

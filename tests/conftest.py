@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import left_behind, times
+from tests.vanishing import vanishing_folder
 
 STARTS_PROCESSES = ("RunningSweep", "launch(", "subprocess", "multiprocessing", "RLBENCH", "run_ranks", "in_turn(")
 """In the text of a file of tests: it waits more than it computes, and goes first."""
@@ -53,6 +54,13 @@ def _temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         patched.setenv("TMPDIR", str(folder))
         patched.setattr(tempfile, "tempdir", str(folder))
         yield
+
+
+@pytest.fixture(scope="session")
+def shm_prefix() -> Iterator[str]:
+    """Names in /dev/shm that begin so are removed after the tests, also where those were killed."""
+    with vanishing_folder("rlbench-test-") as folder:
+        yield folder.name
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -57,9 +57,9 @@ def run(folder: Path, test: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("left", TESTS)
-def test_a_run_that_leaves_something_fails(left: str, tmp_path: Path) -> None:
+def test_a_run_that_leaves_something_fails(left: str, tmp_path: Path, shm_prefix: str) -> None:
     """A process, a file in /tmp or /dev/shm, and a descriptor of a table are each named; what is cleared up is not."""
-    name = f"rlbench-left-{secrets.token_hex(8)}"
+    name = f"{shm_prefix}-{secrets.token_hex(4)}"
     code, out = run(tmp_path, TESTS[left].replace("NAME", name))
     for place in ("/tmp", "/dev/shm"):  # noqa: S108  it is what the test is about
         Path(place, name).unlink(missing_ok=True)
@@ -113,10 +113,13 @@ def test_a_vanishing_folder_goes_with_its_process(how: signal.Signals) -> None:
     """It is removed with what is in it, and who was told of it is ended, whatever ended the process that asked."""
     code = """
 import subprocess, sys
+from pathlib import Path
 from tests.vanishing import vanishing_folder
 with vanishing_folder("rlbench-left-") as folder:
     (folder / "a").mkdir()
     (folder / "a" / "b").touch()
+    for place in (folder.parent, Path("/dev/shm")):
+        (place / f"{folder.name}-c").touch()
     worker = subprocess.Popen(
         ["sh", "-c", "echo up; exec sleep 600"],
         env={"HERE": str(folder), "PATH": "/usr/bin:/bin"},
@@ -142,4 +145,7 @@ with vanishing_folder("rlbench-left-") as folder:
         assert (folder / "a" / "b").exists()
         os.killpg(process.pid, how)
     wait_until(lambda: not folder.exists(), f"{folder} is gone")
+    for place in (folder.parent, Path("/dev/shm")):  # noqa: S108  what is in shared memory has a name there
+        gone = place / f"{folder.name}-c"
+        wait_until(lambda gone=gone: not gone.exists(), f"{gone} is gone")  # type: ignore[misc]
     wait_until(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE, "its process has ended")

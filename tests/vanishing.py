@@ -1,4 +1,7 @@
-"""A folder that is gone when the process that asked for it has ended, however it ended, and who works in it as well."""
+"""A folder that is gone when the process that asked for it has ended, however it ended, and who works in it as well.
+
+So are names that begin as its own does, beside it and in /dev/shm.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from pathlib import Path
 KEEPER = """
 import os, pathlib, shutil, signal, sys, tempfile, time
 folder = tempfile.mkdtemp(prefix=sys.argv[1], dir=sys.argv[2])
+place, name = os.path.split(folder)
 print(folder, flush=True)
 sys.stdin.buffer.read()
 left = 600
@@ -23,7 +27,10 @@ while left > 0:
                 os.kill(int(process.name), signal.SIGKILL)
         except OSError:
             pass
-    shutil.rmtree(folder, ignore_errors=True)
+    for path in (path for where in (place, "/dev/shm") for path in pathlib.Path(where).glob(f"{name}*")):
+        shutil.rmtree(path, ignore_errors=True)
+        if not path.is_dir():
+            path.unlink(missing_ok=True)
     if not os.path.lexists(folder):
         left = min(left, 5)  # for who was just being started, whose variables cannot be read
     time.sleep(0.1)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import secrets
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -90,9 +89,9 @@ time.sleep(600)
 """
 
 
-def test_descendants_in_other_sessions_are_killed(tmp_path: Path) -> None:
+def test_descendants_in_other_sessions_are_killed(tmp_path: Path, shm_prefix: str) -> None:
     """Some simulators leave the process group; they end with the measurement, and so does their shared memory."""
-    name = f"rlbench-test-{secrets.token_hex(8)}"
+    name = f"{shm_prefix}-mapped"
     with Family(program(tmp_path, LEAVES, name)) as family:
         while not (tmp_path / "pid").exists():
             family.stay(0.05)

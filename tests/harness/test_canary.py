@@ -96,9 +96,9 @@ def test_a_process_that_is_ended_is_missed(bystander: Bystander, forks: Forks, t
 
 
 @pytest.fixture(scope="module")
-def bystander() -> Iterator[Bystander]:
+def bystander(shm_prefix: str) -> Iterator[Bystander]:
     """A process of the user's."""
-    with Bystander() as made:
+    with Bystander(f"{shm_prefix}-canary") as made:
         yield made
 
 

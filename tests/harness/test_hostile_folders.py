@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -231,9 +230,9 @@ def test_whoever_made_a_scratch_removes_it_without_the_run_s_folder(tmp_path: Pa
     assert (temporary / "aside").exists()
 
 
-def test_patterns_of_a_stranger_remove_no_shared_memory(sweep: Sweep, precious: Path) -> None:
+def test_patterns_of_a_stranger_remove_no_shared_memory(sweep: Sweep, precious: Path, shm_prefix: str) -> None:
     """Neither what fits them, nor what the folder lists: only names that the run itself noted in its scratch."""
-    name = shared_memory.FOLDER / f"rlbench-test-{secrets.token_hex(8)}"
+    name = shared_memory.FOLDER / f"{shm_prefix}-stranger"
     partial = sweep.folder / f"{PARTIAL_PREFIX}001"
     partial.mkdir()
     Scratch.make(partial, Before.now(SimpleNamespace(shm_names=("rlbench-test-*",))))

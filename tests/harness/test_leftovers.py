@@ -3,7 +3,6 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-import secrets
 import shutil
 import signal
 import socket
@@ -78,13 +77,13 @@ def test_what_one_rank_leaves_is_killed_and_nothing_else() -> None:
     assert [one.is_running() for one in families[1]] == [False, False]
 
 
-def test_shared_memory_is_removed_only_if_the_run_made_it(tmp_path: Path) -> None:
+def test_shared_memory_is_removed_only_if_the_run_made_it(tmp_path: Path, shm_prefix: str) -> None:
     """Of what a worker had mapped, names from before the run stay, those of the run go, wherever the clock was set.
 
     A data set in /dev/shm is not a run's to delete, nor is a link, a name that is another file by now, or anything that
     is elsewhere; and what somebody wrote into the run's own folder, which may be from anybody, says nothing.
     """
-    names = [shared_memory.FOLDER / f"rlbench-test-{secrets.token_hex(8)}" for _ in range(7)]
+    names = [shared_memory.FOLDER / f"{shm_prefix}-{number}" for number in range(7)]
     data_set, made, unknown, gone, link, another, claimed = names
     data_set.touch()
     scratch = Scratch.make(tmp_path, Before.now(object()))
@@ -114,11 +113,11 @@ def note(scratch: Scratch, *names: tuple[int, Path]) -> None:
 
 
 def test_a_process_notes_what_it_has_mapped_in_its_own_run_s_scratch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shm_prefix: str
 ) -> None:
     """So that it is removed when the process is killed; where TMPDIR is no run's, nothing is written there."""
     scratch = Scratch.make(tmp_path, Before.now(object()))
-    name = shared_memory.FOLDER / f"rlbench-test-{secrets.token_hex(8)}"
+    name = shared_memory.FOLDER / f"{shm_prefix}-noted"
     name.write_bytes(bytes(mmap.PAGESIZE))
     try:
         with name.open("r+b") as file, mmap.mmap(file.fileno(), 0):
@@ -136,15 +135,16 @@ def test_a_process_notes_what_it_has_mapped_in_its_own_run_s_scratch(
         name.unlink(missing_ok=True)
 
 
-def test_what_a_simulator_left_that_died_before_it_told_is_removed_unless_somebody_has_it(tmp_path: Path) -> None:
+def test_what_a_simulator_left_that_died_before_it_told_is_removed_unless_somebody_has_it(
+    tmp_path: Path, shm_prefix: str
+) -> None:
     """Names that fit the scenario's patterns go when they are new and mapped by nobody.
 
     They count for those that saw the run begin: what somebody resumes may have been followed by another program's.
     """
-    prefix = f"rlbench-test-{secrets.token_hex(8)}"
-    old, left, mapped, other = (
-        shared_memory.FOLDER / name for name in (f"{prefix}-old", f"{prefix}-left", f"{prefix}-mapped", "x" + prefix)
-    )
+    prefix = f"{shm_prefix}-sim"
+    names = (f"{prefix}-old", f"{prefix}-left", f"{prefix}-mapped", f"{shm_prefix}-x{prefix}")
+    old, left, mapped, other = (shared_memory.FOLDER / name for name in names)
     try:
         old.touch()
         scratch = Scratch.make(tmp_path, Before.now(SimpleNamespace(shm_names=(f"{prefix}*",))))

@@ -173,9 +173,9 @@ def test_runs_of_odd_names_are_remembered(places: Callable[[str], Place]) -> Non
             assert [run.path for run in index.runs()] == [place.folder / place.run]
 
 
-def test_what_a_process_has_mapped(tmp_path: Path) -> None:
+def test_what_a_process_has_mapped(tmp_path: Path, shm_prefix: str) -> None:
     """Files of any name may be mapped; names of shared memory are those that remove it."""
-    named = Path("/dev/shm") / f"{tmp_path.parent.name}-{tmp_path.name}-{ODD}"  # noqa: S108  it is shared memory
+    named = Path("/dev/shm") / f"{shm_prefix}-{ODD}"  # noqa: S108  it is shared memory
     for path in (tmp_path / ODD, named):
         path.write_bytes(b"x" * mmap.PAGESIZE)
     try:

@@ -71,10 +71,10 @@ def test_a_folder_that_came_during_the_run_is_named_and_stays(tmp_path: Path) ->
     assert (tmp_path / "folder" / "x").exists()
 
 
-def test_a_folder_with_what_a_process_has_mapped_is_not_left_behind() -> None:
+def test_a_folder_with_what_a_process_has_mapped_is_not_left_behind(shm_prefix: str) -> None:
     """It is in use."""
     before = Before.now(object())
-    folder = shared_memory.FOLDER / f"rlbench-test-{secrets.token_hex(8)}"
+    folder = shared_memory.FOLDER / f"{shm_prefix}-folder"
     folder.mkdir()
     mapping = (
         "import mmap, sys; file = open(sys.argv[1], 'w+b'); file.truncate(4096); m = mmap.mmap(file.fileno(), 0); "

@@ -47,7 +47,7 @@ class Player:
 
     def __enter__(self) -> Self:
         self._folder = self._stack.enter_context(vanishing_folder("cnry-"))
-        self._bystander = self._stack.enter_context(Bystander())
+        self._bystander = self._stack.enter_context(Bystander(self._folder.name))
         self._forks = self._stack.enter_context(Forks(self._folder))
         if self._given is None:
             (self._folder / "library").mkdir()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
-import secrets
 import shutil
 import stat
 import subprocess
@@ -201,10 +200,13 @@ def _see(path: str) -> Seen:
 
 
 class Bystander:
-    """A process of the user's that no command may end, with a name in /dev/shm that it has mapped."""
+    """A process of the user's that no command may end, with a name in /dev/shm that it has mapped.
 
-    def __init__(self) -> None:
-        self.mark = f"canary-{secrets.token_hex(4)}"
+    `mark`: how that name begins, and others of the user's.
+    """
+
+    def __init__(self, mark: str) -> None:
+        self.mark = mark
         self._begin()
 
     def _begin(self) -> None:

@@ -124,9 +124,9 @@ class MeterFile:
         """Whether the system reports a counter of `MAY_BE_UNREPORTED`."""
         return not self.count(0, "unreported") >> MAY_BE_UNREPORTED.index(name) & 1
 
-    def phase(self) -> str:
-        """What the rank is doing: its innermost span."""
-        return SPANS[self.ints[self.block_at(0) + PHASE_AT]]
+    def phase(self, index: int = 0) -> str:
+        """What the rank, or its second thread, is doing: the innermost span of a block."""
+        return SPANS[self.ints[self.block_at(index) + PHASE_AT]]
 
     def total(self, name: str) -> int:
         """An integer counter, summed over the environments of the rank."""

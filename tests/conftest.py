@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     for name in TERMINAL:
         os.environ.pop(name, None)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in what a script starts in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # what tests start is to be interrupted
     if "test_*.py" in config.getini("python_files"):  # what measures speeds has files of other names
         os.environ["OMP_NUM_THREADS"] = "1"
     config.addinivalue_line("markers", "deep: runs in `nox -s deep` alone; `--deep` runs it here")

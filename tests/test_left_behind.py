@@ -131,7 +131,7 @@ with vanishing_folder("rlbench-left-") as folder:
     sys.stdin.read()
 """
     with subprocess.Popen(
-        ["env", "--default-signal=INT", sys.executable, "-c", code],
+        [sys.executable, "-c", code],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -31,8 +31,6 @@ from harness.sweep import Sweep
 from tests.harness import faulty_scenario
 
 RLBENCH = Path(sys.executable).with_name("rlbench")
-HEEDS_INTERRUPTS = ("env", "--default-signal=INT")
-"""Whoever runs the tests in the background of a script ignores Ctrl-C, and so would the sweep."""
 MARK = "RLBENCH_TEST_SWEEP"
 ZYGOTE = "harness.zygote"
 PATIENCE_S = 120.0
@@ -117,7 +115,7 @@ class RunningSweep:
         self._stdout, self._stderr = folder / f"{self.mark}.out", folder / f"{self.mark}.err"
         with self._stdout.open("wb") as stdout, self._stderr.open("wb") as stderr:
             self.process = subprocess.Popen(
-                [*wrapper, *HEEDS_INTERRUPTS, str(RLBENCH), "run", "--out", str(folder / "runs"), *options],
+                [*wrapper, str(RLBENCH), "run", "--out", str(folder / "runs"), *options],
                 cwd=folder,
                 env=os.environ | variables,
                 stdin=subprocess.DEVNULL,
@@ -170,9 +168,12 @@ class RunningSweep:
         return [one for one in self.processes() if one.pid != self.process.pid and ZYGOTE not in _command(one)]
 
     def of_module(self, module: str) -> list[psutil.Process]:
-        """Its processes that run a module of ours, such as `harness.keeper`; ranks in order."""
-        found = [one for one in self.processes() if module in _command(one)]
-        return sorted(found, key=_rank_of)
+        """Its processes that run a module of ours, such as `harness.keeper`; ranks in order.
+
+        Not what one of them has just forked, which is called like it for a moment.
+        """
+        found = {one.pid: one for one in self.processes() if module in _command(one)}
+        return sorted((one for one in found.values() if _parent_of(one) not in found), key=_rank_of)
 
     def of_program(self, name: str) -> list[psutil.Process]:
         """Its processes that run a program of that name."""
@@ -251,6 +252,12 @@ def _environment(one: psutil.Process) -> dict[str, str]:
     with suppress(psutil.Error):
         return one.environ()
     return {}
+
+
+def _parent_of(one: psutil.Process) -> int | None:
+    with suppress(psutil.Error):
+        return one.ppid()
+    return None
 
 
 def _rank_of(one: psutil.Process) -> int:

@@ -25,7 +25,7 @@ from results.gate import judge
 from tests.harness import sweeps, toy_repository
 from tests.harness.command import RLBENCH, Ended, assert_refused, call
 from tests.harness.copied_environments import copied_environments
-from tests.harness.runs import HEEDS_INTERRUPTS, PATIENCE_S, wait_until
+from tests.harness.runs import PATIENCE_S, wait_until
 from tests.harness.sweeps import spoil, write_sweep
 from tests.harness.toy_repository import commit, git
 from tests.results.test_gate import check_of, runs_of
@@ -300,7 +300,7 @@ def test_ctrl_c_leaves_nothing_behind(repository: Path, tmp_path: Path) -> None:
     commit(repository, "slow", 100.0, what="sleeps")
     with checked_out("slow", find_commit("slow", repository), repository, tmp_path):
         pass  # its environment is there
-    command = [*HEEDS_INTERRUPTS, str(RLBENCH), "gate", "--aa", "--systems", "ddppo"]
+    command = [str(RLBENCH), "gate", "--aa", "--systems", "ddppo"]
     running = subprocess.Popen(command, cwd=repository, start_new_session=True, stdout=subprocess.PIPE, text=True)
     sleeping = "rlbench-runs/gate-*/baseline/sleeping"
     wait_until(lambda: list(repository.glob(sleeping)) or running.poll() is not None, "a side runs")

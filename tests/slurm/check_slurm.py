@@ -15,7 +15,6 @@ import pytest
 
 from results import store
 from results.schema import RunRecord
-from tests.harness.runs import HEEDS_INTERRUPTS
 from tests.slurm.cluster import Cluster, cluster
 
 RLBENCH = str(Path(sys.executable).parent / "rlbench")
@@ -46,7 +45,7 @@ def leaves_nothing(slurm: Cluster) -> Iterator[None]:
 
 def start(slurm: Cluster, out: Path, *options: str, within: Sequence[str] = ()) -> subprocess.Popen[str]:
     """Starts `rlbench run` on the login node; `within` another command."""
-    words = [*HEEDS_INTERRUPTS, *within, RLBENCH, "run", "--out", str(out), *options]
+    words = [*within, RLBENCH, "run", "--out", str(out), *options]
     return subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=slurm.variables, cwd=out.parent
     )

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 PROCESSES_FILE = "processes.txt"
 ANSWER_S = 0.5
 """Handlers run within microseconds, unless a process is stopped; a machine with many processes takes longer."""
+SETTLED_S = 0.1
+"""A stack is written line by line, and whoever writes it may lose its core meanwhile."""
 STOPPED = {psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP}
 MIB = 2**20
 
@@ -104,8 +106,14 @@ def _send(one: psutil.Process, number: signal.Signals) -> None:
 
 
 def _await(paths: Iterable[Path]) -> None:
-    """Blocks until all of the files hold something, for `ANSWER_S` at most."""
-    waiting, deadline = list(paths), time.monotonic() + ANSWER_S
-    while waiting and time.monotonic() < deadline:
-        waiting = [path for path in waiting if not path.stat().st_size]
+    """Blocks until all of the files hold something and have not grown for `SETTLED_S`, for `ANSWER_S` at most."""
+    grown = {path: (0, time.monotonic()) for path in paths}
+    waiting, deadline = set(grown), time.monotonic() + ANSWER_S
+    while waiting and (now := time.monotonic()) < deadline:
+        for path in sorted(waiting):
+            size, at = grown[path]
+            if (new := path.stat().st_size) != size:
+                grown[path] = new, now
+            elif size and now - at > SETTLED_S:
+                waiting.remove(path)
         time.sleep(0.02)

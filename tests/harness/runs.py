@@ -48,6 +48,12 @@ def wait_until(holds: Callable[[], Any], what: str) -> None:
         time.sleep(0.02)
 
 
+def stop(one: psutil.Process) -> None:
+    """Stops a process while it waits: the stack of one that is between two frames may lack the outer ones."""
+    wait_until(lambda: one.status() == psutil.STATUS_SLEEPING, f"{one} waits")
+    one.send_signal(signal.SIGSTOP)
+
+
 def install_faulty(site: Path) -> None:
     """Makes `site` a folder with an installed distribution, as pip would, that adds the scenario family `faulty`."""
     install_family(site, "faulty", Path(faulty_scenario.__file__))

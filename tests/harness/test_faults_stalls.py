@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.harness.runs import FAULTY_SWEEP, RunningSweep, wait_until
+from tests.harness.runs import FAULTY_SWEEP, RunningSweep, stop, wait_until
 
 STALL_S = 2
 LIMIT_S = 10
@@ -41,9 +40,9 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
     folder = tmp_path_factory.mktemp("stalls")
     with RunningSweep(folder, *FAULTY_SWEEP, *options, "--scenario", SCENARIOS) as sweep:
         sweep.wait_collecting(1, NUM_RANKS)
-        sweep.of_module("harness.rank")[1].send_signal(signal.SIGSTOP)
+        stop(sweep.of_module("harness.rank")[1])
         sweep.wait_collecting(2, NUM_RANKS)
-        sweep.worker(2, rank=1, env=0, num_ranks=NUM_RANKS).send_signal(signal.SIGSTOP)
+        stop(sweep.worker(2, rank=1, env=0, num_ranks=NUM_RANKS))
         exit_code = sweep.end(3)
         records = [sweep.runs(number)[0] for number in range(1, 4)]
         yield Swept(
@@ -110,7 +109,7 @@ def test_gossip_goes_on_without_a_rank_that_stands_still(tmp_path: Path) -> None
         sweep.wait_collecting(1, 3)
         meters = sweep.meters(1, 3)
         wait_until(lambda: min(meter.count(0, "iteration") for meter in meters) >= 4, "all learn")
-        sweep.of_module("harness.rank")[1].send_signal(signal.SIGSTOP)
+        stop(sweep.of_module("harness.rank")[1])
         wait_until(lambda: "rank 1 stood still for" in sweep.stdout, "it is said")
         sweep.release("a")
         record = sweep.wait_published(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.harness.runs import FAULTY_SWEEP, RunningSweep
+from tests.harness.runs import FAULTY_SWEEP, RunningSweep, stop
 
 TIME_LIMIT_S = 20
 """Long after all collect, on a machine that does other things too."""
@@ -37,8 +36,8 @@ def timed_out(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TimedOut]:
     options = ("--scenario", "faulty/patient", "--gpus", str(NUM_RANKS), "--time-limit", str(TIME_LIMIT_S))
     with RunningSweep(tmp_path_factory.mktemp("stopped"), *FAULTY_SWEEP, *options) as sweep:
         sweep.wait_collecting(1, NUM_RANKS)
-        sweep.of_module("harness.rank")[1].send_signal(signal.SIGSTOP)
-        sweep.worker(1, rank=0, env=0, num_ranks=NUM_RANKS).send_signal(signal.SIGSTOP)
+        stop(sweep.of_module("harness.rank")[1])
+        stop(sweep.worker(1, rank=0, env=0, num_ranks=NUM_RANKS))
         exit_code = sweep.end()
         yield TimedOut(record=sweep.runs(1)[0], exit_code=exit_code, left=sweep.processes())
 

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 import psutil
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from harness.meter_file import MeterFile
 
 PROCESSES_FILE = "processes.txt"
-ANSWER_S = 0.5
+ANSWER_S = 3.0
 """Handlers run within microseconds, unless a process is stopped; a machine with many processes takes longer."""
-SETTLED_S = 0.1
-"""A stack is written line by line, and whoever writes it may lose its core meanwhile."""
+SETTLED_S = 0.2
+"""A stack is written word by word, and whoever writes it may lose its core meanwhile."""
 STOPPED = {psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP}
 MIB = 2**20
 
@@ -64,10 +64,10 @@ def leave_stacks(folder: Path, labels: Mapping[int, str]) -> list[str]:
     asked = {pid: path for pid, path in asked.items() if path.exists()}  # the others have no handler yet
     for pid in asked:
         _send(below[pid], signal.SIGUSR1)
-    _await(path for pid, path in asked.items() if pid not in stopped)
+    _await({path: below[pid] for pid, path in asked.items() if pid not in stopped})
     for pid in stopped:
         _send(below[pid], signal.SIGCONT)
-    _await(path for pid, path in asked.items() if pid in stopped)
+    _await({path: below[pid] for pid, path in asked.items() if pid in stopped})
     return sorted(labels.get(pid, below[pid].name()) for pid in stopped)
 
 
@@ -105,15 +105,18 @@ def _send(one: psutil.Process, number: signal.Signals) -> None:
         one.send_signal(number)
 
 
-def _await(paths: Iterable[Path]) -> None:
-    """Blocks until all of the files hold something and have not grown for `SETTLED_S`, for `ANSWER_S` at most."""
-    grown = {path: (0, time.monotonic()) for path in paths}
+def _await(writers: Mapping[Path, psutil.Process]) -> None:
+    """Blocks until each file holds something and has not grown for `SETTLED_S`, or its writer has ended.
+
+    For `ANSWER_S` at most.
+    """
+    grown = {path: (0, time.monotonic()) for path in writers}
     waiting, deadline = set(grown), time.monotonic() + ANSWER_S
     while waiting and (now := time.monotonic()) < deadline:
         for path in sorted(waiting):
             size, at = grown[path]
             if (new := path.stat().st_size) != size:
                 grown[path] = new, now
-            elif size and now - at > SETTLED_S:
+            elif (size and now - at > SETTLED_S) or _status(writers[path]) in {"", psutil.STATUS_ZOMBIE}:
                 waiting.remove(path)
         time.sleep(0.02)

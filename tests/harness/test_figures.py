@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from harness.budget import Limits
 from harness.meter_file import KIND_OF, MAY_BE_UNREPORTED, SPANS, Block, MeterFile, meter_path
 from harness.plan import Cell
 from harness.record import Measured, measure
-from harness.telemetry import Telemetry
+from harness.telemetry.readings import Readings
 from harness.traits import Traits
 
 NUM_RANKS = 2
@@ -56,7 +55,7 @@ def measured(folder: Path, traits: Traits | None = None, lost: Sequence[int] = (
         stall_s=60,
         time_limit_s=600,
     )
-    return measure(folder, cell, 1.0, Telemetry(os.getpid(), 1.0), traits or Traits(), lost)
+    return measure(folder, cell, 1.0, Readings([], 0), traits or Traits(), lost)
 
 
 def test_both_timelines_of_a_rank_count(tmp_path: Path) -> None:

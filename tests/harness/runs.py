@@ -174,12 +174,17 @@ class RunningSweep:
         return [one for one in self.processes() if one.pid != self.process.pid and ZYGOTE not in _command(one)]
 
     def of_module(self, module: str) -> list[psutil.Process]:
-        """Its processes that run a module of ours, such as `harness.keeper`; ranks in order.
+        """Its processes that run a module of ours, such as `harness.keeper`, in no order.
 
         Not what one of them has just forked, which is called like it for a moment.
         """
         found = {one.pid: one for one in self.processes() if module in _command(one)}
-        return sorted((one for one in found.values() if _parent_of(one) not in found), key=_rank_of)
+        return [one for one in found.values() if _parent_of(one) not in found]
+
+    def ranks(self) -> dict[int, psutil.Process]:
+        """Its ranks by number, those that are called so yet: the second may be before the first."""
+        numbered = [(_rank_of(one), one) for one in self.of_module("harness.rank")]
+        return {rank: one for rank, one in numbered if rank is not None}
 
     def of_program(self, name: str) -> list[psutil.Process]:
         """Its processes that run a program of that name."""
@@ -187,7 +192,7 @@ class RunningSweep:
 
     def fork_server(self, rank: int) -> psutil.Process:
         """The fork server of a rank."""
-        children = self.of_module("harness.rank")[rank].children()
+        children = self.ranks()[rank].children()
         return next(child for child in children if any("forkserver" in word for word in _command(child)))
 
     def partial(self, number: int) -> Path | None:
@@ -254,22 +259,16 @@ class RunningSweep:
         return names
 
 
-def _environment(one: psutil.Process) -> dict[str, str]:
-    with suppress(psutil.Error):
-        return one.environ()
-    return {}
-
-
 def _parent_of(one: psutil.Process) -> int | None:
     with suppress(psutil.Error):
         return one.ppid()
     return None
 
 
-def _rank_of(one: psutil.Process) -> int:
-    """The last word of the command line of a rank that was forked; torchrun's ranks have a variable."""
+def _rank_of(one: psutil.Process) -> int | None:
+    """The last word of its command line; None where it has ended, or that line is being written."""
     last = next((word for word in reversed(_command(one)) if word), "")
-    return int(last) if last.isdigit() else int(_environment(one).get("RANK", "0"))
+    return int(last) if last.isdigit() else None
 
 
 def _command(one: psutil.Process) -> list[str]:

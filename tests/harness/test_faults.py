@@ -25,7 +25,7 @@ def _worker(sweep: RunningSweep, number: int) -> psutil.Process:
 
 def _rank(sweep: RunningSweep, number: int) -> psutil.Process:
     del number
-    return sweep.of_module("harness.rank")[1]
+    return sweep.ranks()[1]
 
 
 def _keeper(sweep: RunningSweep, number: int) -> psutil.Process:
@@ -40,7 +40,7 @@ def _fork_server(sweep: RunningSweep, number: int) -> psutil.Process:
 
 def _worker_of_waiting_rank(sweep: RunningSweep, number: int) -> psutil.Process:
     """Stops rank 1, so that rank 0 waits for it in an all-reduce and not for its workers."""
-    sweep.of_module("harness.rank")[1].send_signal(signal.SIGSTOP)
+    sweep.ranks()[1].send_signal(signal.SIGSTOP)
     meter = sweep.meters(number, NUM_RANKS)[0]
     wait_until(lambda: meter.phase() in {"wait:straggler", "communicate"}, "rank 0 waits for rank 1")
     return sweep.worker(number, rank=0, env=1, num_ranks=NUM_RANKS)
@@ -113,7 +113,7 @@ def faults(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             records[name] = sweep.wait_published(number)
         number = len(victims) + 1
         wait_until(lambda: sweep.partial(number) and _forks(sweep), "rank 1 forks its workers")
-        outlived_s[STARTING] = sweep.kill(sweep.of_module("harness.rank")[1], number)
+        outlived_s[STARTING] = sweep.kill(sweep.ranks()[1], number)
         records[STARTING] = sweep.wait_published(number)
         records[RAISES] = sweep.wait_published(number + 1)
         sweep.wait_collecting(number + 2, NUM_RANKS)

@@ -40,7 +40,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
     folder = tmp_path_factory.mktemp("stalls")
     with RunningSweep(folder, *FAULTY_SWEEP, *options, "--scenario", SCENARIOS) as sweep:
         sweep.wait_collecting(1, NUM_RANKS)
-        stop(sweep.of_module("harness.rank")[1])
+        stop(sweep.ranks()[1])
         sweep.wait_collecting(2, NUM_RANKS)
         stop(sweep.worker(2, rank=1, env=0, num_ranks=NUM_RANKS))
         exit_code = sweep.end(3)
@@ -109,7 +109,7 @@ def test_gossip_goes_on_without_a_rank_that_stands_still(tmp_path: Path) -> None
         sweep.wait_collecting(1, 3)
         meters = sweep.meters(1, 3)
         wait_until(lambda: min(meter.count(0, "iteration") for meter in meters) >= 4, "all learn")
-        stop(sweep.of_module("harness.rank")[1])
+        stop(sweep.ranks()[1])
         wait_until(lambda: "rank 1 stood still for" in sweep.stdout, "it is said")
         sweep.release("a")
         record = sweep.wait_published(1)

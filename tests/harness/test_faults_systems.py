@@ -30,7 +30,7 @@ def _worker(sweep: RunningSweep, number: int) -> psutil.Process:
 def _rank(which: int) -> Callable[[RunningSweep, int], psutil.Process]:
     def find(sweep: RunningSweep, number: int) -> psutil.Process:
         del number
-        return sweep.of_module("harness.rank")[which]
+        return sweep.ranks()[which]
 
     return find
 
@@ -181,7 +181,7 @@ def gossip(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]
         sweep.wait_collecting(1, 3)
         meters = sweep.meters(1, 3)
         wait_until(lambda: min(meter.count(0, "iteration") for meter in meters) >= 8, "all have ended many episodes")
-        sweep.of_module("harness.rank")[1].kill()
+        sweep.ranks()[1].kill()
         wait_until(lambda: "rank 1 was killed" in sweep.stdout, "it is said")
         before = [meters[rank].count(0, "iteration") for rank in (0, 2)]
         wait_until(

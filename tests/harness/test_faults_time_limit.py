@@ -36,7 +36,7 @@ def timed_out(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TimedOut]:
     options = ("--scenario", "faulty/patient", "--gpus", str(NUM_RANKS), "--time-limit", str(TIME_LIMIT_S))
     with RunningSweep(tmp_path_factory.mktemp("stopped"), *FAULTY_SWEEP, *options) as sweep:
         sweep.wait_collecting(1, NUM_RANKS)
-        stop(sweep.of_module("harness.rank")[1])
+        stop(sweep.ranks()[1])
         stop(sweep.worker(1, rank=0, env=0, num_ranks=NUM_RANKS))
         exit_code = sweep.end()
         yield TimedOut(record=sweep.runs(1)[0], exit_code=exit_code, left=sweep.processes())

@@ -59,7 +59,7 @@ def lost(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lost]:
         folder = sweep.wait_collecting(1, NUM_RANKS)
         meters = sweep.meters(1, NUM_RANKS)
         wait_until(lambda: meters[1].count(0, "learned") > 0, "rank 1 learns")
-        sweep.of_module("harness.rank")[1].kill()
+        sweep.ranks()[1].kill()
         wait_until(lambda: "rank 1 was killed" in sweep.stdout, "it is said")
         before = [meters[rank].count(0, "iteration") for rank in (0, 2)]
         wait_until(
@@ -75,7 +75,7 @@ def lost(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lost]:
         survived = sweep.wait_published(1)
         (base / "raise-on-rank-2").unlink()
         sweep.wait_collecting(2, NUM_RANKS)
-        for rank in sweep.of_module("harness.rank"):
+        for rank in sweep.ranks().values():
             rank.kill()
         exit_code = sweep.end()
         yield Lost(
@@ -170,7 +170,7 @@ def test_the_same_kill_ends_a_run_that_does_not_say_it_survives(tmp_path: Path) 
     install(tmp_path)
     with RunningSweep(tmp_path, *OPTIONS, *options) as sweep:
         sweep.wait_collecting(1, NUM_RANKS)
-        outlived_s = sweep.kill(sweep.of_module("harness.rank")[1], 1, signal.SIGKILL)
+        outlived_s = sweep.kill(sweep.ranks()[1], 1, signal.SIGKILL)
         record = sweep.wait_published(1)
     assert outlived_s < END_LIMIT_S
     assert record["status"] == "failed"

@@ -81,7 +81,7 @@ def interrupted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
                     "worker": _blocks_sigterm(sweep.worker(number, rank=1, env=0, num_ranks=NUM_RANKS)),
                     "fork server": _blocks_sigterm(sweep.fork_server(1)),
                 }
-            sweep.of_module("harness.rank")[1].terminate()
+            sweep.ranks()[1].terminate()
             records[system] = sweep.wait_published(number)
         yield Interrupted(
             records=records,

@@ -63,13 +63,16 @@ NUM_PARTS = 10
 def _find(sweep: RunningSweep, victim: str) -> Callable[[], list[psutil.Process]]:
     """Where a victim is found, whatever has started so far."""
 
+    def ranks(rank: int) -> list[psutil.Process]:
+        return [one for number, one in sweep.ranks().items() if number == rank]
+
     def below(rank: int, word: str) -> list[psutil.Process]:
-        children = [child for one in sweep.of_module("harness.rank")[rank : rank + 1] for child in one.children()]
+        children = [child for one in ranks(rank) for child in one.children()]
         return [child for child in children if any(word in text for text in child.cmdline())]
 
     finders: dict[str, Callable[[], list[psutil.Process]]] = {
-        "rank 0": lambda: sweep.of_module("harness.rank")[:1],
-        "rank 1": lambda: sweep.of_module("harness.rank")[1:],
+        "rank 0": lambda: ranks(0),
+        "rank 1": lambda: ranks(1),
         "worker": lambda: [worker for server in below(0, "forkserver") for worker in server.children()],
         "fork server": lambda: below(0, "forkserver"),
         "resource tracker": lambda: below(0, "resource_tracker"),

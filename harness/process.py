@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from harness.forked import Forked
 
@@ -30,6 +30,11 @@ STORE_VARIABLE = "RLBENCH_STORE_FD"
 
 SCRATCH_OWNER = ".rlbench-scratch.json"
 """A file that a run's folder for temporary files has, and no other (`harness/scratch.py`)."""
+
+ANSWER_S = 3.0
+"""Handlers of signals run within microseconds, unless a process is stopped; many processes take longer."""
+SETTLED_S = 0.2
+"""A stack is written word by word, and whoever writes it may lose its core meanwhile."""
 
 PR_SET_PDEATHSIG = 1
 PR_SET_TIMERSLACK = 29
@@ -83,6 +88,26 @@ def dump_stacks_on_signal(path: Path) -> None:
     """Writes the stacks of all threads to `path` on SIGUSR1, also while Python code is stuck in a call."""
     file = path.open("w", encoding="utf-8")  # kept open for the life of the process: the handler cannot open files
     faulthandler.register(signal.SIGUSR1, file=file, all_threads=True)
+
+
+def await_stacks(writers: Mapping[Path, Callable[[], bool]]) -> None:
+    """Blocks until each file holds something and has not grown for `SETTLED_S`, or its writer has ended.
+
+    For `ANSWER_S` at most.
+
+    Args:
+        writers: for each file that `dump_stacks_on_signal` has opened, whether the process that did so has ended.
+    """
+    grown = {path: (0, time.monotonic()) for path in writers}
+    waiting, deadline = set(grown), time.monotonic() + ANSWER_S
+    while waiting and (now := time.monotonic()) < deadline:
+        for path in sorted(waiting):
+            size, at = grown[path]
+            if (new := path.stat().st_size) != size:
+                grown[path] = new, now
+            elif (size and now - at > SETTLED_S) or writers[path]():
+                waiting.remove(path)
+        time.sleep(0.02)
 
 
 def leave_error(path: Path, error: BaseException, **more: object) -> None:

@@ -3,18 +3,20 @@
 Who calls this: the keeper, before it ends what is left of a run. Ranks and environment workers write their own stacks
 to `stacks-….txt` on SIGUSR1 (`harness/process.py`); one that is stopped by a signal is woken for it, which it does not
 outlive by much. `processes.txt` lists all processes, programs that a simulator started too, by what the kernel says of
-them. Nothing blocks for longer than `ANSWER_S`, twice.
+them. Nothing blocks for longer than `process.ANSWER_S`, twice.
 """
 
 from __future__ import annotations
 
 import signal
-import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
+
+from harness import process
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,10 +24,6 @@ if TYPE_CHECKING:
     from harness.meter_file import MeterFile
 
 PROCESSES_FILE = "processes.txt"
-ANSWER_S = 3.0
-"""Handlers run within microseconds, unless a process is stopped; a machine with many processes takes longer."""
-SETTLED_S = 0.2
-"""A stack is written word by word, and whoever writes it may lose its core meanwhile."""
 STOPPED = {psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP}
 MIB = 2**20
 
@@ -64,10 +62,10 @@ def leave_stacks(folder: Path, labels: Mapping[int, str]) -> list[str]:
     asked = {pid: path for pid, path in asked.items() if path.exists()}  # the others have no handler yet
     for pid in asked:
         _send(below[pid], signal.SIGUSR1)
-    _await({path: below[pid] for pid, path in asked.items() if pid not in stopped})
+    process.await_stacks({path: partial(_has_ended, below[pid]) for pid, path in asked.items() if pid not in stopped})
     for pid in stopped:
         _send(below[pid], signal.SIGCONT)
-    _await({path: below[pid] for pid, path in asked.items() if pid in stopped})
+    process.await_stacks({path: partial(_has_ended, below[pid]) for pid, path in asked.items() if pid in stopped})
     return sorted(labels.get(pid, below[pid].name()) for pid in stopped)
 
 
@@ -100,23 +98,10 @@ def _status(one: psutil.Process) -> str:
     return ""
 
 
+def _has_ended(one: psutil.Process) -> bool:
+    return _status(one) in {"", psutil.STATUS_ZOMBIE}
+
+
 def _send(one: psutil.Process, number: signal.Signals) -> None:
     with suppress(psutil.NoSuchProcess):  # it looks first whether the number is still that process's
         one.send_signal(number)
-
-
-def _await(writers: Mapping[Path, psutil.Process]) -> None:
-    """Blocks until each file holds something and has not grown for `SETTLED_S`, or its writer has ended.
-
-    For `ANSWER_S` at most.
-    """
-    grown = {path: (0, time.monotonic()) for path in writers}
-    waiting, deadline = set(grown), time.monotonic() + ANSWER_S
-    while waiting and (now := time.monotonic()) < deadline:
-        for path in sorted(waiting):
-            size, at = grown[path]
-            if (new := path.stat().st_size) != size:
-                grown[path] = new, now
-            elif (size and now - at > SETTLED_S) or _status(writers[path]) in {"", psutil.STATUS_ZOMBIE}:
-                waiting.remove(path)
-        time.sleep(0.02)

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 CLOSE_S = 5.0
 NOTICE_S = 2.0
 """A rank that has not noticed the death of a worker by then is busy with something else."""
-ANSWER_S = 3.0
-"""A worker writes its stacks within microseconds, but on a busy machine, and unless it is stopped."""
 READ_BYTES = 65536
 UNKNOWN_EXIT = 255
 """What multiprocessing says of a worker when its fork server has died too."""
@@ -322,17 +320,13 @@ class WorkerPool:
 
     def _raise_stall(self, env: int) -> None:
         number = env // self._envs_per_process
-        label, pid = self._labels[number], self._processes[number].pid
-        assert pid is not None
+        label, worker = self._labels[number], self._processes[number]
+        assert worker.pid is not None
         path, stacks = self._folder / f"stacks-{label}.txt", ""
         if path.exists():  # else the worker has not come so far that it would answer
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGUSR1)
-            deadline = time.perf_counter() + ANSWER_S
-            while not stacks and time.perf_counter() < deadline:
-                time.sleep(0.05)
-                stacks = path.read_text(encoding="utf-8", errors="replace")
-            time.sleep(0.05)  # for the rest of what the handler writes
+                os.kill(worker.pid, signal.SIGUSR1)
+            process.await_stacks({path: lambda: not worker.is_alive()})
             stacks = path.read_text(encoding="utf-8", errors="replace")
         where = f"\n{stacks}" if stacks else " (its process did not answer a signal: is it stopped?)"
         raise WorkerStalled(f"environment worker {label} has not answered for {self._stall_s:g} s{where}")

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
-from harness import stacks
+from harness import process, stacks
 from tests.harness.runs import wait_until
 
 
@@ -41,20 +42,20 @@ def test_a_stack_is_waited_for_to_its_last_line(
             path.write_text("".join(written))
 
     clock = Clock(write)
-    monkeypatch.setattr(stacks, "time", clock)
-    stacks._await({path: psutil.Process()})
+    monkeypatch.setattr(process, "time", clock)
+    process.await_stacks({path: lambda: False})
     assert len(written) == num_lines or not has_end
-    assert (clock.now_s < stacks.ANSWER_S) == has_end
-    assert clock.now_s < stacks.ANSWER_S + 0.05
+    assert (clock.now_s < process.ANSWER_S) == has_end
+    assert clock.now_s < process.ANSWER_S + 0.05
 
 
 def test_who_has_ended_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank's workers end with it, and leave no stack."""
     path, clock = tmp_path / "stacks-rank0-env0.txt", Clock(lambda: None)
     path.touch()
-    monkeypatch.setattr(stacks, "time", clock)
+    monkeypatch.setattr(process, "time", clock)
     with subprocess.Popen(["true"]) as ended:
         one = psutil.Process(ended.pid)
         wait_until(lambda: one.status() == psutil.STATUS_ZOMBIE, "it has ended")
-        stacks._await({path: one})
+        process.await_stacks({path: partial(stacks._has_ended, one)})
     assert clock.now_s < 0.1

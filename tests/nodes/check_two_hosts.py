@@ -226,7 +226,7 @@ def check_a_silent_host(hosts: TwoHosts, tmp_path: Path) -> None:
 
 def check_the_harness_is_killed(hosts: TwoHosts, tmp_path: Path) -> None:
     """Nothing goes on without it, on any host; --resume runs the cell again."""
-    cell = ("--systems", "ver", *TWO_A_HOST, "--iterations", "3", "--time-limit", "100")
+    cell = ("--systems", "ver", *TWO_A_HOST, "--seconds", "10", "--time-limit", "100")
     run = start(hosts, tmp_path, *cell)
     until_stepping(hosts, 1)
     (rlbench,) = [one for one in hosts.processes(0) if one.pid == run.pid]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+from harness.meter_file import MeterFile, meter_path
 from results import store
 from results.schema import RunRecord
 from tests.nodes.hosts import TwoHosts
@@ -70,22 +71,26 @@ def below(one: psutil.Process, module: str) -> list[psutil.Process]:
 
 
 def until_stepping(hosts: TwoHosts, host: int) -> psutil.Process:
-    """The agent of a host where a rank has started environment workers."""
+    """The agent of a host, once the environments of each of its ranks have stepped."""
     found: list[psutil.Process] = []
 
     def steps() -> bool:
         agent = agent_of(hosts, host)
         if agent is None:
             return False
-        with suppress(psutil.Error):
-            ranks = below(agent, "harness.rank")
+        with suppress(psutil.Error, FileNotFoundError):
             found[:] = [agent]
-            return any(one.children() for one in ranks)
+            meters = [_meter_of(rank) for rank in below(agent, "harness.rank")]
+            return bool(meters) and all(meter.total("env_steps") for meter in meters)
         return False
 
     until(steps, "the ranks step")
-    time.sleep(2.0)  # into the first iterations
     return found[0]
+
+
+def _meter_of(rank: psutil.Process) -> MeterFile:
+    """The meter of a rank that torchrun has started."""
+    return MeterFile(meter_path(Path(rank.cmdline()[-1]), int(rank.environ()["RANK"])), writable=False)
 
 
 def is_quiet(hosts: TwoHosts) -> bool:

@@ -136,7 +136,7 @@ def faults(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def _forks(sweep: RunningSweep) -> bool:
     """Whether rank 1 has a fork server, which is starting or has forked; it goes on to its first step from there."""
-    with suppress(psutil.Error, IndexError, StopIteration):
+    with suppress(psutil.Error, KeyError, StopIteration):
         return sweep.fork_server(1).is_running()
     return False
 

@@ -141,7 +141,9 @@ def test_parts_of_ranks_that_drift_apart_can_be_read(lost: Lost) -> None:
     assert series.groupby("rank")["lost"].agg(["min", "max"]).to_numpy().tolist() == [[False] * 2] + [[True] * 2] * 2
     parts = read_parts(lost.survived["path"])
     assert len(parts) == (series["rank"] == 0).sum()
-    assert sum(part.learned for part in parts) == lost.survived["counters"]["learned"]
+    assert sum(part.learned for part in parts) == series["learned"].sum()
+    cut_short = lost.survived["counters"]["learned"] - series["learned"].sum()
+    assert cut_short in {0, STEPS * NUM_ENVS, 2 * STEPS * NUM_ENVS}, "of the iterations in which two ranks were lost"
     (run,) = (run for run in read_runs(lost.survived["path"]))
     assert run.record.figures.steps_per_s
     assert sum(run.record.figures.time_shares.values()) == pytest.approx(1, abs=0.05)

@@ -102,6 +102,12 @@ class MeterFile:
             raise
         return cls(path, writable=True)
 
+    def close(self) -> None:
+        """Unmaps the file, which has a descriptor for as long as it is mapped; nothing can be read then."""
+        self.ints.release()
+        self.floats.release()
+        self._memory.close()
+
     def block_at(self, index: int) -> int:
         """The first word of block `index`: 0 is the rank, 1 + i the environment i, `lane_index` the second thread."""
         return HEADER_WORDS + index * _block_words(self.span_capacity)
@@ -163,6 +169,11 @@ class MeterFiles:
                 self._files[rank] = MeterFile(path, writable=False)
                 del self._missing[rank]
         return self._files
+
+    def close(self) -> None:
+        """Unmaps them."""
+        for file in self._files.values():
+            file.close()
 
 
 class Block:

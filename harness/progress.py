@@ -72,6 +72,10 @@ class LiveMeters:
             env_steps=env_steps,
         )
 
+    def close(self) -> None:
+        """Ends reading. Whoever lets them go may be held longer, by a traceback that refers to itself (psutil's)."""
+        self._meters.close()
+
 
 class LiveNodes:
     """How far a run on several machines is."""
@@ -83,6 +87,9 @@ class LiveNodes:
     def lose(self, rank: int) -> bool:  # noqa: ARG002  torchrun goes on without none
         """Never called: such a run ends with its first rank."""
         return False
+
+    def close(self) -> None:
+        """It holds nothing open."""
 
     def read(self) -> Snapshot:
         """What the head has said last. Raises ValueError for what no head has written."""

@@ -183,6 +183,7 @@ class Runner:
             telemetry = Telemetry(keeper.pid, PERIOD_S, gpus)
             stack.callback(telemetry.stop)
             meters = LiveMeters(partial, range(cell.gpus)) if self.launch is None else LiveNodes(partial)
+            stack.callback(meters.close)
             deadline = time.monotonic() + cell.time_limit_s + KEEPER_LIMIT_S
             if self.launch is not None:
                 deadline += 2 * cell.stall_s + GATHER_LIMIT_S

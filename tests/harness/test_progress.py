@@ -12,6 +12,7 @@ from harness.budget import Limits
 from harness.meter_file import SPANS, Block, MeterFile, meter_path
 from harness.plan import Cell
 from harness.progress import PLAIN_PERIOD_S, STARTING, CellProgress, Display, LiveMeters, Snapshot
+from tests.descriptors import open_files
 
 CELL = Cell(
     system="ddppo",
@@ -76,6 +77,19 @@ def test_a_lost_rank_does_not_hold_the_display_up(tmp_path: Path) -> None:
     assert meters.read().phase == STARTING
     assert [meters.lose(rank) for rank in (1, 2, 1)] == [True, True, False]
     assert meters.read() == Snapshot(phase="learn", iterations=9, learned=0, env_steps=20)
+
+
+def test_closed_meters_hold_no_file(tmp_path: Path) -> None:
+    """Not even where somebody still holds them: a sweep has as many files open in its last cell as in its first."""
+    paths = [str(meter_path(tmp_path, rank)) for rank in range(2)]
+    for path in paths:
+        MeterFile.create(Path(path), num_envs=1).close()
+    meters = LiveMeters(tmp_path, range(2))
+    assert not set(paths) & set(open_files())
+    meters.read()
+    assert set(paths) <= set(open_files())
+    meters.close()
+    assert not set(paths) & set(open_files())
 
 
 def test_rates_begin_with_the_first_env_step(clock: Clock) -> None:

@@ -327,6 +327,8 @@ class WorkerPool:
             with suppress(ProcessLookupError):
                 os.kill(worker.pid, signal.SIGUSR1)
             process.await_stacks({path: lambda: not worker.is_alive()})
+            if not worker.is_alive():
+                self._raise_death(number)
             stacks = path.read_text(encoding="utf-8", errors="replace")
         where = f"\n{stacks}" if stacks else " (its process did not answer a signal: is it stopped?)"
         raise WorkerStalled(f"environment worker {label} has not answered for {self._stall_s:g} s{where}")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -12,6 +12,7 @@ import numpy as np
 import psutil
 import pytest
 
+from harness import process
 from harness.budget import Limits
 from harness.contract import Context, Place
 from harness.meter import RankMeter
@@ -152,6 +153,24 @@ def test_a_stopped_worker_raises_without_a_stack(start: Start) -> None:
     os.kill(pool.pids[0], signal.SIGSTOP)
     hurry(pool)
     with pytest.raises(WorkerStalled, match=r"rank0-env0 has not answered for 1 s \(.*is it stopped\?"):
+        step(pool)
+
+
+def test_a_worker_that_is_killed_while_it_is_asked_for_its_stack_is_dead(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not stopped, though it leaves no stack either; it is not waited for."""
+    pool, _ = start("patient")
+    os.kill(pool.pids[0], signal.SIGSTOP)
+    asked = process.await_stacks
+
+    def kill_and_await(writers: Mapping[Path, Callable[[], bool]]) -> None:
+        os.kill(pool.pids[0], signal.SIGKILL)
+        asked(writers)
+
+    monkeypatch.setattr(process, "await_stacks", kill_and_await)
+    hurry(pool)
+    with pytest.raises(WorkerDied, match="environment worker rank0-env0 was killed by SIGKILL"):
         step(pool)
 
 

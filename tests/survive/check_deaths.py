@@ -116,8 +116,10 @@ class Deaths:
         for one in victims[:1]:
             with suppress(psutil.NoSuchProcess):
                 one.kill()
-        is_healed = victim == "fork server" and moment == "start-up" and self._is_started_again(number, victims[0])
-        if is_healed or self._survives(victim):  # if it comes to that: ranks that start wait for each other
+        survives, is_healed = self._survives(victim), False
+        if victim == "fork server" and moment == "start-up" and not survives:
+            is_healed = self._is_started_again(number, victims[0])
+        if is_healed or survives:  # if it comes to that: ranks that start wait for each other
             sweep.release(f"c{number}")
         record = sweep.wait_published(number)
         _, alive = psutil.wait_procs([one for one in of_run if one.is_running()], timeout=END_LIMIT_S)

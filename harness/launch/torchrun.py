@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
     from harness.plan import Cell
 
 OUTPUT = "torchrun.err"
-FIRST_FAILURE = re.compile(r"Root Cause.*?\brank\s*:\s*(\d+)\b.*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
+FAILURE = re.compile(r"\brank\s*:\s*(\d+)\b.*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
+ROOT_CAUSE = "Root Cause"
+FORCED = "forcefully exiting via"
+"""What torchrun says when it kills what it has told in vain to end."""
 
 
 def words(seat: NodeSeat, folder: str) -> list[str]:
@@ -109,7 +113,20 @@ def launch(folder: Path, seat: NodeSeat, store_fds: Sequence[int] = ()) -> subpr
 
 
 def first_failure(folder: Path) -> dict[int, int]:
-    """The rank that failed first, as torchrun saw it, and its exit code; empty where torchrun does not say."""
+    """The rank that failed first, and its exit code; empty where torchrun does not say.
+
+    That is the one of which torchrun heard first, unless another one was killed by somebody else: the end of a process
+    may be told a moment after its connections have closed, and by then those that had them have raised and ended.
+    """
     path = folder / OUTPUT
-    found = FIRST_FAILURE.search(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else None
-    return {int(found[1]): int(found[2])} if found else {}
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    others, _, root = text.partition(ROOT_CAUSE)
+    found = FAILURE.search(root)
+    if found is None:
+        return {}
+    codes = {int(rank): int(code) for rank, code in FAILURE.findall(others)}
+    killed = {rank: code for rank, code in codes.items() if code < 0 and code != -signal.SIGTERM}
+    if int(found[2]) > 0 and killed and FORCED not in text:
+        first = min(killed)
+        return {first: killed[first]}
+    return {int(found[1]): int(found[2])}

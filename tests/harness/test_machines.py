@@ -17,7 +17,7 @@ from harness.launch.choose import LaunchOptions, choose
 from harness.launch.job import own_job
 from harness.launch.node import Node, decide
 from harness.launch.nodes import SRUN, SSH, Launch, NodeSeat, Slurm, address_of, interface_towards, place_of
-from harness.launch.torchrun import OUTPUT, dry_run_lines, endpoint, first_failure
+from harness.launch.torchrun import dry_run_lines, endpoint
 from harness.outcome import Outcome
 from harness.plan import plan
 from harness.request import Asked, complete
@@ -280,26 +280,6 @@ def test_what_other_machines_have_is_to_be_said() -> None:
         complete(Asked(systems="ver"), elsewhere=True)
     request, _ = complete(Asked(systems="ver", device="cuda", gpus="16", scenario="pointnav"), elsewhere=True)
     assert [cell.gpus for cell in plan(request)] == [16]
-
-
-def test_what_torchrun_says_of_the_first_failure(tmp_path: Path) -> None:
-    """Its report names the rank and how it ended; without one nothing is known."""
-    assert first_failure(tmp_path) == {}
-    report = """
-Failures:
-[1]:
-  rank      : 3 (local_rank: 1)
-  exitcode  : -15 (pid: 8)
-------------------------------------------------------------
-Root Cause (first observed failure):
-[0]:
-  time      : 2026-11-22_22:41:41
-  host      : b
-  rank      : 2 (local_rank: 0)
-  exitcode  : -9 (pid: 7)
-"""
-    (tmp_path / OUTPUT).write_text(report)
-    assert first_failure(tmp_path) == {2: -9}
 
 
 def test_addresses_of_both_kinds() -> None:

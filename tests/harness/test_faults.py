@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.descriptors import open_files
 from tests.harness.chosen import chosen
 from tests.harness.runs import END_LIMIT_S, FAULTY_SWEEP, RunningSweep, wait_until
 from tests.lanes import deep
@@ -93,6 +94,14 @@ def _kept_open(process: psutil.Process, most: int) -> int:
     return fewest
 
 
+def _wait_for_meters(runner: psutil.Process, sweep: RunningSweep, number: int) -> None:
+    """Until the runner reads all meters of a cell: from then on it opens nothing more for it."""
+    folder = sweep.partial(number)
+    assert folder is not None
+    of_cell = f"/{folder.name}/meter-rank"
+    wait_until(lambda: sum(of_cell in name for name in open_files(runner.pid)) == NUM_RANKS, "the runner reads meters")
+
+
 @pytest.fixture(scope="module")
 def faults(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faults]:
     """A sweep of two ranks, in whose cells one process after the other is killed; the last cell is left alone."""
@@ -107,6 +116,7 @@ def faults(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         runner = psutil.Process(sweep.process.pid)
         for number, name in enumerate(victims, start=1):
             sweep.wait_collecting(number, NUM_RANKS)
+            _wait_for_meters(runner, sweep, number)
             num_fds.append(min(runner.num_fds() for _ in range(100)) if number <= 2 else _kept_open(runner, num_fds[1]))
             memory.append(runner.memory_full_info().uss)
             outlived_s[name] = sweep.kill(VICTIMS[name][0](sweep, number), number)
@@ -117,6 +127,7 @@ def faults(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         records[STARTING] = sweep.wait_published(number)
         records[RAISES] = sweep.wait_published(number + 1)
         sweep.wait_collecting(number + 2, NUM_RANKS)
+        _wait_for_meters(runner, sweep, number + 2)
         num_fds.append(_kept_open(runner, num_fds[1]))
         memory.append(runner.memory_full_info().uss)
         sweep.release("last")

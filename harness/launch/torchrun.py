@@ -124,9 +124,9 @@ def first_failure(folder: Path) -> dict[int, int]:
     found = FAILURE.search(root)
     if found is None:
         return {}
-    codes = {int(rank): int(code) for rank, code in FAILURE.findall(others)}
-    killed = {rank: code for rank, code in codes.items() if code < 0 and code != -signal.SIGTERM}
-    if int(found[2]) > 0 and killed and FORCED not in text:
-        first = min(killed)
-        return {first: killed[first]}
-    return {int(found[1]): int(found[2])}
+    rank, code = map(int, found.groups())
+    if code > 0 and FORCED not in text:
+        failures = ((int(other), int(how)) for other, how in FAILURE.findall(others))
+        killed = [failure for failure in failures if failure[1] < 0 and failure[1] != -signal.SIGTERM]
+        rank, code = min(killed, default=(rank, code))
+    return {rank: code}

@@ -19,7 +19,10 @@ from tests.scenarios.seats import PlainDevice
 from tests.systems.engine.counting import SPACE
 from tests.systems.engine.ranks import LIMIT_S, run_ranks
 
-NUM_VERSIONS = 2000
+NUM_SEEN = 200
+"""Versions that are seen before the writer is to end: a fixed number of writes may all fall between two reads."""
+MOST_VERSIONS = 2**24
+"""Whole numbers to this one are float32s."""
 NUM_PARAMETERS = 20_000
 
 
@@ -69,30 +72,33 @@ def test_a_copy_is_never_torn() -> None:
     fill(learned, 0.0)
     fill(acting, 0.0)
     weights = CopiedWeights(learned, acting, actor)
+    written, seen = 0, {0}
     is_over = threading.Event()
 
     def write() -> None:
-        for version in range(1, NUM_VERSIONS + 1):
+        nonlocal written
+        while not is_over.is_set():
             with weights.changing():
-                fill(learned, float(version))
-                weights.publish(version)
+                fill(learned, float(written + 1))
+                written += 1
+                weights.publish(written)
             time.sleep(1e-5)  # gradients are computed
-        is_over.set()
 
     writer = threading.Thread(target=write, daemon=True)
     writer.start()
-    seen = [0]
+    deadline = time.monotonic() + LIMIT_S
     try:
-        while not is_over.is_set():
+        while len(seen) < NUM_SEEN:
             weights.refresh()
             assert values_of(acting) == {float(actor.version)}
-            assert actor.version >= seen[-1]
-            seen.append(actor.version)
+            assert actor.version >= max(seen)
+            seen.add(actor.version)
+            assert time.monotonic() < deadline, f"{len(seen)} of {written} versions were seen"
     finally:
+        is_over.set()
         writer.join(LIMIT_S)
     weights.refresh()
-    assert values_of(acting) == {float(NUM_VERSIONS)}
-    assert len(set(seen)) > 3, "the two did run at the same time"
+    assert values_of(acting) == {float(written)}
 
 
 def test_a_change_in_the_middle_is_not_copied() -> None:
@@ -168,12 +174,14 @@ def test_the_newest_arrives() -> None:
 
 
 def write_versions(table: Table) -> None:
-    """In a process of its own: publishes one version after the other, all of its weights alike."""
+    """In a process of its own: publishes one version after the other, all of its weights alike, until it is stopped."""
     weights = torch.nn.Linear(NUM_PARAMETERS, 1, bias=False)
     broadcast = BroadcastWeights(weights, table)
-    for version in range(1, NUM_VERSIONS + 1):
+    for version in range(1, MOST_VERSIONS):
         fill(weights, float(version))
         broadcast.publish(version)
+        if table["stop"][0]:
+            return
 
 
 def read_versions(folder: Path) -> None:
@@ -183,9 +191,12 @@ def read_versions(folder: Path) -> None:
     writer.start()
     pieces: list[tuple[float, float]] = []
     seen: list[tuple[int, float, float]] = []
-    while not seen or seen[-1][0] < NUM_VERSIONS:
+    versions: set[int] = set()
+    while len(versions) < NUM_SEEN:
         version = read_newest(table, lambda half: pieces.append((float(half.min()), float(half.max()))))
         seen.append((version, *pieces[-1]))
+        versions.add(version)
+    table["stop"][0] = True
     writer.join()
     np.save(folder / "seen.npy", np.array(seen))
 
@@ -197,4 +208,3 @@ def test_what_processes_share_is_never_torn(tmp_path: Path) -> None:
     assert (least == version).all()
     assert (most == version).all()
     assert (np.diff(version) >= 0).all()
-    assert len(set(version.tolist())) > 3, "the two did run at the same time"

@@ -192,12 +192,14 @@ def read_versions(folder: Path) -> None:
     pieces: list[tuple[float, float]] = []
     seen: list[tuple[int, float, float]] = []
     versions: set[int] = set()
-    while len(versions) < NUM_SEEN:
-        version = read_newest(table, lambda half: pieces.append((float(half.min()), float(half.max()))))
-        seen.append((version, *pieces[-1]))
-        versions.add(version)
-    table["stop"][0] = True
-    writer.join()
+    try:
+        while len(versions) < NUM_SEEN:
+            version = read_newest(table, lambda half: pieces.append((float(half.min()), float(half.max()))))
+            seen.append((version, *pieces[-1]))
+            versions.add(version)
+    finally:
+        table["stop"][0] = True
+        writer.join()
     np.save(folder / "seen.npy", np.array(seen))
 
 
@@ -208,3 +210,4 @@ def test_what_processes_share_is_never_torn(tmp_path: Path) -> None:
     assert (least == version).all()
     assert (most == version).all()
     assert (np.diff(version) >= 0).all()
+    assert len(set(version.tolist())) >= NUM_SEEN, "the two did run at the same time"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import threading
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from harness import process
 from systems.engine.actor import Actor
 from systems.engine.following import BroadcastWeights, CopiedWeights, read_newest, weight_columns
 from systems.engine.tables import Table, rollout_columns
@@ -175,6 +177,7 @@ def test_the_newest_arrives() -> None:
 
 def write_versions(table: Table) -> None:
     """In a process of its own: publishes one version after the other, all of its weights alike, until it is stopped."""
+    process.die_with_parent(os.getppid())
     weights = torch.nn.Linear(NUM_PARAMETERS, 1, bias=False)
     broadcast = BroadcastWeights(weights, table)
     for version in range(1, MOST_VERSIONS):
@@ -187,7 +190,7 @@ def write_versions(table: Table) -> None:
 def read_versions(folder: Path) -> None:
     """In a rank: reads while another process writes; leaves what it has seen."""
     table = Table(weight_columns(NUM_PARAMETERS))
-    writer = multiprocessing.get_context("forkserver").Process(target=write_versions, args=(table,))
+    writer = multiprocessing.get_context("spawn").Process(target=write_versions, args=(table,))
     writer.start()
     pieces: list[tuple[float, float]] = []
     seen: list[tuple[int, float, float]] = []

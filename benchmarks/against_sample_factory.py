@@ -18,8 +18,8 @@ from benchmarks import ceiling
 from benchmarks.in_turn import Side, compare
 from benchmarks.measure import Program, Timing, prepare, steps_per_s
 from benchmarks.programs import learned_steps_per_s, machine, our_program, peer_program, simulation_program
-from harness.overrides import parse_choice
-from harness.registry import load_scenario
+from harness.plan.overrides import parse_choice
+from harness.plan.registry import load_scenario
 
 PEER = "sample_factory"
 SYSTEM = "appo:learn.learning_rate=1e-4:learn.value_coef=1.0"

@@ -16,7 +16,7 @@ from time import perf_counter
 
 import torch
 
-from harness.contract import Scenario
+from harness.contract.scenario import Scenario
 from systems.learn.policy import Policy, build_policy
 
 NUM_UPDATES = 5

@@ -20,9 +20,9 @@ import pandas as pd
 
 from benchmarks.learn_table import Task, Trained, table
 from benchmarks.programs import machine, rlbench
-from harness import registry
-from harness.budget import parse_condition
-from results import store
+from harness.contract.budget import parse_condition
+from harness.plan import registry
+from results.records import store
 
 TASKS = {
     "pointnav": Task(scenario="pointnav", until="success>=0.9", seeds=(0, 1, 2)),

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.programs import machine, rlbench
-from results import store
+from results.records import store
 
 SYSTEMS = ("ver", "nover", "ddppo")
 AIM = 2.2

@@ -9,8 +9,8 @@ from pathlib import Path
 from benchmarks.measure import Program, Timing
 from benchmarks.peers.counter import FOLDER_VARIABLE, total_env_steps
 from benchmarks.peers.venv import peer_python
-from harness.meter import MeterFile
-from results import store
+from harness.metering.meter import MeterFile
+from results.records import store
 
 ROOT = Path(__file__).resolve().parents[1]
 EXTRA_S = 5.0
@@ -86,7 +86,7 @@ def learned_steps_per_s(runs: Path) -> float:
 
 def machine() -> str:
     """What the figures belong to, in one line."""
-    from harness.machine import describe
+    from harness.machine.machine import describe
 
     cpu = describe()["cpu_model"] or "unknown CPU"
     return f"{cpu}; cores used: {len(os.sched_getaffinity(0))}; load before: {os.getloadavg()[0]:.2f}"

@@ -13,10 +13,10 @@ import sys
 import numpy as np
 
 from benchmarks.peers.counter import StepCounter
-from harness.contract import Place, Seat
-from harness.devices import CpuDevice
-from harness.overrides import parse_choice
-from harness.registry import load_scenario
+from harness.contract.device import Place, Seat
+from harness.devices.kinds import CpuDevice
+from harness.plan.overrides import parse_choice
+from harness.plan.registry import load_scenario
 
 
 def simulate(choice: str, worker: int, num_envs: int) -> None:

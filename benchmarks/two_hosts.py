@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.programs import machine, rlbench
-from results import store
+from results.records import store
 from tests.nodes.hosts import TwoHosts, two_hosts
 
 SYSTEMS = "sync,ddppo,nover,ver,htsrl,appo,impala,gossip,easgd,downpour"

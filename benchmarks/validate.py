@@ -18,14 +18,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.programs import machine, rlbench
-from harness.budget import Limits
-from harness.plan import Cell, parse_gpus
-from harness.predict.command import predict_cell
-from harness.predict.record import figures_within
-from harness.sweep import PLAN_FILE, Sweep
-from results import store
-from results.check import COLUMNS, FILE
-from results.parts import SERIES_FILE
+from harness.commands.predict.command import predict_cell
+from harness.commands.predict.record import figures_within
+from harness.contract.budget import Limits
+from harness.plan.cells import Cell, parse_gpus
+from harness.run.sweep import PLAN_FILE, Sweep
+from results.records import store
+from results.records.parts import SERIES_FILE
+from results.verdicts.prediction_check import COLUMNS, FILE
 
 MOST_ERROR = 0.05
 """Of steps/s."""

@@ -156,6 +156,12 @@ class _Proxy:
         return getattr(self.env, name)
 
 
+class _CountingVector(VectorCounting):
+    def __reduce__(self) -> Any:
+        """A copy, or what is sent to another process, counts for itself."""
+        return count, (self.env, self._frames_per_step)
+
+
 def _is_vector(env: Any) -> bool:
     return hasattr(env, "num_envs") and hasattr(env, "single_action_space")
 
@@ -177,4 +183,4 @@ def _type(kind: Any) -> type:
 
 @functools.cache
 def _counted_kind(base: type, is_vector: bool) -> type:
-    return type(f"Counted{base.__name__}", (VectorCounting if is_vector else Counting, base), {})
+    return type(f"Counted{base.__name__}", (_CountingVector if is_vector else Counting, base), {})

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from rlbench_client.counters import FOLDER_VARIABLE, folder
 
 if TYPE_CHECKING:
-    from harness.contract import Scenario, Seat
-    from harness.plan import Cell
+    from harness.contract.device import Seat
+    from harness.contract.scenario import Scenario
+    from harness.plan.cells import Cell
 
 RUN_VARIABLE = "RLBENCH_RUN"
 """Names the working folder of the run, which holds its cell."""
@@ -39,8 +40,8 @@ def make_env(*, box: bool = False) -> Any:
             f"rlbench_client.make_env: {RUN_VARIABLE} is not set; `rlbench run` sets it for its trainers"
         )
     try:
-        from harness import registry
-        from harness.plan import Cell
+        from harness.plan import registry
+        from harness.plan.cells import Cell
     except ImportError as error:
         raise ImportError(
             f"rlbench_client.make_env: {sys.executable} cannot import rlbench, which makes the environment ({error}); "
@@ -55,8 +56,8 @@ def _take_seat(cell: Cell, scenario: Scenario) -> Seat:
     """The next free seat of this rank; environments beyond the scenario's own number go round."""
     from numpy.random import SeedSequence
 
-    from harness.contract import Place, Seat
-    from harness.devices import make_device
+    from harness.contract.device import Place, Seat
+    from harness.devices.kinds import make_device
 
     rank, num_ranks, local_rank = (int(os.environ.get(name, least)) for name, least in _PLACE)
     place = Place(rank=rank, num_ranks=num_ranks, local_rank=local_rank)

@@ -28,12 +28,6 @@ class VectorCounting:
         self._resets_with_next_step = _resets_with_next_step(env)
         self._pid: int | None = None
 
-    def __reduce__(self) -> Any:
-        """A copy, or what is sent to another process, counts for itself."""
-        from rlbench_client.counted import count
-
-        return count, (self.env, self._frames_per_step)
-
     def _open(self) -> None:
         import numpy as np
 

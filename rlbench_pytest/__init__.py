@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from results.schema import RunRecord
-    from results.summary import Estimate
+    from results.records.schema import RunRecord
+    from results.summary.document import Estimate
 
 REPETITIONS = 3
 LEAST_PAIRS = 2
@@ -111,7 +111,7 @@ class Throughput:
             How many times as many steps/s the system makes as the reference, mean over the repetitions, with the 95 %
             interval (`low`, `high`) that their ratios give.
         """
-        from results.paired import ratio_of_pairs
+        from results.verdicts.paired import ratio_of_pairs
 
         if repetitions < LEAST_PAIRS:
             pytest.fail(f"throughput.ratio(): repetitions={repetitions}: an interval needs at least {LEAST_PAIRS}")
@@ -141,7 +141,7 @@ class Throughput:
 
     def _rate(self, system: str, seed: int, seconds: float, options: Mapping[str, object]) -> float:
         """Steps/s of a run. Raises _NotMeasured."""
-        from results import store
+        from results.records import store
 
         given = {"systems": system, "seconds": seconds, **options, "seeds": seed}
         out = self._folder / f"run-{len(self.records)}"

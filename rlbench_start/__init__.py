@@ -1,7 +1,7 @@
 """Looks whether our packages are ours, and only then starts one of our programs.
 
-The command's entry point is `main`; `python -P -m rlbench_start harness.launch.agent` starts another of our modules,
-where Python's path is that of another machine. Nothing of ours is imported before `hidden` has looked.
+The command's entry point is `main`; `python -P -m rlbench_start harness.launch.nodes.agent` starts another of our
+modules, where Python's path is that of another machine. Nothing of ours is imported before `hidden` has looked.
 
 Our packages have names that anybody's may have, and Python takes the first of a name that is on its path. This one has
 a name that nobody else's has: a package `rlbench` of somebody else (the robot-learning one) does not matter.
@@ -48,10 +48,10 @@ def main() -> None:
     """The console script."""
     look()
     if sys.argv[1:2] == ["run"] and PLANS_ALONE.isdisjoint(sys.argv):
-        from harness import zygote
+        from harness.processes import zygote
 
         zygote.begin()  # it imports torch, which takes longer than all else before the first env step
-    from harness.cli import main as command
+    from harness.cli.main import main as command
 
     try:
         command()
@@ -64,7 +64,7 @@ def main() -> None:
 def leave(code: int) -> None:
     """Ends the process without taking the interpreter apart, which takes a tenth of a second after pandas.
 
-    All that was registered for the end of the process is done; `harness.cli.main` has flushed the streams.
+    All that was registered for the end of the process is done; `harness.cli.main.main` has flushed the streams.
     """
     atexit._run_exitfuncs()  # noqa: SLF001  the documented way is the one that takes its time
     os._exit(code)
@@ -87,5 +87,5 @@ def _hides(kind: str, name: str, folder: str) -> str:
 
 
 def _shown(path: str) -> str:
-    """A path that a terminal shows and does not obey; `results.untrusted` may be the one that is hidden."""
+    """A path that a terminal shows and does not obey; `results.reading.untrusted` may be the one that is hidden."""
     return path if path.isprintable() else ascii(path)[1:-1]

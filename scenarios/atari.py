@@ -21,8 +21,9 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contract import WORKLOADS, Seat
-from harness.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
+from harness.contract.device import Seat
+from harness.contract.scenario import WORKLOADS
+from harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
 from scenarios.resize import AreaResize
 
 DEFAULT_GAME = "breakout"
@@ -35,7 +36,7 @@ NUM_JOYSTICK_ACTIONS = 18
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AtariScenario:
-    """One game, or several that differ in cost; satisfies `harness.contract.Scenario`."""
+    """One game, or several that differ in cost; satisfies `harness.contract.scenario.Scenario`."""
 
     name: str = f"atari/{DEFAULT_GAME}"
     workload: str = "homogeneous"

@@ -31,8 +31,9 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contract import WORKLOADS, Seat
-from harness.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
+from harness.contract.device import Seat
+from harness.contract.scenario import WORKLOADS
+from harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
 from scenarios.resize import AreaResize
 
 Action = tuple[str, ...]
@@ -99,7 +100,7 @@ SPREAD = "step cost with a coefficient of variation of 0.66, max/min 10"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VizdoomScenario:
-    """One map, or several that differ in cost; satisfies `harness.contract.Scenario`."""
+    """One map, or several that differ in cost; satisfies `harness.contract.scenario.Scenario`."""
 
     name: str = "vizdoom/basic"
     workload: str = "homogeneous"

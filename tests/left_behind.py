@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 import pytest
 
-from harness import zygote
+from harness.processes import zygote
 from tests.descriptors import open_files
 from tests.watching import MARK, PLACES
 

@@ -109,12 +109,14 @@ def test_what_the_contract_is_made_of_knows_nothing_else() -> None:
 
     But for one module, by which hostile text is made visible everywhere alike.
     """
-    seen_by_devices = {"harness.telemetry", "harness.telemetry.nvml"}  # which GPUs are there
+    seen_by_devices = {"harness.machine.telemetry", "harness.machine.telemetry.nvml"}  # which GPUs are there
     for module in OF_HARNESS_FOR_ALL:
         path = ROOT / f"{module.replace('.', '/')}.py"
         ours = {name for name in imports(path) if name.partition(".")[0] in OURS}
         allowed = (
-            OF_HARNESS_FOR_ALL | {"results.untrusted"} | (seen_by_devices if module == "harness.devices" else set())
+            OF_HARNESS_FOR_ALL
+            | {"results.reading.untrusted"}
+            | (seen_by_devices if module == "harness.devices.kinds" else set())
         )
         assert ours <= allowed, path
 

@@ -33,7 +33,7 @@ def test_it():
     "a temporary file": "def test_it(): open('/tmp/NAME', 'w').close()",
     "shared memory": "def test_it(): open('/dev/shm/NAME', 'w').close()",
     "a table": """
-from systems.engine.tables import Column, Table
+from systems.engine.workers.tables import Column, Table
 def test_it(): Table((Column("x", (3,), "<f4"),))
 """,
 }

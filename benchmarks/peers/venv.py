@@ -1,12 +1,12 @@
-"""A peer's virtual environment: peers pin packages that exclude one another, and ours; see `harness.libraries`."""
+"""A peer's virtual environment: peers pin packages that exclude one another, and ours; see `harness.plan.libraries`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import libraries
-from harness.environments import python_in
+from harness.machine.virtualenvs import python_in
+from harness.plan import libraries
 
 DISTRIBUTIONS = {"sample_factory": "sample-factory", "sb3_ppo": "stable-baselines3", "rllib_appo": "ray"}
 """What a peer is known by."""

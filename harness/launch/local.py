@@ -15,10 +15,10 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from harness import process
-from harness.forked import Forked, close_others, fork, set_command
-from harness.rank import PARENT_VARIABLE, main
-from harness.threads import sleeping_threads
+from harness.launch.rank import PARENT_VARIABLE, main
+from harness.processes import process
+from harness.processes.forked import Forked, close_others, fork, set_command
+from harness.processes.threads import sleeping_threads
 
 LOOPBACK = "127.0.0.1"
 
@@ -56,7 +56,7 @@ def launch(folder: Path, num_ranks: int) -> list[Forked]:
 
 
 def _be_rank(folder: Path, rank: int, place: dict[str, str], store: socket.socket) -> int:
-    """What a forked process does: what `python -m harness.rank` would, started with these variables."""
+    """What a forked process does: what `python -m harness.launch.rank` would, started with these variables."""
     os.setpgid(0, 0)  # what it leaves behind when it is killed is known by it
     streams = (Path(os.devnull), folder / f"rank{rank}.out", folder / f"rank{rank}.err")
     for stream, path in enumerate(streams):
@@ -64,5 +64,5 @@ def _be_rank(folder: Path, rank: int, place: dict[str, str], store: socket.socke
             os.dup2(file.fileno(), stream)
     close_others(*([store.fileno()] if rank == 0 else []))
     os.environ.update(place)
-    set_command([sys.executable, "-P", "-m", "harness.rank", str(folder), str(rank)])
+    set_command([sys.executable, "-P", "-m", "harness.launch.rank", str(folder), str(rank)])
     return main(folder)

@@ -1,9 +1,9 @@
 """Starts the ranks of one node under torchrun, and says which of them ended it.
 
-Who calls this: the keeper of a node (`harness/keeper.py`). The nodes meet at a store that listens at one address alone
-(`harness/launch/rendezvous.py`), their number is pinned, and nothing is ever restarted: a measurement that goes on with
-other processes is another one. torchrun ends all ranks of its node when one of them fails, whatever the system could
-survive. torchrun dies with the keeper that started it, and each rank with torchrun.
+Who calls this: the keeper of a node (`harness/run/keeper.py`). The nodes meet at a store that listens at one address
+alone (`harness/launch/rendezvous.py`), their number is pinned, and nothing is ever restarted: a measurement that goes
+on with other processes is another one. torchrun ends all ranks of its node when one of them fails, whatever the system
+could survive. torchrun dies with the keeper that started it, and each rank with torchrun.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from harness import process
-from harness.launch.nodes import NodeSeat
+from harness.launch.nodes.spread import NodeSeat
+from harness.launch.rank import PARENT_VARIABLE, UNDER_TORCHRUN
 from harness.launch.rendezvous import BACKEND
-from harness.rank import PARENT_VARIABLE, UNDER_TORCHRUN
-from harness.threads import sleeping_threads
+from harness.processes import process
+from harness.processes.threads import sleeping_threads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from harness.launch.nodes import Launch
-    from harness.plan import Cell
+    from harness.launch.nodes.spread import Launch
+    from harness.plan.cells import Cell
 
 OUTPUT = "torchrun.err"
 FAILURE = re.compile(r"\brank\s*:\s*(\d+)\b.*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
@@ -47,7 +47,7 @@ def words(seat: NodeSeat, folder: str) -> list[str]:
         f"--rdzv-conf=rank={seat.node}",
         "--max-restarts=0",
         "-m",
-        "harness.rank",
+        "harness.launch.rank",
         folder,
     ]
 

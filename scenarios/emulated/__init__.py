@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from harness.network import NetworkCosts
-from harness.settings import GpuCosts, LearnSettings
+from harness.contract.network_costs import NetworkCosts
+from harness.contract.settings import GpuCosts, LearnSettings
 from scenarios.emulated.profile import Profile, read_profile, shipped_profiles
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import gymnasium
 
-    from harness.contract import Seat
+    from harness.contract.device import Seat
     from scenarios.emulated.times import BlocksOfTimes
 
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import numpy as np
 
-from harness.emulated_gpu import EmulatedGpu, sleep_until
+from harness.devices.emulated_gpu import EmulatedGpu, sleep_until
 
 if TYPE_CHECKING:
-    from harness.contract import Seat
+    from harness.contract.device import Seat
     from scenarios.emulated.profile import Profile
     from scenarios.emulated.times import StepTimes
 

@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from harness.network import LEAST_MB_PER_S, MOST_LATENCY_MS, MOST_MB_PER_S
+from harness.contract.network_costs import LEAST_MB_PER_S, MOST_LATENCY_MS, MOST_MB_PER_S
 
 PROFILES_FOLDER = Path(__file__).parent / "profiles"
 
@@ -85,7 +85,7 @@ class Cpu(_Table):
 
 
 class Gpu(_Table):
-    """What the emulated GPU takes; see `harness.settings.GpuCosts`."""
+    """What the emulated GPU takes; see `harness.contract.settings.GpuCosts`."""
 
     render_ms: Milliseconds
     infer_fixed_ms: Milliseconds
@@ -97,7 +97,7 @@ class Gpu(_Table):
 
 
 class Network(_Table):
-    """What ranks pay to agree; see `harness.network.NetworkCosts`."""
+    """What ranks pay to agree; see `harness.contract.network_costs.NetworkCosts`."""
 
     synchronize_ms: Milliseconds
     synchronize_doubling_ms: Milliseconds

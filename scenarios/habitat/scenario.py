@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
+from harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
 from scenarios.pointnav.workload import check_workload
 
 if TYPE_CHECKING:
     import gymnasium
 
-    from harness.contract import Seat
+    from harness.contract.device import Seat
     from scenarios.pointnav.task import PointNavEnv
 
 INSTALL = "conda install habitat-sim headless -c conda-forge -c aihabitat-nightly"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from harness.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
+from harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
 from scenarios.pointnav.plan import PlanSettings
 from scenarios.pointnav.workload import SMALL_SIDE, check_workload, rooms_per_side, spread
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import gymnasium
 
-    from harness.contract import Seat
+    from harness.contract.device import Seat
     from scenarios.pointnav.task import PointNavEnv
 
 

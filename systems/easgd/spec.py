@@ -5,7 +5,7 @@ from systems.engine.elastic import Elastic
 from systems.engine.overlap import Alternate
 from systems.engine.preempt import Never
 from systems.engine.rollout import Fixed
-from systems.engine.spec import EngineSystem
+from systems.spec import EngineSystem
 
 SPEC = EngineSystem(
     name="easgd",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from systems.engine.sampler import Sampler
+    from systems.engine.rollouts.sampler import Sampler
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from harness.meter import RankMeter
-    from systems.engine.group import Group
+    from harness.metering.meter import RankMeter
+    from systems.engine.wire.group import Group
 
 
 class Averager(Protocol):

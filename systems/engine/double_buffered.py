@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from systems.engine.dynamic import check_bounds, choose_batch
-from systems.engine.worker import Priority
+from systems.engine.workers.worker import Priority
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from systems.engine.sampler import Sampler
+    from systems.engine.rollouts.sampler import Sampler
 
 
 def group_of(num_envs: int, envs_per_worker: int) -> npt.NDArray[np.int64]:

@@ -13,7 +13,7 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from systems.engine.sampler import Sampler
+    from systems.engine.rollouts.sampler import Sampler
 
 
 def choose_batch(

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from harness.meter import RankMeter
+    from harness.metering.meter import RankMeter
     from systems.engine.average import Averager
-    from systems.engine.group import Group
+    from systems.engine.wire.group import Group
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +47,7 @@ class Elastic:
         generator: np.random.Generator,  # noqa: ARG002  nothing is random
     ) -> Averager:
         """Makes the averager of this rank; the centre lives on rank 0."""
-        from systems.engine.clients import ElasticRank  # imports torch, which naming a system must not
+        from systems.engine.averaging.clients import ElasticRank  # imports torch, which naming a system must not
 
         return ElasticRank(self, group, meter, policy)
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from harness.meter import RankMeter
+    from harness.metering.meter import RankMeter
     from systems.engine.average import Averager
-    from systems.engine.group import Group
+    from systems.engine.wire.group import Group
 
 MODES = ("pull", "push")
 ORDERS = ("fresh", "stale")
@@ -83,6 +83,6 @@ class Gossip:
 
     def open(self, group: Group, meter: RankMeter, policy: torch.nn.Module, generator: np.random.Generator) -> Averager:
         """Makes the averager of this rank."""
-        from systems.engine.gossiping import open_gossip  # imports torch, which naming a system must not
+        from systems.engine.averaging.gossiping import open_gossip  # imports torch, which naming a system must not
 
         return open_gossip(self, group, meter, policy, generator)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from harness.meter import RankMeter
+    from harness.metering.meter import RankMeter
     from systems.engine.average import Averager
-    from systems.engine.group import Group
+    from systems.engine.wire.group import Group
 
 PLACEMENTS = ("separate", "together")
 

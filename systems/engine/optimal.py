@@ -26,9 +26,9 @@ from systems.engine.rollout import FixedRollout
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from systems.engine.group import Group
     from systems.engine.preempt import Monitor
     from systems.engine.rollout import Rollout
+    from systems.engine.wire.group import Group
 
 
 class Plan(NamedTuple):

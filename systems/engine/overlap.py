@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from systems.engine.rank_loop import RankLoop
+    from systems.engine.rank.rank_loop import RankLoop
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

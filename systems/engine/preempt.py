@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from systems.engine.group import Group
     from systems.engine.rollout import Rollout
+    from systems.engine.wire.group import Group
 
 
 def is_preempted(num_finished: int, num_ranks: int, p: float, num_steps: int, least_steps: int) -> bool:

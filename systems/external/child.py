@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psutil
 
-from harness import process
+from harness.processes import process
 from systems.external.output import Pump
 
 PROCESSES_FILE = "processes-trainer.txt"

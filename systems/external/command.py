@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rlbench_client
-from harness.budget import LARGEST, Progress
-from harness.contract import RANK_VARIABLES
-from harness.process import STORE_VARIABLE, how_it_ended
+from harness.contract.budget import LARGEST, Progress
+from harness.contract.device import RANK_VARIABLES
+from harness.processes.process import STORE_VARIABLE, how_it_ended
 from rlbench_client.counters import FOLDER_VARIABLE
 from rlbench_client.given import RUN_VARIABLE
 from systems.external import document
@@ -31,7 +31,7 @@ from systems.external.counts import Change, CounterFiles, Relay
 from systems.external.document import Trainer, fill
 
 if TYPE_CHECKING:
-    from harness.contract import Context
+    from harness.contract.system import Context
 
 LOOK_S = 0.2
 COUNT_EVERY_S = 1.0
@@ -307,7 +307,7 @@ def write_distribution(folder: Path) -> None:
 
 
 class TomlFiles:
-    """Makes systems of TOML files; see `harness.registry.SystemFiles`."""
+    """Makes systems of TOML files; see `harness.plan.registry.SystemFiles`."""
 
     def read(self, path: Path) -> dict[str, Any]:
         """What a file says, checked and resolved."""

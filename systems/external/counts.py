@@ -17,10 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.counted import EPISODE as RECORD
-from harness.counted import episodes_path
-from harness.meter import KIND_OF, Block, LagSummary, MeterFile, RankMeter
-from harness.meter_file import TOTALS_AT
+from harness.metering.counted import EPISODE as RECORD
+from harness.metering.counted import episodes_path
+from harness.metering.meter import KIND_OF, Block, LagSummary, MeterFile, RankMeter
+from harness.metering.meter_file import TOTALS_AT
 from rlbench_client.counters import (
     AT,
     EPISODE,

@@ -17,19 +17,20 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from harness.settings import LearnSettings
+from harness.contract.settings import LearnSettings
 from systems.external.command import Run
 from systems.external.document import Trainer
 
 if TYPE_CHECKING:
-    from harness.contract import Context, Scenario
+    from harness.contract.scenario import Scenario
+    from harness.contract.system import Context
 
 HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PipLibrary:
-    """What pip installs from the requirements in a folder here; see `harness.libraries.Library`."""
+    """What pip installs from the requirements in a folder here; see `harness.plan.libraries.Library`."""
 
     name: str
     distribution: str

@@ -5,7 +5,7 @@ from systems.engine.dynamic import Dynamic
 from systems.engine.overlap import OneAhead
 from systems.engine.preempt import Never
 from systems.engine.rollout import Fixed
-from systems.engine.spec import EngineSystem
+from systems.spec import EngineSystem
 
 SPEC = EngineSystem(
     name="htsrl",

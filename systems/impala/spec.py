@@ -4,8 +4,8 @@ from systems.engine.actor_side import ActorSide
 from systems.engine.continuous import Continuous
 from systems.engine.one_learner import Central
 from systems.engine.preempt import Never
-from systems.engine.spec import EngineSystem
 from systems.engine.trajectories import Trajectories
+from systems.spec import EngineSystem
 
 SPEC = EngineSystem(
     name="impala",

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harness.settings import LearnSettings
+from harness.contract.settings import LearnSettings
 from systems.learn.gae import gae_over_runs, next_values
 from systems.learn.sequences import Sequence, cut_sequences
 

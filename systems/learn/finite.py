@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from harness.raised import EndsTheRun
+from harness.processes.raised import EndsTheRun
 from systems.learn.batch import Batch
 from systems.learn.ppo import STATS, mean_rows
 

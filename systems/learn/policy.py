@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from harness.settings import POLICIES
+from harness.contract.settings import POLICIES
 from systems.learn.encoders import NATURE, ConvEncoder, Encoder, SmallEncoder
 from systems.learn.lstm import lstm_layer, lstm_step
 from systems.learn.observations import Layout

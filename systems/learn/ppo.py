@@ -17,7 +17,7 @@ from collections.abc import Sequence as Listed
 import torch
 from torch import Tensor, nn
 
-from harness.settings import LearnSettings
+from harness.contract.settings import LearnSettings
 from systems.learn.batch import Batch
 from systems.learn.optimizers import Optimizer
 from systems.learn.policy import Policy

@@ -15,8 +15,9 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
 
-from harness import booking
-from systems.engine import double_buffered, dynamic, optimal, preempt, worker
+from harness.devices import booking
+from systems.engine import double_buffered, dynamic, optimal, preempt
+from systems.engine.workers import worker
 
 P = ParamSpec("P")
 R = TypeVar("R")

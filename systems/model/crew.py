@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from harness.budget import Progress
+from harness.contract.budget import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from harness.budget import Limits
-    from harness.settings import GpuCosts, LearnSettings
+    from harness.contract.budget import Limits
+    from harness.contract.settings import GpuCosts, LearnSettings
     from systems.engine.rollout import Split
     from systems.model.fleet import Fleet
     from systems.model.ledger import Ledger

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness import booking
+from harness.devices import booking
 from systems.engine import double_buffered, dynamic, optimal, preempt
 from systems.model.compiling import compiled, compiled_with
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.booking import LANE
+from harness.devices.booking import LANE
 from systems.model import sites as compiled
 from systems.model.sampler import BATCH, HUNGRY, OVER, REACHED, STUCK
 
 if TYPE_CHECKING:
-    from harness.prediction import Times
+    from harness.contract.prediction import Times
     from systems.model.state import Bools, Floats, Ints, Rules, State
 
 DRAWN_AT_ONCE = 1024

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.booking import BUSY_S
-from harness.meter_file import KIND_OF, SPANS
+from harness.devices.booking import BUSY_S
+from harness.metering.meter_file import KIND_OF, SPANS
 from systems.model.state import ACTING, INFER, OFF, SIMULATE, WAIT_LEARNER
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.prediction import Prediction, Timed
+from harness.contract.prediction import Prediction, Timed
 from systems.engine.gossip import Gossip
 from systems.engine.one_learner import Central
 from systems.engine.optimal import Optimal
@@ -34,10 +34,10 @@ from systems.model.talks import AllReduceTalks, CentralTalks, GossipTalks, Serve
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from harness.budget import Limits
-    from harness.contract import Scenario
-    from systems.engine.spec import EngineSystem
+    from harness.contract.budget import Limits
+    from harness.contract.scenario import Scenario
     from systems.model.crew import Talks
+    from systems.spec import EngineSystem
 
 
 def predict(system: EngineSystem, scenario: Scenario, num_ranks: int, seed: int, limits: Limits) -> Prediction:
@@ -83,7 +83,7 @@ def _is_one_ahead(system: EngineSystem) -> bool:
 
 
 def env_seeds(seed: int, rank: int, num_envs: int) -> list[int]:
-    """The seeds that `harness.contract.Context.env_seed` gives the environments of a rank."""
+    """The seeds that `harness.contract.system.Context.env_seed` gives the environments of a rank."""
     seeds: list[int] = np.random.SeedSequence([seed, rank]).generate_state(num_envs + 2).tolist()
     return seeds[2:]
 

@@ -1,4 +1,4 @@
-"""A sampler and its environments, event after event (compiled); `systems.engine.sampler` and the collectors in time.
+"""A sampler and its environments, event after event (compiled): `systems.engine.rollouts.sampler` in time.
 
 decide: is it over? -> whom to act for -> infer (on the site's first GPU) -> send -> read replies -> decide
                                    no one: ------------> wait for replies ---------------^
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from systems.engine.worker import MOST_PLAYED
+from systems.engine.workers.worker import MOST_PLAYED
 from systems.model.compiling import compiled, compiled_bare, inlined
 from systems.model.decisions import book, choose_batch, whole_groups
 from systems.model.environments import first_env, go_on, send

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.prediction import Timed
+from harness.contract.prediction import Timed
 from systems.engine.actor_side import ActorSide
 from systems.engine.continuous import Continuous
 from systems.engine.double_buffered import DoubleBuffered, group_of
 from systems.engine.dynamic import Dynamic
 from systems.engine.one_learner import Central, rendering_rank
 from systems.engine.optimal import Optimal
-from systems.engine.placing import emulated_cores
 from systems.engine.preempt import Threshold
+from systems.engine.rank.placing import emulated_cores
 from systems.engine.trajectories import Trajectories, stream_limit
 from systems.engine.variable import Variable
 from systems.model import state as names
 from systems.model.state import Rules, State, make_state
 
 if TYPE_CHECKING:
-    from harness.contract import Scenario
-    from systems.engine.spec import EngineSystem
+    from harness.contract.scenario import Scenario
+    from systems.spec import EngineSystem
 
 COLLECT = {Dynamic: names.DYNAMIC, DoubleBuffered: names.DOUBLE_BUFFERED, ActorSide: names.ACTOR_SIDE}
 ROLLOUT = {Variable: names.VARIABLE, Trajectories: names.STREAM}

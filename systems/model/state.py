@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from harness.booking import CORES
+from harness.devices.booking import CORES
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -91,7 +91,7 @@ ENVIRONMENT = np.dtype(
         ("step_s_squared", "f8"),
         ("reset_s", "f8"),
         ("wait_s", "f8"),
-        # the clocks of `systems.engine.sampler`
+        # the clocks of `systems.engine.rollouts.sampler`
         ("began", "f8"),
         ("last_reply", "f8"),
         ("num_replies", "i8"),
@@ -162,7 +162,7 @@ class State(NamedTuple):
     envs: Records
     """[S, E]."""
     words: Floats
-    """Clocks of the GPUs, [S, G, words]; see `harness.booking`. Inference and learning are on the first of a site."""
+    """Clocks of the GPUs, [S, G, words]; see `harness.devices.booking`. A site infers and learns on its first."""
     events: Floats
     """When each environment will go on, as a tournament: [S, 2 P], leaf e at P + e, the first of all at 1."""
     seconds: Floats

@@ -10,7 +10,7 @@ from systems.engine.gossip import choose_peer
 from systems.model.decisions import book_link
 
 if TYPE_CHECKING:
-    from harness.network import NetworkCosts
+    from harness.contract.network_costs import NetworkCosts
     from systems.engine.gossip import Gossip
     from systems.model.state import Floats, Ints
 

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import distributed
 
-from systems.engine.group import Group
+from systems.engine.wire.group import Group
 
 if TYPE_CHECKING:
-    from harness.contract import Context, Place
+    from harness.contract.device import Place
+    from harness.contract.system import Context
 
 FILE = "network.json"
 LARGEST_BYTES = 64 * 2**20

@@ -5,7 +5,7 @@ from systems.engine.dynamic import Dynamic
 from systems.engine.optimal import Optimal
 from systems.engine.overlap import Alternate
 from systems.engine.rollout import Fixed
-from systems.engine.spec import EngineSystem
+from systems.spec import EngineSystem
 
 SPEC = EngineSystem(
     name="nover",

@@ -4,8 +4,8 @@ from systems.engine.average import AllReduce
 from systems.engine.dynamic import Dynamic
 from systems.engine.optimal import Optimal
 from systems.engine.overlap import Alternate
-from systems.engine.spec import EngineSystem
 from systems.engine.variable import Variable
+from systems.spec import EngineSystem
 
 SPEC = EngineSystem(
     name="ver",

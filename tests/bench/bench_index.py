@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from results.parts import SERIES_FILE
-from results.store import RUN_FILE
+from results.records.parts import SERIES_FILE
+from results.records.store import RUN_FILE
 from tests.results.records import make_parts, write_series
 from tests.results.summaries import make_run
 

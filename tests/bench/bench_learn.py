@@ -15,7 +15,7 @@ from gymnasium.spaces import Box, Dict
 from pytest_benchmark.fixture import BenchmarkFixture
 from torch import Tensor
 
-from harness.settings import LearnSettings
+from harness.contract.settings import LearnSettings
 from systems.learn.batch import make_batch
 from systems.learn.optimizers import make_optimizer
 from systems.learn.policy import build_policy

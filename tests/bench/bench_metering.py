@@ -19,10 +19,11 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING
 
-from harness.budget import Limits
-from harness.contract import Context, Place
-from harness.devices import CpuDevice
-from harness.meter import RankMeter
+from harness.contract.budget import Limits
+from harness.contract.device import Place
+from harness.contract.system import Context
+from harness.devices.kinds import CpuDevice
+from harness.metering.meter import RankMeter
 from scenarios.pointnav import FAMILY
 from systems.sync.spec import SPEC
 from tests.bench.half_metered import is_metered

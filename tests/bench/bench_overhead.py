@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from results import store
+from results.records import store
 from tests.bench.logged_run import overhead_of
 
 ROOT = Path(__file__).resolve().parents[2]

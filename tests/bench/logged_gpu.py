@@ -17,8 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.emulated_gpu import EmulatedGpu
-from harness.settings import Message, Work
+from harness.contract.settings import Message, Work
+from harness.devices.emulated_gpu import EmulatedGpu
 from scenarios.emulated import EmulatedFamily, EmulatedScenario
 from scenarios.emulated.env import RecallEnv
 from scenarios.emulated.times import StepTimes
@@ -26,7 +26,7 @@ from scenarios.emulated.times import StepTimes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from harness.contract import Seat
+    from harness.contract.device import Seat
 
 ROW = struct.Struct("<qqqqdddd")
 """Kind, environment of the run, thread, items, and three moments: of a step, begins, has simulated, ends; of a

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from results import store
-from results.schema import RunRecord
+from results.records import store
+from results.records.schema import RunRecord
 from systems.engine.trajectories import stream_limit
 from tests.bench.intervals import Moments
 from tests.bench.logged_gpu import KINDS, PREFIX, ROW

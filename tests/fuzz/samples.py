@@ -13,16 +13,16 @@ from unittest.mock import patch
 import pyarrow as pa
 from pyarrow import parquet
 
-from harness.budget import Limits
-from harness.plan import Cell
-from harness.reading import find
-from harness.sweep import PLAN_FILE
-from results.index import index_path
-from results.parts import SERIES_FILE
-from results.schema import RunRecord
-from results.store import RUN_FILE
-from results.summary import Revision
-from results.tables import SPANS_FILE
+from harness.commands.read_runs import find
+from harness.contract.budget import Limits
+from harness.plan.cells import Cell
+from harness.run.sweep import PLAN_FILE
+from results.reading.tables import SPANS_FILE
+from results.records.index import index_path
+from results.records.parts import SERIES_FILE
+from results.records.schema import RunRecord
+from results.records.store import RUN_FILE
+from results.summary.document import Revision
 from scenarios.emulated.profile import PROFILES_FOLDER, read_profile
 from tests.harness.synthetic_run import make_spans
 from tests.results.summaries import make_run

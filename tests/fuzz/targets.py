@@ -14,28 +14,28 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from harness.commands import run_sweep
-from harness.evaluate import ranks_left
-from harness.profiling.gpu import Link
-from harness.profiling.profile import measure
-from harness.reading import Asked, Found, find, keep_history, print_results
-from harness.registry import load_scenario
-from harness.request import Asked as AskedRun
-from harness.sweep import PLAN_FILE
-from reports.compared import print_compared
-from reports.export import to_csv, to_json, write_parquet
-from reports.html import write_report
-from reports.markdown import to_markdown
-from reports.timeline import read_iterations, with_iterations
-from reports.trace import write_trace
-from results.compare import Runs, compare
-from results.gate import judge
-from results.history import rows_of, series_of
-from results.index import index_path
-from results.parts import SERIES_FILE
-from results.store import RUN_FILE
-from results.tables import SPANS_FILE
-from results.untrusted import WEIGHTS_BYTES, opened
+from harness.commands.evaluate import ranks_left
+from harness.commands.profile.gpu import Link
+from harness.commands.profile.making import measure
+from harness.commands.read_runs import Asked, Found, find, keep_history, print_results
+from harness.commands.run import run_sweep
+from harness.plan.registry import load_scenario
+from harness.plan.request import Asked as AskedRun
+from harness.run.sweep import PLAN_FILE
+from reports.exports.export import to_csv, to_json, write_parquet
+from reports.exports.markdown import to_markdown
+from reports.exports.trace import write_trace
+from reports.page.html import write_report
+from reports.page.timeline import read_iterations, with_iterations
+from reports.terminal.compared import print_compared
+from results.reading.tables import SPANS_FILE
+from results.reading.untrusted import WEIGHTS_BYTES, opened
+from results.records.index import index_path
+from results.records.parts import SERIES_FILE
+from results.records.store import RUN_FILE
+from results.verdicts.compare import Runs, compare
+from results.verdicts.gate import judge
+from results.verdicts.history import rows_of, series_of
 from tests.fuzz.samples import VICTIM, make_sweep
 
 FAULT = "fault"
@@ -184,7 +184,7 @@ class OfWeights:
     """The weights that a run has left."""
 
     def __init__(self, folder: Path) -> None:
-        from systems.engine.evaluate import _load_policy
+        from systems.engine.rank.evaluate import _load_policy
         from tests.systems.engine.counting import CountingScenario
 
         self._file, self._load, self._scenario = folder / "policy.pt", _load_policy, CountingScenario()

@@ -20,17 +20,19 @@ import torch
 from gymnasium.spaces import Box, Dict
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from harness.contract import Place, Scenario, Seat
-from harness.counted import CountedEnv, make_counted_env
-from harness.devices import CpuDevice
-from harness.emulated_gpu import EmulatedGpu, gpu_path
-from harness.meter import RankMeter
-from harness.settings import TYPICAL_GPU_COSTS
+from harness.contract.device import Place, Seat
+from harness.contract.envs import make_counted_env
+from harness.contract.scenario import Scenario
+from harness.contract.settings import TYPICAL_GPU_COSTS
+from harness.devices.emulated_gpu import EmulatedGpu, gpu_path
+from harness.devices.kinds import CpuDevice
+from harness.metering.counted import CountedEnv
+from harness.metering.meter import RankMeter
 from systems.engine.optimal import plan
 from systems.engine.rollout import runs_of
-from systems.engine.tables import Table, rollout_columns
 from systems.engine.variable import Variable
-from systems.engine.worker import Worker, WorkerSettings
+from systems.engine.workers.tables import Table, rollout_columns
+from systems.engine.workers.worker import Worker, WorkerSettings
 from systems.learn.few_rows import THREADS_VARIABLE, FewRows
 from systems.learn.policy import build_policy
 from systems.learn.sequences import cut_sequences, pack, split_by_steps

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from results.findings import find_all
+from results.summary.findings import find_all
 from rlbench_pytest import Throughput
 from tests.gate.claims import Claim
 

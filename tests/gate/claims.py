@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from results.gate import Outcome
-from results.summary import Estimate, Finding
+from results.summary.document import Estimate, Finding
+from results.verdicts.gate import Outcome
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

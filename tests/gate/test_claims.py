@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from results.paired import ratio_of_pairs
-from results.summary import Estimate, Finding
+from results.summary.document import Estimate, Finding
+from results.verdicts.paired import ratio_of_pairs
 from tests.gate.claims import Claim
 
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from harness import environments
+from harness.machine import virtualenvs
 
 
 @contextmanager
 def copied_environments(folder: Path) -> Iterator[list[Path]]:
-    """Replaces `environments.make` in this process; yields the environments that were made. `folder` has the first."""
+    """Replaces `virtualenvs.make` in this process; yields the environments that were made. `folder` has the first."""
     made: list[Path] = []
-    make, empty = environments.make, folder / "empty"
+    make, empty = virtualenvs.make, folder / "empty"
 
     def make_or_copy(path: Path, what: str) -> None:
         if empty.exists():
@@ -28,5 +28,5 @@ def copied_environments(folder: Path) -> Iterator[list[Path]]:
         made.append(path)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(environments, "make", make_or_copy)
+        patch.setattr(virtualenvs, "make", make_or_copy)
         yield made

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from results import store
-from results.schema import RunRecord
+from results.records import store
+from results.records.schema import RunRecord
 from tests.harness import misbehaving_plugin
 from tests.harness.misbehaving_plugin.cases import IN_RANK, Case
 from tests.harness.runs import RunningSweep, install_family

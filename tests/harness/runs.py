@@ -23,16 +23,17 @@ from typing import Any, Self
 import psutil
 import pytest
 
-from harness import process, registry
-from harness.meter_file import MeterFile, meter_path
-from harness.plan import plan
-from harness.request import Asked, complete
-from harness.sweep import Sweep
+from harness.metering.meter_file import MeterFile, meter_path
+from harness.plan import registry
+from harness.plan.cells import plan
+from harness.plan.request import Asked, complete
+from harness.processes import process
+from harness.run.sweep import Sweep
 from tests.harness import faulty_scenario
 
 RLBENCH = Path(sys.executable).with_name("rlbench")
 MARK = "RLBENCH_TEST_SWEEP"
-ZYGOTE = "harness.zygote"
+ZYGOTE = "harness.processes.zygote"
 PATIENCE_S = 120.0
 """What has not happened by then, on however slow a machine, does not happen."""
 END_LIMIT_S = 5.0
@@ -174,7 +175,7 @@ class RunningSweep:
         return [one for one in self.processes() if one.pid != self.process.pid and ZYGOTE not in _command(one)]
 
     def of_module(self, module: str) -> list[psutil.Process]:
-        """Its processes that run a module of ours, such as `harness.keeper`, in no order.
+        """Its processes that run a module of ours, such as `harness.run.keeper`, in no order.
 
         Not what one of them has just forked, which is called like it for a moment.
         """
@@ -183,7 +184,7 @@ class RunningSweep:
 
     def ranks(self) -> dict[int, psutil.Process]:
         """Its ranks by number, those that are called so yet: the second may be before the first."""
-        numbered = [(_rank_of(one), one) for one in self.of_module("harness.rank")]
+        numbered = [(_rank_of(one), one) for one in self.of_module("harness.launch.rank")]
         return {rank: one for rank, one in numbered if rank is not None}
 
     def of_program(self, name: str) -> list[psutil.Process]:
@@ -218,7 +219,9 @@ class RunningSweep:
             counts = [meter.count(1 + env, "env_steps") for meter in meters for env in range(meter.num_envs)]
             if not counts or min(counts) == 0:
                 return False
-            ranks = {rank.pid for rank in self.of_module("harness.rank")}  # others are of what a killed sweep has left
+            ranks = {
+                rank.pid for rank in self.of_module("harness.launch.rank")
+            }  # others are of what a killed sweep has left
             return {meter.count(0, "pid") for meter in meters} <= ranks
 
         wait_until(collects, f"cell {number} collects")

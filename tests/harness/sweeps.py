@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from results.schema import SCHEMA_VERSION
-from results.store import RUN_FILE
+from results.records.schema import SCHEMA_VERSION
+from results.records.store import RUN_FILE
 from tests.results.records import write_run_folder
 from tests.results.summaries import make_run
 

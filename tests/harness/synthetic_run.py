@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from results.schema import Counters, RunRecord, Window
+from results.records.schema import Counters, RunRecord, Window
 from scenarios.emulated.profile import Profile
 from scenarios.emulated.times import BlocksOfTimes
 from tests.results.records import make_record

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.launch import agent
-from harness.scratch import Scratch
-from harness.shared_memory import Before
+from harness.launch.nodes import agent
+from harness.processes.scratch import Scratch
+from harness.processes.shared_memory import Before
 
 
 def test_what_killed_agents_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import devices
-from harness.cli import OUTPUT_CLOSED, known_commands
+from harness.cli.main import OUTPUT_CLOSED, known_commands
+from harness.devices import kinds
 from tests.harness.command import RLBENCH, assert_refused, call, launch
 
 SYNC = ("--systems", "sync")
@@ -139,7 +139,7 @@ def test_more_gpus_than_there_are(
 ) -> None:
     """GPUs that the machine has not are refused, with the ways out."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(devices, "visible_gpus", lambda: present)
+    monkeypatch.setattr(kinds, "visible_gpus", lambda: present)
     assert_refused(call("run", *SYNC, "--device", "cuda", "--gpus", "1,8", *arguments), *expected)
     assert list(tmp_path.iterdir()) == []
 
@@ -245,7 +245,7 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     """Help answers at once, because it loads none of the packages that take long to load."""
     program = (
         "import sys\n"
-        "from harness.cli import main\n"
+        "from harness.cli.main import main\n"
         "try:\n    main()\n"
         "except SystemExit as end:\n    assert not end.code\n"
         "heavy = {'torch', 'numpy', 'pandas', 'pyarrow', 'gymnasium', 'psutil', 'vizdoom', 'ale_py', 'rich'}\n"

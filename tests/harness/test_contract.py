@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.budget import Limits
-from harness.contract import RANK_VARIABLES, Context, Place, Seat
-from harness.counted import EPISODE, episodes_path
-from harness.devices import CpuDevice
-from harness.meter import MeterFile, RankMeter
-from harness.registry import load_scenario
+from harness.contract.budget import Limits
+from harness.contract.device import RANK_VARIABLES, Place, Seat
+from harness.contract.system import Context
+from harness.devices.kinds import CpuDevice
+from harness.metering.counted import EPISODE, episodes_path
+from harness.metering.meter import MeterFile, RankMeter
+from harness.plan.registry import load_scenario
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
 

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from harness import booking, devices
-from harness.contract import Place
-from harness.devices import CpuDevice, choose_device, gpu_indices, make_device
-from harness.emulated_gpu import EmulatedCore, EmulatedGpu, cost_s, gpu_path, sleep_until
-from harness.network import NetworkCosts
-from harness.registry import load_scenario
-from harness.settings import GpuCosts, Message
+from harness.contract.device import Place
+from harness.contract.network_costs import NetworkCosts
+from harness.contract.settings import GpuCosts, Message
+from harness.devices import booking, kinds
+from harness.devices.emulated_gpu import EmulatedCore, EmulatedGpu, cost_s, gpu_path, sleep_until
+from harness.devices.kinds import CpuDevice, choose_device, gpu_indices, make_device
+from harness.plan.registry import load_scenario
 from tests.harness.runs import PATIENCE_S
 
 COSTS = GpuCosts(
@@ -40,8 +40,8 @@ COSTS = GpuCosts(
 CHILD = """
 import json, sys, time
 from pathlib import Path
-from harness.emulated_gpu import EmulatedGpu
-from harness.settings import GpuCosts
+from harness.devices.emulated_gpu import EmulatedGpu
+from harness.contract.settings import GpuCosts
 path, costs, count = Path(sys.argv[1]), json.loads(sys.argv[2]), int(sys.argv[3])
 gpu = EmulatedGpu(path, GpuCosts(**costs), 1)
 print("ready", flush=True)
@@ -279,7 +279,7 @@ def test_a_gpu_can_be_sent_to_another_process(tmp_path: Path) -> None:
 
 def test_devices_of_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each rank has an emulated GPU of its own, a CUDA device by its local rank, or a share of the cores."""
-    monkeypatch.setattr(devices, "visible_gpus", lambda: [3, 5])
+    monkeypatch.setattr(kinds, "visible_gpus", lambda: [3, 5])
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
     scenario = load_scenario("emulated", "homogeneous", {})
     places = [Place(rank=rank, num_ranks=4, local_rank=rank) for rank in range(4)]
@@ -295,7 +295,7 @@ def test_devices_of_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_which_gpus_a_run_uses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Telemetry reads the GPUs that the ranks use, by NVML's numbers, each once; none for other devices."""
-    monkeypatch.setattr(devices, "visible_gpus", lambda: [3, 5])
+    monkeypatch.setattr(kinds, "visible_gpus", lambda: [3, 5])
     assert gpu_indices("cuda", 1) == [3]
     assert gpu_indices("cuda", 4) == [3, 5]
     assert gpu_indices("emulated", 4) == []
@@ -304,6 +304,6 @@ def test_which_gpus_a_run_uses(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("present", "chosen"), [([], "emulated"), ([0], "cuda")])
 def test_default_device(present: list[int], chosen: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a word, CUDA is used where there is a GPU, and emulated GPUs elsewhere; what is asked for is taken."""
-    monkeypatch.setattr(devices, "visible_gpus", lambda: present)
+    monkeypatch.setattr(kinds, "visible_gpus", lambda: present)
     assert choose_device(None) == chosen
     assert choose_device("cpu") == "cpu"

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 import torch
 
-from harness import registry
-from harness.evaluate import METRICS
-from harness.raised import in_a_line
-from harness.sweep import PLAN_FILE
-from results.store import write_run
+from harness.commands.evaluate import METRICS
+from harness.plan import registry
+from harness.processes.raised import in_a_line
+from harness.run.sweep import PLAN_FILE
+from results.records.store import write_run
 from tests.harness.command import assert_refused, call, launch
 from tests.results.records import make_record, write_series
 

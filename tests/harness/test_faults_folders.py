@@ -13,11 +13,11 @@ from typing import Any, Self
 
 import pytest
 
-from harness import shared_memory
-from harness.meter_file import MeterFile, meter_path
-from harness.plan import plan
-from harness.request import Asked, complete
-from harness.sweep import Sweep
+from harness.metering.meter_file import MeterFile, meter_path
+from harness.plan.cells import plan
+from harness.plan.request import Asked, complete
+from harness.processes import shared_memory
+from harness.run.sweep import Sweep
 from tests.harness import stepping_clock
 from tests.harness.command import QUICK, RLBENCH, Ended, assert_refused, call
 from tests.harness.disks import MAY_MOUNT, Mounted

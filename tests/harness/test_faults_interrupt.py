@@ -72,7 +72,7 @@ def _interrupted(folder: Path) -> Stage:
 def _terminated(folder: Path) -> Stage:
     """SIGTERM while the processes of the second cell start."""
     with RunningSweep(folder, "--resume") as sweep:
-        wait_until(lambda: sweep.of_module("harness.rank"), "a rank starts")
+        wait_until(lambda: sweep.of_module("harness.launch.rank"), "a rank starts")
         sweep.process.terminate()
         return _left(sweep)
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.held import Held
-from harness.place import CannotWrite, Place
-from harness.recording import REMOVED
-from harness.sweep import Sweep
-from results.store import load_run
+from harness.processes.held import Held
+from harness.run.end_of_run import REMOVED
+from harness.run.sweep import Sweep
+from harness.run.sweep_folder import CannotWrite, Place
+from results.records.store import load_run
 from tests.harness.runs import FAULTY_SWEEP, RunningSweep, wait_until
 from tests.results.records import make_record
 

@@ -7,12 +7,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness.budget import Limits
-from harness.meter_file import KIND_OF, MAY_BE_UNREPORTED, SPANS, Block, MeterFile, meter_path
-from harness.plan import Cell
-from harness.record import Measured, measure
-from harness.telemetry.readings import Readings
-from harness.traits import Traits
+from harness.contract.budget import Limits
+from harness.contract.traits import Traits
+from harness.machine.telemetry.readings import Readings
+from harness.metering.meter_file import KIND_OF, MAY_BE_UNREPORTED, SPANS, Block, MeterFile, meter_path
+from harness.plan.cells import Cell
+from harness.run.record import Measured, measure
 
 NUM_RANKS = 2
 

@@ -17,11 +17,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from harness.gate import in_turn
-from harness.gate.command import noise_floor
-from harness.gate.revisions import checked_out, find_commit, remove_all_but
-from results.compare import Runs
-from results.gate import judge
+from harness.commands.gate import in_turn
+from harness.commands.gate.command import noise_floor
+from harness.commands.gate.revisions import checked_out, find_commit, remove_all_but
+from results.verdicts.compare import Runs
+from results.verdicts.gate import judge
 from tests.harness import sweeps, toy_repository
 from tests.harness.command import RLBENCH, Ended, assert_refused, call
 from tests.harness.copied_environments import copied_environments

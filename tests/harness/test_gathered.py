@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.launch import parts
-from harness.launch.clocks import Shift
-from harness.launch.network import fit
-from harness.network import NetworkCosts
-from harness.telemetry.readings import Readings, Row
+from harness.cluster.measured_network import fit
+from harness.contract.network_costs import NetworkCosts
+from harness.launch.nodes import gathered
+from harness.launch.nodes.clocks import Shift
+from harness.machine.telemetry.readings import Readings, Row
 
 
 def row(t: float, cpu: float | None, **gpus: float) -> Row:
@@ -49,24 +49,24 @@ def test_what_the_head_left(tmp_path: Path) -> None:
         {"host": "a", "first_rank": 0, "num_ranks": 2, "clock": here, "machine": {}, "lost": None},
         {"host": "b", "first_rank": 2, "num_ranks": 1, "clock": there, "machine": {"num_cores": 2}, "lost": "x"},
     ]
-    (tmp_path / parts.NODES_FILE).write_text(json.dumps(nodes))
+    (tmp_path / gathered.NODES_FILE).write_text(json.dumps(nodes))
     for number, began in ((0, 1.0), (1, 101.0)):
         told = {"rows": [row(began, 10.0)], "num_gpus": 0, "problem": None}
-        (tmp_path / parts.TELEMETRY.format(number)).write_text(json.dumps(told))
-    clocks = parts.read_clocks(tmp_path)
+        (tmp_path / gathered.TELEMETRY.format(number)).write_text(json.dumps(told))
+    clocks = gathered.read_clocks(tmp_path)
     assert [clocks[rank].at(150.0) for rank in range(3)] == [150.0, 150.0, 50.0]
-    assert parts.read_telemetry(tmp_path).rows == [row(1.0, 20.0) | {"memory_bytes": 20.0, "num_processes": 4.0}]
-    first, second = parts.describe(tmp_path)
+    assert gathered.read_telemetry(tmp_path).rows == [row(1.0, 20.0) | {"memory_bytes": 20.0, "num_processes": 4.0}]
+    first, second = gathered.describe(tmp_path)
     assert (first.host, first.first_rank, first.num_ranks, first.clock_error_s, first.lost) == ("a", 0, 2, 1e-5, None)
     assert (second.machine, second.lost, second.clock_error_s) == ({"num_cores": 2}, "x", 1e-4)
-    (tmp_path / parts.TELEMETRY.format(1)).unlink()
-    assert parts.read_telemetry(tmp_path).cpu_percent(0, 9).source == "node 1 (b) has left no samples"
+    (tmp_path / gathered.TELEMETRY.format(1)).unlink()
+    assert gathered.read_telemetry(tmp_path).cpu_percent(0, 9).source == "node 1 (b) has left no samples"
 
 
 def test_one_machine_has_nothing_to_gather(tmp_path: Path) -> None:
     """No node is named, and no time is shifted."""
-    assert parts.describe(tmp_path) == []
-    assert parts.read_clocks(tmp_path)[7].at(3.5) == 3.5
+    assert gathered.describe(tmp_path) == []
+    assert gathered.read_clocks(tmp_path)[7].at(3.5) == 3.5
 
 
 @pytest.mark.parametrize("num_ranks", [2, 8])

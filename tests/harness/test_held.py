@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.held import CELL_FILE, Held, KeptRun
+from harness.processes.held import CELL_FILE, Held, KeptRun
 from tests.harness.test_hostile_folders import deepen
 
 WRITER = """

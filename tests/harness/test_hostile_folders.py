@@ -11,14 +11,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness import shared_memory
-from harness.held import elsewhere
-from harness.launch.job import cell_lock
-from harness.launch.slurm import make_logs
-from harness.scratch import FILE, Scratch
-from harness.shared_memory import Before
-from harness.sweep import PLAN_FILE, Sweep
-from results.store import PARTIAL_PREFIX
+from harness.cluster.job import cell_lock
+from harness.cluster.slurm import make_logs
+from harness.processes import shared_memory
+from harness.processes.held import elsewhere
+from harness.processes.scratch import FILE, Scratch
+from harness.processes.shared_memory import Before
+from harness.run.sweep import PLAN_FILE, Sweep
+from results.records.store import PARTIAL_PREFIX
 from tests.harness import sweeps
 from tests.harness.command import assert_refused, call
 from tests.harness.test_sweep import _planned, finish
@@ -38,7 +38,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "tmp"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    monkeypatch.setattr("harness.scratch.LONGEST_TMPDIR", 1000)
+    monkeypatch.setattr("harness.processes.scratch.LONGEST_TMPDIR", 1000)
     return folder
 
 

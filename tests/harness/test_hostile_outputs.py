@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from harness import environments, machine
-from harness.gate.revisions import remove_all_but
-from harness.launch.parts import LIVE_FILE
-from harness.launch.slurm import JOBS_FILE, read_jobs
-from harness.progress import LiveNodes
-from results.index import Index, index_path
+from harness.cluster.slurm import JOBS_FILE, read_jobs
+from harness.commands.gate.revisions import remove_all_but
+from harness.launch.nodes.gathered import LIVE_FILE, LiveNodes
+from harness.machine import description as machine
+from harness.machine import virtualenvs
+from results.records.index import Index, index_path
 from tests.harness import sweeps
 from tests.harness.command import call
 from tests.harness.test_hostile_folders import tree
@@ -120,7 +120,7 @@ def test_no_cache_makes_us_remove_what_is_no_environment(tmp_path: Path, canary_
     made, before = tmp_path / ENVIRONMENT, tree(canary_folder)
     spoil_environment(made, canary_folder, kind)
     with pytest.raises(ValueError, match=ENVIRONMENT) as refused:
-        environments.remove(made)
+        virtualenvs.remove(made)
     assert "\n" not in str(refused.value)
     remove_all_but(0, tmp_path)
     assert os.path.lexists(made)

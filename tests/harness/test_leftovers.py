@@ -15,13 +15,14 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from harness import process, shared_memory, sweep
-from harness.held import elsewhere
-from harness.leftovers import end_rank, end_run, remove_files
-from harness.scratch import FILE, Scratch
-from harness.shared_memory import Before
-from harness.sweep import Sweep
-from results.store import PARTIAL_PREFIX
+from harness.processes import process, shared_memory
+from harness.processes.held import elsewhere
+from harness.processes.leftovers import end_rank, end_run, remove_files
+from harness.processes.scratch import FILE, Scratch
+from harness.processes.shared_memory import Before
+from harness.run import sweep
+from harness.run.sweep import Sweep
+from results.records.store import PARTIAL_PREFIX
 from tests.harness.runs import FAULTY_SWEEP, RunningSweep, wait_until
 
 CLOCK_SET_BACK_S = 1000.0
@@ -217,5 +218,5 @@ def test_a_killed_sweep_leaves_nothing_of_a_run_that_went_on_elsewhere(
         partial.touch()
         wait_until(anew.is_dir, "the run goes on elsewhere")
         running.process.kill()
-        wait_until(lambda: not running.of_module("harness.keeper"), "the keeper has ended")
+        wait_until(lambda: not running.of_module("harness.run.keeper"), "the keeper has ended")
         assert [path.exists() for path in (anew, scratch.path)] == [False, False]

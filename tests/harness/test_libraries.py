@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import environments, libraries
-from harness.environments import READY, open_lock
+from harness.machine import virtualenvs
+from harness.machine.virtualenvs import READY, open_lock
+from harness.plan import libraries
 from tests.harness.command import assert_refused, call
 from tests.harness.copied_environments import copied_environments
 
@@ -131,7 +132,7 @@ def test_what_pip_cannot_make_is_waited_for(tiny: Tiny) -> None:
         libraries.install(library, lambda _: None)
     assert not place.exists()
 
-    environments.make(place, "theirs")
+    virtualenvs.make(place, "theirs")
     (place / "theirs").touch()
     assert libraries.why_not(library) == "tiny is not installed; use: rlbench systems install tiny"
     libraries.install(library, lambda _: None)

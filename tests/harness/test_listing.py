@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from harness import listing, registry
+from harness.commands import listing
+from harness.plan import registry
 from tests.harness.command import call
 
 

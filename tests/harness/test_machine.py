@@ -13,11 +13,11 @@ import pynvml
 import pytest
 from rich.console import Console
 
-from harness.cgroup import CgroupLimits, read_limits
-from harness.doctor import print_doctor
-from harness.findings import GIB, Finding, judge
-from harness.machine import Machine, commit, describe, findings, packages, read_machine
-from harness.telemetry.gpus import Gpu, read_gpus
+from harness.machine.cgroup import CgroupLimits, read_limits
+from harness.machine.doctor import print_doctor
+from harness.machine.findings import GIB, Finding, judge
+from harness.machine.machine import Machine, commit, describe, packages, read_machine
+from harness.machine.telemetry.gpus import Gpu, read_gpus
 from tests.harness.fake_nvml import FakeGpu, installed
 
 GOOD_GPU = Gpu(
@@ -122,7 +122,7 @@ def test_this_machine() -> None:
     assert 0 < machine.num_usable_cores <= machine.num_affine_cores
     assert 0 < machine.memory_available_bytes <= machine.memory_bytes
     assert machine.python == ".".join(map(str, sys.version_info[:3]))
-    assert all(isinstance(finding, Finding) for finding in findings(1))
+    assert all(isinstance(finding, Finding) for finding in judge(machine, 1))
 
 
 def write(root: Path, files: dict[str, str]) -> None:
@@ -221,7 +221,9 @@ def test_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_packages() -> None:
     """Versions come from the installed metadata: nothing heavy is imported to learn them."""
     assert packages()["numpy"] == __import__("numpy").__version__
-    program = "import harness.machine as m, sys; m.packages(); print('torch' in sys.modules, 'numpy' in sys.modules)"
+    program = (
+        "import harness.machine.machine as m, sys; m.packages(); print('torch' in sys.modules, 'numpy' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
 
@@ -251,7 +253,7 @@ def test_doctor_prints_all_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     """The doctor names the machine and every finding, warnings first, and ends well even so."""
     file = io.StringIO()
     bad = dataclasses.replace(GOOD, load_1m=16.0)
-    monkeypatch.setattr("harness.doctor.read_machine", lambda: bad)
+    monkeypatch.setattr("harness.machine.doctor.read_machine", lambda: bad)
     assert print_doctor(Console(file=file, width=160), num_workers=4) == 0
     lines = file.getvalue().splitlines()
     levels = [line.split()[0] for line in lines if line.startswith(("ok ", "warning "))]
@@ -267,6 +269,6 @@ def test_doctor_of_an_unreadable_machine(monkeypatch: pytest.MonkeyPatch) -> Non
         raise PermissionError(13, "Permission denied", "/proc/meminfo")
 
     file = io.StringIO()
-    monkeypatch.setattr("harness.doctor.read_machine", unreadable)
+    monkeypatch.setattr("harness.machine.doctor.read_machine", unreadable)
     assert print_doctor(Console(file=file, width=160)) == 1
     assert file.getvalue() == "this machine cannot be read: [Errno 13] Permission denied: '/proc/meminfo'\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.meter_file import (
+from harness.metering.meter_file import (
     COUNTERS,
     HEADER_WORDS,
     KIND_OF,

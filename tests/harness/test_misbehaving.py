@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.request import Asked
+from harness.plan.request import Asked
 from tests.harness import misbehaving_plugin
 from tests.harness.chosen import chosen
 from tests.harness.misbehaving import NUM_ITERATIONS, STALL_S, SYSTEMS, Ended, ended

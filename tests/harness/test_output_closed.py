@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from harness.cli import OUTPUT_CLOSED
+from harness.cli.main import OUTPUT_CLOSED
 from tests.harness.command import RLBENCH
 from tests.harness.runs import FAULTY_SWEEP, RunningSweep, wait_until
 from tests.results.records import make_record, write_run_folder

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from harness.overrides import apply_settings, parse_choice, settable, typed_settings
-from harness.settings import CORRECTIONS, LearnSettings
+from harness.contract.settings import CORRECTIONS, LearnSettings
+from harness.plan.overrides import apply_settings, parse_choice, settable, typed_settings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from harness import registry
-from harness.budget import Limits
-from harness.choices import split_list
-from harness.plan import LARGEST_SEED, Cell, Request, parse_gpus, parse_seeds, plan, plan_with_skipped
+from harness.contract.budget import Limits
+from harness.plan import registry
+from harness.plan.cells import LARGEST_SEED, Cell, Request, parse_gpus, parse_seeds, plan, plan_with_skipped
+from harness.plan.system_list import split_list
 from scenarios.emulated.profile import read_profile
 
 REQUEST = Request(
@@ -114,7 +114,7 @@ def test_duplicates_are_removed() -> None:
 def test_hash_is_the_same_in_every_process() -> None:
     """The content hash does not depend on the process, nor on Python's own hash seed."""
     cell = only(systems="ddppo:preempt.p=0.8")
-    program = "import sys; from harness.plan import Cell; print(Cell.from_json(sys.stdin.read()).hash())"
+    program = "import sys; from harness.plan.cells import Cell; print(Cell.from_json(sys.stdin.read()).hash())"
     hashes = {
         subprocess.run(
             [sys.executable, "-c", program],

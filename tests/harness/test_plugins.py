@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness import registry
+from harness.plan import registry
 from tests.harness.command import Ended, call, launch
 
 PYPROJECT = """
@@ -33,9 +33,9 @@ corridor = "theirs.scenario:FAMILY"
 SYSTEM = '''
 from dataclasses import dataclass
 
-from harness.budget import Progress
-from harness.contract import Context
-from harness.meter import LagSummary
+from harness.contract.budget import Progress
+from harness.contract.system import Context
+from harness.metering.meter import LagSummary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,8 +90,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from harness.contract import Seat
-from harness.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
+from harness.contract.device import Seat
+from harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
 
 
 class CorridorEnv(gymnasium.Env[dict[str, Any], int]):

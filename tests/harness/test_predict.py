@@ -9,15 +9,16 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness import registry
-from harness.budget import Limits
-from harness.predict.command import Asked, plan_predictions, predict_cell
-from harness.predict.record import figures_within
-from harness.sweep import Sweep
-from harness.window import PROTOCOLS
-from results import store
-from results.parts import SERIES_FILE
-from results.schema import RunRecord
+from harness.commands.predict.command import plan_predictions, predict_cell
+from harness.commands.predict.options import PredictOptions
+from harness.commands.predict.record import figures_within
+from harness.contract.budget import Limits
+from harness.metering.window import PROTOCOLS
+from harness.plan import registry
+from harness.run.sweep import Sweep
+from results.records import store
+from results.records.parts import SERIES_FILE
+from results.records.schema import RunRecord
 from scenarios.emulated.profile import PROFILES_FOLDER
 from tests.harness.command import Ended, assert_refused, call, launch
 
@@ -184,7 +185,7 @@ def test_a_time_scale_changes_nothing(tmp_path: Path) -> None:
 
 def test_iterations_can_be_held_against_those_of_a_run() -> None:
     """`figures_within` counts the iterations that it is told to, whatever the protocol would."""
-    (cell,), _ = plan_predictions(Asked(systems="sync", gpus="2", scenario=SMALL[1], iterations=8))
+    (cell,), _ = plan_predictions(PredictOptions(systems="sync", gpus="2", scenario=SMALL[1], iterations=8))
     prediction = predict_cell(cell)
     figures = figures_within(cell, prediction, 2, 5)
     counted = [row for row in prediction.rows if 2 <= row["iteration"] <= 5]
@@ -279,7 +280,7 @@ def test_a_system_without_a_model_is_named(tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_default_is_a_few_rollouts_of_every_rank() -> None:
     """Without limits every rank has some rollouts of its own, where one learner learns for all of them too."""
-    cells, skipped = plan_predictions(Asked(systems="all", gpus="1,128", scenario=SMALL[1]))
+    cells, skipped = plan_predictions(PredictOptions(systems="all", gpus="1,128", scenario=SMALL[1]))
     assert skipped == []
     for cell in cells:
         assert cell.limits.iterations is None
@@ -290,7 +291,7 @@ def test_the_default_is_a_few_rollouts_of_every_rank() -> None:
 
 def test_thousands_of_ranks_are_no_processes() -> None:
     """A prediction may have more ranks and environments than a machine could have processes."""
-    (cell,), _ = plan_predictions(Asked(systems="sync", gpus="2048", iterations=1))
+    (cell,), _ = plan_predictions(PredictOptions(systems="sync", gpus="2048", iterations=1))
     assert (cell.gpus, cell.device) == (2048, "predicted")
     with pytest.raises(ValueError, match=r"processes must be at most"):
         replace(cell, device="emulated").load()
@@ -312,7 +313,7 @@ def test_a_disk_that_is_full_leaves_no_half_of_a_run(tmp_path: Path, monkeypatch
 
 def test_predictions_and_limits_hash_apart() -> None:
     """A prediction is another cell than the run of the same, and than one with other limits."""
-    (cell,), _ = plan_predictions(Asked(systems="sync", scenario=SMALL[1], iterations=3))
+    (cell,), _ = plan_predictions(PredictOptions(systems="sync", scenario=SMALL[1], iterations=3))
     others = replace(cell, device="emulated"), replace(cell, limits=Limits(iterations=4))
     assert len({one.hash() for one in (cell, *others)}) == 3
     assert predict_cell(cell).rows[-1]["iteration"] == 2

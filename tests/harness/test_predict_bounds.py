@@ -14,13 +14,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.budget import LARGEST
-from harness.predict.command import Asked, plan_predictions, predict_sweep
-from harness.profiling.profile import to_toml
-from harness.sweep import Sweep
-from reports.table import make_console, print_table
-from results import store
-from results.summarise import summarise
+from harness.commands.predict.command import plan_predictions, predict_sweep
+from harness.commands.predict.options import PredictOptions
+from harness.commands.profile.making import to_toml
+from harness.contract.budget import LARGEST
+from harness.run.sweep import Sweep
+from reports.terminal.table import make_console, print_table
+from results.records import store
+from results.summary.summarise import summarise
 from scenarios.emulated.profile import Profile, read_profile
 from tests.harness.command import assert_refused, call
 
@@ -75,7 +76,7 @@ def predict(profile: dict[str, Any], **asked: Any) -> None:
         path = folder / "drawn.toml"
         path.write_text(to_toml(profile, {}), encoding="utf-8")
         given = {"systems": "ver,impala", "gpus": "2", "workload": "heterogeneous", "iterations": 3, **asked}
-        cells, _ = plan_predictions(Asked(scenario=f"emulated/{path}", **given))
+        cells, _ = plan_predictions(PredictOptions(scenario=f"emulated/{path}", **given))
         sweep = Sweep.create(folder / "runs", cells, ["rlbench"])
         with (folder / "shown").open("w", encoding="utf-8") as shown:
             predict_sweep(sweep, ["rlbench"], make_console(shown))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import devices
+from harness.devices import kinds
 from scenarios.emulated.profile import Profile, read_profile
 from tests.harness.command import Ended, assert_refused, call, launch
 from tests.harness.measured_profile import write_truth
@@ -97,7 +97,7 @@ def test_bad_requests(
 ) -> None:
     """Whatever is wrong is said in one line before anything runs, and nothing is written."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(devices, "visible_gpus", list)
+    monkeypatch.setattr(kinds, "visible_gpus", list)
     (tmp_path / "there.toml").touch()
     assert_refused(call("profile", *arguments), *expected)
     assert [path.name for path in tmp_path.iterdir()] == ["there.toml"]

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.profiling.cores import Cores, cores_of, seconds_of_work
-from harness.profiling.gpu import Link
-from harness.profiling.modes import find_modes
-from harness.profiling.profile import mean_step_ms, measure, profile_tables, to_toml, write_profile
-from harness.profiling.steps import EnvSteps, read_steps, step_tables
-from results.schema import Counters
+from harness.commands.profile.cores import Cores, cores_of, seconds_of_work
+from harness.commands.profile.gpu import Link
+from harness.commands.profile.making import mean_step_ms, measure, profile_tables, to_toml, write_profile
+from harness.commands.profile.modes import find_modes
+from harness.commands.profile.steps import EnvSteps, read_steps, step_tables
+from results.records.schema import Counters
 from scenarios.emulated.profile import Profile, read_profile
 from scenarios.emulated.times import BlocksOfTimes
 from tests.harness.synthetic_run import LEARN_S, make_series, make_spans, record_of, write_run

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.profiling.gpu import Inferences, Link, fit_inference, learn_item, read_inferences
+from harness.commands.profile.gpu import Inferences, Link, fit_inference, learn_item, read_inferences
 from scenarios.emulated.profile import read_profile
 from tests.harness.synthetic_run import infer_s, make_series, make_spans
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.budget import Limits
-from harness.meter_file import SPANS, Block, MeterFile, meter_path
-from harness.plan import Cell
-from harness.progress import PLAIN_PERIOD_S, STARTING, CellProgress, Display, LiveMeters, Snapshot
+from harness.contract.budget import Limits
+from harness.metering.live import STARTING, LiveMeters, Snapshot
+from harness.metering.meter_file import SPANS, Block, MeterFile, meter_path
+from harness.plan.cells import Cell
+from harness.run.progress import PLAIN_PERIOD_S, CellProgress, Display
 from tests.descriptors import open_files
 
 CELL = Cell(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from results.schema import RunRecord
+from results.records.schema import RunRecord
 from tests.results.records import make_record
 
 TESTS = """

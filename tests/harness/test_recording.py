@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from harness import recording
-from harness.budget import Limits
-from harness.outcome import Outcome
-from harness.plan import Cell
-from harness.recording import Ended, failed, preface, record_run
-from harness.telemetry import Readings
-from results.store import load_run, write_run
+from harness.contract.budget import Limits
+from harness.machine.telemetry import Readings
+from harness.plan.cells import Cell
+from harness.processes.outcome import Outcome
+from harness.run import end_of_run
+from harness.run.end_of_run import Ended, failed, preface, record_run
+from results.records.store import load_run, write_run
 
 
 def cell_of(scenario: str = "emulated/open-fridge") -> Cell:
@@ -67,7 +67,7 @@ def test_an_error_while_a_record_is_made_yields_a_record_that_says_so(
     def fail(*_: object) -> None:
         raise ArithmeticError("nobody thought of that \udcff")
 
-    monkeypatch.setattr(recording, "measure", fail)
+    monkeypatch.setattr(end_of_run, "measure", fail)
     record = record_run(known(), tmp_path, ended(outcome))
     assert record.status == "failed"
     assert record.reason == rf"ArithmeticError: nobody thought of that \udcff, while its record was made; {said}"
@@ -93,7 +93,7 @@ def test_a_full_disk_is_no_fault_of_the_run(tmp_path: Path, monkeypatch: pytest.
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(recording, "measure", fail)
+    monkeypatch.setattr(end_of_run, "measure", fail)
     with pytest.raises(OSError, match="No space left"):
         record_run(known(), tmp_path, ended(Outcome("finished")))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness import registry
+from harness.plan import registry
 from tests.harness.command import assert_refused, call
 from tests.harness.misbehaving_plugin.raises import make_error
 

@@ -9,18 +9,19 @@ from typing import Any
 
 import pytest
 
-from harness.predict.command import Asked, plan_predictions
-from harness.record import cell_record
-from harness.reproduce import command
-from harness.reproduce.checks import AgainstPrediction, EachWithin, MeanErrorWithin
-from harness.reproduce.measuring import commands, measured_rates
-from harness.reproduce.papers import TABLES
-from harness.reproduce.predicting import plan_point, predict_rates, simulation_rate
-from harness.reproduce.table import Outcome, Point, Table, fill, judge
-from reports.format import number
-from reports.table import make_console
-from results.schema import Figures, RunRecord
-from results.store import read_runs
+from harness.commands.predict.command import plan_predictions
+from harness.commands.predict.options import PredictOptions
+from harness.commands.reproduce import command
+from harness.commands.reproduce.checks import AgainstPrediction, EachWithin, MeanErrorWithin
+from harness.commands.reproduce.measuring import commands, measured_rates
+from harness.commands.reproduce.papers import TABLES
+from harness.commands.reproduce.predicting import plan_point, predict_rates, simulation_rate
+from harness.commands.reproduce.table import Outcome, Point, Table, fill, judge
+from harness.run.record import cell_record
+from reports.figures.format import number
+from reports.terminal.table import make_console
+from results.records.schema import Figures, RunRecord
+from results.records.store import read_runs
 from scenarios.emulated.profile import PROFILES_FOLDER
 from tests.harness.command import QUICK, assert_refused, call, launch
 from tests.harness.tiny_table import make_row, make_table
@@ -194,7 +195,7 @@ def test_pure_simulation_is_cores_over_step_time(tmp_path: Path) -> None:
 
 def _record(number: int, rate: float, scenario: str = SMALL, **changes: Any) -> RunRecord:
     """The record of a run of `sync` on emulated GPUs, the `number`-th of all."""
-    planned = plan_predictions(Asked(systems=changes.pop("system", "sync"), scenario=scenario, gpus="2"))[0][0]
+    planned = plan_predictions(PredictOptions(systems=changes.pop("system", "sync"), scenario=scenario, gpus="2"))[0][0]
     cell = replace(planned, device=changes.pop("device", "emulated"), seed=changes.pop("seed", 0))
     return make_record(
         id=f"run-{number}",

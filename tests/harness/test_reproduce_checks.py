@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from harness.reproduce.checks import AgainstPrediction, EachWithin, MeanErrorWithin, MostWithin, RatioWithin
-from harness.reproduce.table import Check, Filled, Outcome
+from harness.commands.reproduce.checks import AgainstPrediction, EachWithin, MeanErrorWithin, MostWithin, RatioWithin
+from harness.commands.reproduce.table import Check, Filled, Outcome
 from tests.harness.tiny_table import make_row
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import devices
-from harness.budget import Limits
-from harness.request import Asked, complete
+from harness.contract.budget import Limits
+from harness.devices import kinds
+from harness.plan.request import Asked, complete
 from scenarios.emulated.profile import PROFILES_FOLDER
 from tests.harness.command import assert_refused, call
 
@@ -76,7 +76,7 @@ def test_ones_own_profile_is_a_scenario(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_without_a_gpu_emulated_ones_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a GPU, device, scenario and time scale are chosen and said in one line."""
-    monkeypatch.setattr(devices, "visible_gpus", list)
+    monkeypatch.setattr(kinds, "visible_gpus", list)
     made, line = complete(Asked(systems="sync"))
     assert (made.device, made.scenarios) == ("emulated", "emulated/open-fridge:time_scale=0.5")
     assert line is not None
@@ -87,7 +87,7 @@ def test_without_a_gpu_emulated_ones_are_chosen(monkeypatch: pytest.MonkeyPatch)
 
 def test_with_a_gpu_real_work_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a GPU, the default is a real scenario on it."""
-    monkeypatch.setattr(devices, "visible_gpus", lambda: [0])
+    monkeypatch.setattr(kinds, "visible_gpus", lambda: [0])
     made, line = complete(Asked(systems="sync"))
     assert (made.device, made.scenarios) == ("cuda", "pointnav")
     assert line == "scenario pointnav; choose others with --device and --scenario"

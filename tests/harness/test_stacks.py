@@ -8,7 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness import process, stacks
+from harness.processes import process
+from harness.run import stacks
 from tests.harness.runs import wait_until
 
 

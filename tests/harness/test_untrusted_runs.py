@@ -8,11 +8,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness.predict.from_run import free_path
-from harness.sweep import PLAN_FILE, Sweep
-from results.parts import SERIES_FILE
-from results.store import RUN_FILE, StoredRun, load_run
-from results.tables import SPANS_FILE
+from harness.commands.predict.from_run import free_path
+from harness.run.sweep import PLAN_FILE, Sweep
+from results.reading.tables import SPANS_FILE
+from results.records.parts import SERIES_FILE
+from results.records.store import RUN_FILE, StoredRun, load_run
 from tests.fuzz import samples
 from tests.harness import sweeps
 from tests.harness.command import assert_refused, call

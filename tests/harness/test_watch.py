@@ -8,9 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness import watch
-from harness.meter_file import Block, MeterFile, MeterFiles, meter_path
-from harness.watch import Memory, OutOfMemory, Progress
+from harness.metering.meter_file import Block, MeterFile, MeterFiles, meter_path
+from harness.run import watch
+from harness.run.watch import Memory, OutOfMemory, Progress
 from tests.harness.runs import wait_until
 
 STALL_S = 20.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.reproduce.table import Check, Point, Row, Table
+from harness.commands.reproduce.table import Check, Point, Row, Table
 
 
 def make_row(name: str, published: float | None, **fields: Any) -> Row:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from harness import libraries, registry
-from harness.registry import load_system
-from harness.shared_memory import FOLDER as SHARED_MEMORY
+from harness.plan import libraries, registry
+from harness.plan.registry import load_system
+from harness.processes.shared_memory import FOLDER as SHARED_MEMORY
 from tests.harness.runs import RunningSweep
 from tests.libraries import counting_scenario
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness import libraries
+from harness.plan import libraries
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -42,14 +42,14 @@ CHANGES = (
     ),
     Change(
         name="all-reduce-mean",
-        file="systems/engine/group.py",
+        file="systems/engine/wire/group.py",
         old="        flat /= self.num_ranks\n",
         new="",
         breaks="gradients are summed over the ranks, and not divided",
     ),
     Change(
         name="swapped-rank",
-        file="systems/engine/group.py",
+        file="systems/engine/wire/group.py",
         old="rows[self.rank] = values",
         new="rows[self.num_ranks - 1 - self.rank] = values",
         breaks="what a rank tells the others stands in another rank's row",
@@ -84,14 +84,14 @@ CHANGES = (
     ),
     Change(
         name="message-end",
-        file="systems/engine/env_wire.py",
+        file="systems/engine/workers/env_wire.py",
         old="if end > len(self._begun):",
         new="if end >= len(self._begun):",
         breaks="a message that is whole waits for the next one to come",
     ),
     Change(
         name="worker-interrupt",
-        file="systems/engine/worker.py",
+        file="systems/engine/workers/worker.py",
         old="signal.signal(signal.SIGINT, signal.SIG_IGN)  #",
         new="signal.signal(signal.SIGINT, signal.SIG_DFL)  #",
         breaks="a Ctrl-C kills environment workers in the midst of an iteration",

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import psutil
 
-from harness.meter_file import MeterFile, meter_path
-from results import store
-from results.schema import RunRecord
+from harness.metering.meter_file import MeterFile, meter_path
+from results.records import store
+from results.records.schema import RunRecord
 from tests.nodes.hosts import TwoHosts
 
 RLBENCH = str(Path(sys.executable).parent / "rlbench")
@@ -54,7 +54,7 @@ def agent_of(hosts: TwoHosts, host: int) -> psutil.Process | None:
     """The agent on a host, once it is there."""
     for one in hosts.processes(host):
         with suppress(psutil.Error):
-            if "harness.launch.agent" in one.cmdline():
+            if "harness.launch.nodes.agent" in one.cmdline():
                 return one
     return None
 
@@ -64,7 +64,7 @@ def below(one: psutil.Process, module: str) -> list[psutil.Process]:
     found = []
     for child in one.children(recursive=True):
         with suppress(psutil.Error):
-            words = child.cmdline()  # torchrun's own has `-m harness.rank` too, behind its own `-m`
+            words = child.cmdline()  # torchrun's own has `-m harness.launch.rank` too, behind its own `-m`
             if "-m" in words and words[words.index("-m") + 1] == module:
                 found.append(child)
     return found
@@ -80,7 +80,7 @@ def until_stepping(hosts: TwoHosts, host: int) -> psutil.Process:
             return False
         with suppress(psutil.Error, FileNotFoundError):
             found[:] = [agent]
-            meters = [_meter_of(rank) for rank in below(agent, "harness.rank")]
+            meters = [_meter_of(rank) for rank in below(agent, "harness.launch.rank")]
             return bool(meters) and all(meter.total("env_steps") for meter in meters)
         return False
 

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from html.parser import HTMLParser
 from typing import Any
 
-from reports.charts.chart import Chart
-from results.across import across_tasks
-from results.bottleneck import Bottleneck
-from results.fairness import Difference
-from results.history import series_of
-from results.schema import RunRecord
-from results.summary import (
+from reports.page.charts.chart import Chart
+from results.fairness.differences import Difference
+from results.records.schema import RunRecord
+from results.summary.across_tasks import across_tasks
+from results.summary.bottleneck import Bottleneck
+from results.summary.document import (
     CellSummary,
     Estimate,
     Fairness,
@@ -26,6 +25,7 @@ from results.summary import (
     Summary,
     ToThreshold,
 )
+from results.verdicts.history import series_of
 from tests.reports.summaries import NOTHING
 from tests.results.records import make_record
 from tests.results.summaries import make_cell, make_comparison

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reports.charts import (
+from reports.page.charts import (
     ablation,
     breakdown,
     learning,
@@ -19,10 +19,10 @@ from reports.charts import (
     utilisation,
     workloads,
 )
-from reports.charts.chart import Chart, datum, estimated
-from reports.charts.style import COLOURS, DASHES, SPANS, SYMBOLS, label, styles
-from reports.charts.works import works
-from results.summary import Estimate, Reference, Summary
+from reports.page.charts.chart import Chart, datum, estimated
+from reports.page.charts.style import COLOURS, DASHES, SPANS, SYMBOLS, label, styles
+from reports.page.charts.works import works
+from results.summary.document import Estimate, Reference, Summary
 from tests.reports.pages import (
     at,
     entries,

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from reports.export import to_csv, to_json, write_parquet
-from results.schema import Lag, RunRecord
+from reports.exports.export import to_csv, to_json, write_parquet
+from results.records.schema import Lag, RunRecord
 from tests.results.records import make_record
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from reports import cells_csv
-from reports.export import to_csv
-from reports.html import render, write_report
-from results.schema import RunRecord
-from results.summary import Summary
+from reports.exports import cells_csv
+from reports.exports.export import to_csv
+from reports.page.html import render, write_report
+from results.records.schema import RunRecord
+from results.summary.document import Summary
 from tests.reports.pages import Page, at, full_cell, full_summary, make_learning, summary_of
 from tests.reports.test_timeline import summary_with, write_folder
 from tests.results.records import make_record

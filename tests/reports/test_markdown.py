@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from reports.markdown import code, escape, to_markdown
-from results.bottleneck import Bottleneck
-from results.fairness import Difference
-from results.summarise import summarise
-from results.summary import Fairness, Finding, Learning, Summary
+from reports.exports.markdown import code, escape, to_markdown
+from results.fairness.differences import Difference
+from results.summary.bottleneck import Bottleneck
+from results.summary.document import Fairness, Finding, Learning, Summary
+from results.summary.summarise import summarise
 from tests.reports.summaries import between, make_summary, warning
 from tests.reports.test_table import printed_summary, scaled
 from tests.results.records import make_record

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from reports import format as fmt
-from reports.table import make_console, print_table
-from results.fairness import Difference
-from results.summarise import summarise
-from results.summary import CellSummary, Fairness, Finding, Summary
+from reports.figures import format as fmt
+from reports.terminal.table import make_console, print_table
+from results.fairness.differences import Difference
+from results.summary.document import CellSummary, Fairness, Finding, Summary
+from results.summary.summarise import summarise
 from tests.reports.summaries import between, make_summary, warning
 from tests.results.records import make_record
 from tests.results.summaries import make_cell, stored

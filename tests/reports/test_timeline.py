@@ -6,11 +6,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from reports import timeline
-from reports.timeline import Choice, Timeline, page_data, read_iterations, with_iterations
-from results.schema import Window
-from results.store import write_run
-from results.summary import Summary
+from reports.page import timeline
+from reports.page.timeline import Choice, Timeline, page_data, read_iterations, with_iterations
+from results.records.schema import Window
+from results.records.store import write_run
+from results.summary.document import Summary
 from tests.reports.pages import summary_of
 from tests.results.records import make_record
 from tests.results.summaries import make_cell

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from reports.trace import write_trace
-from results.schema import RunRecord
+from reports.exports.trace import write_trace
+from results.records.schema import RunRecord
 from tests.results.records import make_record
 
 SPANS = [

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from results.parts import SERIES_FILE, Part
-from results.schema import Cell, Counters, Figures, Reading, RunRecord, Status, Window
-from results.store import write_run
+from results.records.parts import SERIES_FILE, Part
+from results.records.schema import Cell, Counters, Figures, Reading, RunRecord, Status, Window
+from results.records.store import write_run
 
 
 def make_record(

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from results.schema import RunRecord
-from results.store import StoredRun
-from results.summary import CellSummary, Comparison, Estimate
+from results.records.schema import RunRecord
+from results.records.store import StoredRun
+from results.summary.document import CellSummary, Comparison, Estimate
 from tests.results.records import make_parts, make_record
 
 LEARN = {

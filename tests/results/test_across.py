@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from results.across import across_tasks
-from results.learning import interquartile_mean
-from results.summary import CellSummary, Estimate, Learning
+from results.statistics.learning_curves import interquartile_mean
+from results.summary.across_tasks import across_tasks
+from results.summary.document import CellSummary, Estimate, Learning
 from tests.results.summaries import make_cell
 
 

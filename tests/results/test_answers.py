@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from results.answers import answer
-from results.bottleneck import Bottleneck
-from results.summary import CellSummary, Comparison, Estimate, Learning, Verdict
+from results.summary.answers import answer
+from results.summary.bottleneck import Bottleneck
+from results.summary.document import CellSummary, Comparison, Estimate, Learning, Verdict
 from tests.results.summaries import make_cell, make_comparison
 
 WORK = "emulated/open-fridge, homogeneous"

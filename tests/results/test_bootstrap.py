@@ -7,9 +7,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from results import bootstrap
-from results.bootstrap import Floats, Units, block_length, interval, of_pairs, of_parts, of_seeds, ratio_interval
-from results.parts import Part
+from results.records.parts import Part
+from results.statistics import bootstrap
+from results.statistics.bootstrap import (
+    Floats,
+    Units,
+    block_length,
+    interval,
+    of_pairs,
+    of_parts,
+    of_seeds,
+    ratio_interval,
+)
 from tests.lanes import sampled
 from tests.results.records import make_parts
 

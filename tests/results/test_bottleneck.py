@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from results.bottleneck import STAGES, Bottleneck, find_bottleneck
+from results.summary.bottleneck import STAGES, Bottleneck, find_bottleneck
 
 
 def bound(shares: dict[str, float], **said: Any) -> Bottleneck:

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from results.cells import Cell, latest, make_cells
-from results.schema import Counters, Lag, Reading, RunRecord
-from results.store import StoredRun
-from results.summary import CellSummary
+from results.records.schema import Counters, Lag, Reading, RunRecord
+from results.records.store import StoredRun
+from results.summary.cells import Cell, latest, make_cells
+from results.summary.document import CellSummary
 from tests.results.summaries import make_run, stored
 
 RATES = [95.0, 100.0, 105.0, 99.0, 101.0]

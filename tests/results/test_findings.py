@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from results.findings import find_all
-from results.schema import Reading, RunRecord, Window
-from results.store import Unreadable
+from results.records.schema import Reading, RunRecord, Window
+from results.records.store import Unreadable
+from results.summary.findings import find_all
 from tests.results.summaries import make_run
 
 UNSTEADY: dict[str, Any] = {

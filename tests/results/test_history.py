@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from results.history import (
+from results.records.store import StoredRun
+from results.summary.document import Revision
+from results.verdicts.history import (
     LEVEL,
     change_points,
     machine_class,
@@ -19,8 +21,6 @@ from results.history import (
     series_of,
     write,
 )
-from results.store import StoredRun
-from results.summary import Revision
 from tests.results.summaries import MACHINE, make_run, stored
 
 

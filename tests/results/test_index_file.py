@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from results import index
-from results.index import index_path
-from results.store import read_runs
+from results.records import index
+from results.records.index import index_path
+from results.records.store import read_runs
 from tests.results import indexed
 from tests.results.indexed import Loads, all_names, opened, remembered
 from tests.results.records import make_record, write_run_folder
@@ -143,7 +143,8 @@ def test_a_file_that_another_process_keeps_locked(runs: Path, loads: Loads, monk
 def test_processes_that_read_at_once(runs: Path, loads: Loads) -> None:
     """Several processes that meet an empty cache all list everything, and leave a file that the next one can use."""
     program = (
-        "import sys; from pathlib import Path; from results.index import Index; from results.store import run_folders\n"
+        "import sys; from pathlib import Path\n"
+        "from results.records.index import Index; from results.records.store import run_folders\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
         "made = Index(run_folders(Path(sys.argv[1]))); print(len(made.runs())); made.close()\n"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from results import labels
+from results.records import labels
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from results.learned import _against, learning_of_group
-from results.parts import SERIES_FILE
-from results.store import StoredRun
-from results.summary import Learning
+from results.records.parts import SERIES_FILE
+from results.records.store import StoredRun
+from results.summary.document import Learning
+from results.summary.learned_cells import _against, learning_of_group
 from tests.results.records import make_record
 
 NUM_EXPERIMENTS = 2000

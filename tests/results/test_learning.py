@@ -12,7 +12,8 @@ import pytest
 from pyarrow import parquet
 from scipy import stats
 
-from results.learning import (
+from results.records.parts import SERIES_FILE
+from results.statistics.learning_curves import (
     COSTS,
     Curve,
     Median,
@@ -26,7 +27,6 @@ from results.learning import (
     read_curve,
     stratified_interval,
 )
-from results.parts import SERIES_FILE
 from tests.lanes import sampled
 
 NUM_EXPERIMENTS = 2000

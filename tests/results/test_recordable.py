@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from results.recordable import LONGEST_TEXT, cut, recordable
-from results.store import load_run, write_run
-from results.untrusted import RECORD_BYTES
+from results.reading.untrusted import RECORD_BYTES
+from results.records.recordable import LONGEST_TEXT, cut, recordable
+from results.records.store import load_run, write_run
 from tests.results.records import make_record
 
 

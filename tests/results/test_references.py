@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from results.references import references
+from results.summary.references import references
 from tests.results.summaries import make_cell
 
 

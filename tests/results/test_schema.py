@@ -7,7 +7,7 @@ import sys
 import pytest
 from pydantic import ValidationError
 
-from results.schema import Counters, Reading, RunRecord
+from results.records.schema import Counters, Reading, RunRecord
 from tests.results.records import make_record
 
 
@@ -73,6 +73,7 @@ def test_reason_goes_with_status() -> None:
 def test_import_is_light() -> None:
     """Importing schema and store loads none of the heavy libraries, so that `rlbench --help` stays quick."""
     heavy = ["torch", "pandas", "pyarrow", "numpy"]
-    program = f"import results.schema, results.store, sys; print([name for name in {heavy} if name in sys.modules])"
+    loaded = f"[name for name in {heavy} if name in sys.modules]"
+    program = f"import results.records.schema, results.records.store, sys; print({loaded})"
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == "[]"

@@ -8,12 +8,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from results.index import Index
-from results.parts import SERIES_FILE
-from results.schema import SCHEMA_VERSION, RunRecord
-from results.store import RUN_FILE, StoredRun, Unreadable, half_written, run_folders
-from results.summarise import summarise
-from results.summary import Comparison, Summary
+from results.records.index import Index
+from results.records.parts import SERIES_FILE
+from results.records.schema import SCHEMA_VERSION, RunRecord
+from results.records.store import RUN_FILE, StoredRun, Unreadable, half_written, run_folders
+from results.summary.document import Comparison, Summary
+from results.summary.summarise import summarise
 from tests.results.records import make_parts, write_run_folder
 from tests.results.summaries import make_run, stored
 

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from results.parts import SERIES_FILE, read_parts
-from results.store import RUN_FILE, load_run
-from results.untrusted import (
+from results.reading.untrusted import (
     LARGEST_WHOLE,
     MOST_DEPTH,
     RECORD_BYTES,
@@ -18,6 +16,8 @@ from results.untrusted import (
     read_text,
     visible,
 )
+from results.records.parts import SERIES_FILE, read_parts
+from results.records.store import RUN_FILE, load_run
 from tests.descriptors import open_files
 from tests.results.records import make_record, write_run_folder
 

@@ -104,7 +104,7 @@ def test_as_a_module(tmp_path: Path) -> None:
 def test_an_agent_looks_too(tmp_path: Path) -> None:
     """What is on the path of another machine is said by the agent there, as the last line of its output."""
     folder = make_package(tmp_path, "harness")
-    command = [sys.executable, "-P", "-m", "rlbench_start", "harness.launch.agent"]
+    command = [sys.executable, "-P", "-m", "rlbench_start", "harness.launch.nodes.agent"]
     done = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": str(folder)}, input=b"", capture_output=True, check=False
     )

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from harness.contract import Scenario
+from harness.contract.scenario import Scenario
 from scenarios.atari import FAMILY, HETEROGENEOUS_GAMES, AtariEnv, AtariScenario
 from scenarios.resize import AreaResize
 from tests.scenarios.seats import seat_of

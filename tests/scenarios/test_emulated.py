@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from harness.budget import Limits
-from harness.counted import EPISODE, EPISODE_FIELDS
-from harness.settings import Work
+from harness.contract.budget import Limits
+from harness.contract.settings import Work
+from harness.metering.counted import EPISODE, EPISODE_FIELDS
 from scenarios.emulated import FAMILY, EmulatedScenario
 from scenarios.emulated.env import NUM_CUES, RecallEnv
 from scenarios.emulated.profile import Profile

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from harness.contract import WORKLOADS
+from harness.contract.scenario import WORKLOADS
 from scenarios.emulated import FAMILY
 from scenarios.emulated.profile import Profile
 from scenarios.emulated.times import BLOCK_STEPS, BlocksOfTimes, StepTimes

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.settings import LearnSettings
+from harness.contract.settings import LearnSettings
 from scenarios.habitat import FAMILY, Habitat
 from scenarios.habitat.scenario import INSTALL
 from scenarios.habitat.scenes import choose_scene, find_scenes

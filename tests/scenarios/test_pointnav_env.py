@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from harness.contract import Seat
-from harness.settings import LearnSettings
+from harness.contract.device import Seat
+from harness.contract.settings import LearnSettings
 from scenarios.pointnav import FAMILY, PointNav
 from scenarios.pointnav.geodesic import FreeSpace
 from scenarios.pointnav.task import MOVE_FORWARD, STOP, TURN_LEFT, TURN_RIGHT, PointNavEnv

@@ -15,7 +15,7 @@ import psutil
 import pytest
 import vizdoom
 
-from harness.contract import Scenario
+from harness.contract.scenario import Scenario
 from scenarios.vizdoom import FAMILY, HETEROGENEOUS_MAPS, MAPS, VizdoomEnv, VizdoomScenario, _engine_seed
 from tests.harness.runs import wait_until
 from tests.scenarios.seats import seat_of

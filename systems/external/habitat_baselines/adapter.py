@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from systems.external.library import CondaLibrary, Departure, LibrarySystem
 
 if TYPE_CHECKING:
-    from harness.contract import Context, Scenario
-    from harness.settings import LearnSettings
+    from harness.contract.scenario import Scenario
+    from harness.contract.settings import LearnSettings
+    from harness.contract.system import Context
 
 HABITAT = CondaLibrary(
     name="habitat-baselines",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 from systems.external.library import Departure, LibrarySystem, PipLibrary, Rollout
 
 if TYPE_CHECKING:
-    from harness.contract import Scenario
-    from harness.settings import LearnSettings
+    from harness.contract.scenario import Scenario
+    from harness.contract.settings import LearnSettings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from systems.external.library import Departure, LibrarySystem, PipLibrary
 
 if TYPE_CHECKING:
-    from harness.contract import Context, Scenario
-    from harness.settings import LearnSettings
+    from harness.contract.scenario import Scenario
+    from harness.contract.settings import LearnSettings
+    from harness.contract.system import Context
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,18 +29,48 @@ from typing import Any, Self
 
 import psutil
 
-from harness import process
-from harness.cli import main
-from harness.launch import slurm
+from harness.cli.main import main
+from harness.cluster import slurm
+from harness.processes import process
 from tests.fuzz.canary.words import SLOW_S
 
 ROOT = Path(__file__).resolve().parents[3]
 PRELOADED = (
-    *("harness.commands", "harness.doctor", "harness.evaluate", "harness.gate.command", "harness.listing"),
-    *("harness.predict.command", "harness.profiling.command", "harness.reading", "harness.reproduce.command"),
-    *("harness.launch.slurm", "harness.runner", "reports.compared", "reports.history", "reports.html"),
-    *("reports.markdown", "reports.timeline", "results.compare", "results.gate", "results.history"),
-    *("results.summarise", "pandas", "pyarrow.parquet", "torch", "rich.progress", "systems.engine.evaluate"),
+    *(
+        "harness.commands.run",
+        "harness.machine.doctor",
+        "harness.commands.evaluate",
+        "harness.commands.gate.command",
+        "harness.commands.listing",
+    ),
+    *(
+        "harness.commands.predict.command",
+        "harness.commands.profile.command",
+        "harness.commands.read_runs",
+        "harness.commands.reproduce.command",
+    ),
+    *(
+        "harness.cluster.slurm",
+        "harness.run.runner",
+        "reports.terminal.compared",
+        "reports.terminal.history",
+        "reports.page.html",
+    ),
+    *(
+        "reports.exports.markdown",
+        "reports.page.timeline",
+        "results.verdicts.compare",
+        "results.verdicts.gate",
+        "results.verdicts.history",
+    ),
+    *(
+        "results.summary.summarise",
+        "pandas",
+        "pyarrow.parquet",
+        "torch",
+        "rich.progress",
+        "systems.engine.rank.evaluate",
+    ),
 )
 EXECUTE = "--execute"
 """Stands for `rlbench`'s own words: the next word is Python, to see that a fault is seen."""
@@ -118,10 +148,11 @@ def _serve() -> None:
 
 def _compile() -> None:
     """Has numba compile what predictions need, which takes longer than any command."""
-    from harness.predict.command import Asked, plan_predictions, predict_cell
+    from harness.commands.predict.command import plan_predictions, predict_cell
+    from harness.commands.predict.options import PredictOptions
 
     systems, workload = "sync,ver", "homogeneous,heterogeneous"
-    cells, _ = plan_predictions(Asked(systems=systems, gpus="1,2", workload=workload, iterations=2))
+    cells, _ = plan_predictions(PredictOptions(systems=systems, gpus="1,2", workload=workload, iterations=2))
     for cell in cells:
         predict_cell(cell)
 

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from harness.sweep import PLAN_FILE
-from results.store import PARTIAL_PREFIX
+from harness.run.sweep import PLAN_FILE
+from results.records.store import PARTIAL_PREFIX
 from tests.fuzz.canary.tree import Place
 
 T = TypeVar("T")

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.sweep import PLAN_FILE
-from results.store import PARTIAL_PREFIX
+from harness.run.sweep import PLAN_FILE
+from results.records.store import PARTIAL_PREFIX
 from tests.fuzz.canary.hostile import Scene, is_small, put, remove
 
 BEFORE = "shared-memory.json"

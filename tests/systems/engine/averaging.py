@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness.contract import Place
-from harness.meter import RankMeter
+from harness.contract.device import Place
+from harness.metering.meter import RankMeter
 from systems.engine.average import Average, Averager
-from systems.engine.frames import Answer
-from systems.engine.group import Group
-from systems.engine.mailbox import Handler
-from systems.engine.means import Means
+from systems.engine.rank.means import Means
+from systems.engine.wire.group import Group
+from systems.engine.wire.mailbox import Handler
+from systems.engine.wire.sockets import Answer
 from tests.systems.engine import ranks
 
 ALONE = Place(rank=0, num_ranks=1, local_rank=0)

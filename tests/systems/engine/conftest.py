@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from systems.engine import tables
+from systems.engine.workers import tables
 
 
 @pytest.fixture(autouse=True)

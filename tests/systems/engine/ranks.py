@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import process
-from harness.budget import Limits
-from harness.counted import episodes_path
+from harness.contract.budget import Limits
 from harness.launch.local import listen, rank_variables
-from harness.meter import MeterFile, meter_path
-from harness.plan import Cell
-from harness.rank import PARENT_VARIABLE
+from harness.launch.rank import PARENT_VARIABLE
+from harness.metering.counted import episodes_path
+from harness.metering.meter import MeterFile, meter_path
+from harness.plan.cells import Cell
+from harness.processes import process
 from tests.systems.engine import zygote
 from tests.systems.engine.zygote import Forked
 
@@ -104,7 +104,7 @@ class Run:
         return MeterFile(meter_path(self.folder, rank), writable=False)
 
     def episodes(self, rank: int) -> bytes:
-        """The episodes of a rank: records of `harness.counted.EPISODE`."""
+        """The episodes of a rank: records of `harness.metering.counted.EPISODE`."""
         return episodes_path(self.folder, rank).read_bytes()
 
     def weights(self) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def run_cell(folder: Path, name: str, scenario: str, scenario_settings: dict[str
     run = Run(folder / name)
     run.folder.mkdir()
     (run.folder / "cell.json").write_text(cell.to_json())
-    _run(["harness.rank", str(run.folder)], cell.gpus)
+    _run(["harness.launch.rank", str(run.folder)], cell.gpus)
     return run
 
 
@@ -150,4 +150,4 @@ if __name__ == "__main__":
     getattr(importlib.import_module(module), name)(Path(folder))
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # as `harness.rank` ends
+    os._exit(0)  # as `harness.launch.rank` ends

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.plan import Cell
+from harness.plan.cells import Cell
 from tests.systems.engine.cells import run_here, run_in_turn
 from tests.systems.engine.ranks import Run
 
@@ -27,10 +27,10 @@ def record(folder: Path) -> None:
     """Runs this rank of the cell in `folder`."""
     import torch
 
-    from systems.engine.learner import Learner
-    from systems.engine.means import Means
+    from systems.engine.rank.learner import Learner
+    from systems.engine.rank.means import Means
     from systems.engine.rollout import Experience
-    from systems.engine.tables import Table
+    from systems.engine.workers.tables import Table
 
     samples: list[dict[str, npt.NDArray[Any]]] = []
     weights: list[dict[str, torch.Tensor]] = []

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from harness.budget import Limits
-from harness.contract import Context, Place
-from harness.devices import CpuDevice
-from harness.meter import RankMeter
-from systems.engine.acting import Acting, Player
-from systems.engine.following import BroadcastWeights, weight_columns
-from systems.engine.pool import WorkerPool
-from systems.engine.tables import Table, rollout_columns
+from harness.contract.budget import Limits
+from harness.contract.device import Place
+from harness.contract.system import Context
+from harness.devices.kinds import CpuDevice
+from harness.metering.meter import RankMeter
+from systems.engine.workers.acting_weights import BroadcastWeights, weight_columns
+from systems.engine.workers.acting_worker import Acting, Player
+from systems.engine.workers.pool import WorkerPool
+from systems.engine.workers.tables import Table, rollout_columns
 from systems.learn.policy import Policy, build_policy
 from tests.scenarios.seats import seat_of
 from tests.systems.engine.counting import LENGTHS, SPACE, CountingScenario

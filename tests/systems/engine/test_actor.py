@@ -10,13 +10,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harness.budget import Limits
-from harness.contract import Context, Place
-from harness.devices import CpuDevice
-from harness.meter import RankMeter
-from harness.told import StopRequests
+from harness.contract.budget import Limits
+from harness.contract.device import Place
+from harness.contract.system import Context
+from harness.devices.kinds import CpuDevice
+from harness.metering.meter import RankMeter
+from harness.processes.told import StopRequests
 from systems.engine.preempt import NeverMonitor
-from systems.engine.rank_loop import RankLoop
+from systems.engine.rank.rank_loop import RankLoop
 from systems.engine.rollout import Experience, Rollout
 from systems.learn.policy import Policy, build_policy
 from systems.sync.spec import SPEC as SYNC

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from harness.contract import Place
+from harness.contract.device import Place
 from systems.engine.average import AllReduce, Averager
 from systems.engine.elastic import Elastic
 from systems.engine.gossip import Gossip
-from systems.engine.group import Group
 from systems.engine.parameter_server import ParameterServer
+from systems.engine.wire.group import Group
 from tests.systems.engine.averaging import ALONE, Quadratic, meter_in, sgd
 from tests.systems.engine.ranks import run_ranks
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from systems.engine import background
-from systems.engine.background import Background
+from systems.engine.rank import background
+from systems.engine.rank.background import Background
 from tests.systems.engine.ranks import LIMIT_S, ROOT
 
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from harness.told import StopRequests
-from systems.engine.rank_loop import RankLoop
+from harness.processes.told import StopRequests
+from systems.engine.rank.rank_loop import RankLoop
 from systems.learn.policy import build_policy
 from systems.ver.spec import SPEC as VER
 from tests.systems.engine.counting import LENGTHS, NUM_STEPS, SPACE

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from harness.budget import Limits
-from harness.contract import Context, Place
-from harness.devices import CpuDevice
-from harness.meter import RankMeter
-from harness.registry import load_scenario
+from harness.contract.budget import Limits
+from harness.contract.device import Place
+from harness.contract.system import Context
+from harness.devices.kinds import CpuDevice
+from harness.metering.meter import RankMeter
+from harness.plan.registry import load_scenario
 from systems.model.predict import env_seeds
 from tests.systems.engine.ranks import Run, run_cell, same_weights
 

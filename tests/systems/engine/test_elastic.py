@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from harness.meter import RankMeter
-from systems.engine.asynchronous import FINAL
+from harness.metering.meter import RankMeter
+from systems.engine.averaging.asynchronous import FINAL
 from systems.engine.elastic import Elastic, moving_rate
 from tests.systems.engine.averaging import Quadratic, meter_in, open_averagers, sgd
 

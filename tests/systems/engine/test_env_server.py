@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from scenarios.emulated.env import NUM_CUES, OBSERVATION_SPACE
-from systems.engine import env_wire as wire
-from systems.engine.tables import Table, rollout_columns
+from systems.engine.workers import env_wire as wire
+from systems.engine.workers.tables import Table, rollout_columns
 from systems.learn.policy import build_policy
 from tests.systems.engine.cells import make_cell, profile
 from tests.systems.engine.ranks import same_weights

@@ -16,15 +16,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.budget import Limits
-from harness.contract import Context, Place
-from harness.meter import RankMeter
-from systems.engine import background, env_server, pool
-from systems.engine import env_wire as wire
-from systems.engine.env_client import Address, EnvClient
-from systems.engine.env_server import EnvServer, rows_of
-from systems.engine.pool import WorkerDied, WorkerPool, WorkerStalled
-from systems.engine.tables import Table, rollout_columns
+from harness.contract.budget import Limits
+from harness.contract.device import Place
+from harness.contract.system import Context
+from harness.metering.meter import RankMeter
+from systems.engine.rank import background
+from systems.engine.workers import env_server, pool
+from systems.engine.workers import env_wire as wire
+from systems.engine.workers.env_client import Address, EnvClient
+from systems.engine.workers.env_server import EnvServer, rows_of
+from systems.engine.workers.pool import WorkerDied, WorkerPool, WorkerStalled
+from systems.engine.workers.tables import Table, rollout_columns
 from tests.harness.faulty_scenario import FAULT_AT, FaultyFamily, FaultyScenario
 from tests.harness.runs import PATIENCE_S
 from tests.scenarios.seats import PlainDevice

@@ -11,12 +11,12 @@ import gymnasium
 import pytest
 import torch
 
-from harness.contract import Seat
-from harness.devices import CpuDevice
-from harness.raised import in_a_line
-from harness.registry import load_system
-from systems.engine.evaluate import Evaluation, evaluate, evaluation_seeds
-from systems.engine.rank_loop import POLICY_FILE, RANK_POLICY_FILE
+from harness.contract.device import Seat
+from harness.devices.kinds import CpuDevice
+from harness.plan.registry import load_system
+from harness.processes.raised import in_a_line
+from systems.engine.rank.evaluate import Evaluation, evaluate, evaluation_seeds
+from systems.engine.rank.rank_loop import POLICY_FILE, RANK_POLICY_FILE
 from systems.gossip.spec import SPEC as GOSSIP
 from systems.learn.policy import Policy, build_policy
 from systems.model.predict import env_seeds

@@ -12,10 +12,10 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from harness import process
-from systems.engine.actor import Actor
-from systems.engine.following import BroadcastWeights, CopiedWeights, read_newest, weight_columns
-from systems.engine.tables import Table, rollout_columns
+from harness.processes import process
+from systems.engine.workers.acting_weights import BroadcastWeights, CopiedWeights, read_newest, weight_columns
+from systems.engine.workers.inference import Actor
+from systems.engine.workers.tables import Table, rollout_columns
 from systems.learn.policy import Policy, build_policy
 from tests.scenarios.seats import PlainDevice
 from tests.systems.engine.counting import SPACE

@@ -14,16 +14,16 @@ import pytest
 import torch
 from torch import distributed, nn
 
-from harness.contract import Place
-from harness.meter import RankMeter
-from systems.engine.asynchronous import RUNNING, AsynchronousRank
+from harness.contract.device import Place
+from harness.metering.meter import RankMeter
 from systems.engine.average import AllReduce, Averager
-from systems.engine.frames import Answer
+from systems.engine.averaging.asynchronous import RUNNING, AsynchronousRank
+from systems.engine.averaging.flat_weights import SKETCH_SIZE, Sketch, consensus_distance, to_bytes
+from systems.engine.averaging.gossiping import GossipingRank, Received
 from systems.engine.gossip import Gossip, choose_peer, mix_pulled, mix_pushed
-from systems.engine.gossiping import GossipingRank, Received
-from systems.engine.group import Group
-from systems.engine.mailbox import Mailbox
-from systems.engine.weights import SKETCH_SIZE, Sketch, consensus_distance, to_bytes
+from systems.engine.wire.group import Group
+from systems.engine.wire.mailbox import Mailbox
+from systems.engine.wire.sockets import Answer
 from tests.systems.engine.averaging import Quadratic, meter_in, open_averagers, run_losing, sgd
 from tests.systems.engine.ranks import join_group, run_ranks
 

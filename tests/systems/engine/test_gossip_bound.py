@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness.meter import RankMeter
+from harness.metering.meter import RankMeter
 from systems.engine.gossip import Gossip, choose_peer, mix_pulled
 from tests.systems.engine.averaging import Quadratic, meter_in, open_averagers, sgd
 from tests.systems.engine.moments import Array, exact, theorem_1

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from harness.contract import Place
-from harness.settings import LearnSettings
-from systems.engine.group import Group
+from harness.contract.device import Place
+from harness.contract.settings import LearnSettings
+from systems.engine.wire.group import Group
 from systems.learn.batch import Batch
 from systems.learn.policy import Policy, build_policy
 from systems.learn.ppo import ppo_loss

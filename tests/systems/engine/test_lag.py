@@ -10,7 +10,7 @@ from unittest.mock import patch
 import psutil
 import pytest
 
-from harness.plan import Cell
+from harness.plan.cells import Cell
 from tests.harness.runs import wait_until
 from tests.systems.engine.cells import make_cell, profile, run_here, run_in_turn
 from tests.systems.engine.ranks import Run
@@ -87,10 +87,10 @@ def learn_slowly(folder: Path) -> None:
     No learner is slower: whatever the machine does meanwhile, the environments have been as fast as may be.
     """
     from systems.engine import trajectories
-    from systems.engine.learner import Learner
-    from systems.engine.means import Means
+    from systems.engine.rank.learner import Learner
+    from systems.engine.rank.means import Means
     from systems.engine.rollout import Experience
-    from systems.engine.tables import Table
+    from systems.engine.workers.tables import Table
 
     memory_bytes: list[int] = []
     num_learned = 0

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from harness.meter import RankMeter
-from harness.settings import LearnSettings, Message, Work
-from systems.engine import learner
-from systems.engine.learner import Learner
+from harness.contract.settings import LearnSettings, Message, Work
+from harness.metering.meter import RankMeter
+from systems.engine.rank import learner
+from systems.engine.rank.learner import Learner
 from systems.engine.rollout import Experience, FixedRollout, Split, runs_of
-from systems.engine.tables import Table, rollout_columns
+from systems.engine.workers.tables import Table, rollout_columns
 from systems.learn.policy import build_policy
 from systems.learn.ppo import ppo_loss
 from systems.learn.sequences import pack

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.contract import Place
-from systems.engine import frames
-from systems.engine.group import Group
-from systems.engine.mailbox import MOST_SILENCES, Handler, Mailbox
+from harness.contract.device import Place
+from systems.engine.wire import sockets
+from systems.engine.wire.group import Group
+from systems.engine.wire.mailbox import MOST_SILENCES, Handler, Mailbox
 from tests.systems.engine.averaging import ALONE, run_losing
 from tests.systems.engine.ranks import run_ranks
 
@@ -165,7 +165,7 @@ def test_strangers_get_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         return b"answer"
 
     first, second = open_both(monkeypatch, {"name": note})
-    head = frames.QUESTION.pack(bytes(16), 1, 4, 2) + b"name" + b"ab"
+    head = sockets.QUESTION.pack(bytes(16), 1, 4, 2) + b"name" + b"ab"
     for said in (head, b"GET / HTTP/1.1\r\n\r\n" * 4):
         with socket.create_connection(first._listener.getsockname(), timeout=30) as stranger:
             stranger.sendall(said)
@@ -200,7 +200,7 @@ def test_a_cut_connection_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None
             assert second.ask(0, "name") == b"here"
         assert first.num_connections == 1
         for connection in list(first._accepted):
-            frames.end(connection)
+            sockets.end(connection)
         while first.num_connections:  # its thread notices
             threading.Event().wait(0.001)
     for mailbox in (first, second):

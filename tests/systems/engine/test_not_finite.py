@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from harness.settings import LearnSettings
-from systems.engine import learner
+from harness.contract.settings import LearnSettings
+from systems.engine.rank import learner
 from systems.learn import finite
 from systems.learn.finite import NotFinite, check_weights, gather
 from systems.learn.ppo import STATS, mean_stats

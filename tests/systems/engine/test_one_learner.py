@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness.meter import RankMeter
+from harness.metering.meter import RankMeter
 from systems.engine.one_learner import Central, rendering_rank
 from tests.systems.engine.averaging import Apart, group_of
 

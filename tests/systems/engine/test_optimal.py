@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from harness.contract import Place
-from systems.engine.group import Group
+from harness.contract.device import Place
 from systems.engine.optimal import Optimal, Plan, arrivals_s, pause_s, plan
 from systems.engine.rollout import FixedRollout, Rollout
 from systems.engine.variable import VariableRollout
+from systems.engine.wire.group import Group
 from tests.systems.engine.averaging import ALONE, Apart, group_of
 from tests.systems.engine.ranks import run_ranks
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from harness.contract import WORKLOADS
+from harness.contract.scenario import WORKLOADS
 from scenarios.emulated import FAMILY
 from scenarios.emulated.times import StepTimes
 from systems.engine.optimal import plan

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from systems.engine.background import Background
 from systems.engine.continuous import Continuous
 from systems.engine.overlap import Alternate, OneAhead
+from systems.engine.rank.background import Background
 
 LIMIT_S = 60.0
 

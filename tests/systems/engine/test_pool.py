@@ -12,13 +12,14 @@ import numpy as np
 import psutil
 import pytest
 
-from harness import process
-from harness.budget import Limits
-from harness.contract import Context, Place
-from harness.meter import RankMeter
-from systems.engine import pool as engine_pool
-from systems.engine.pool import WorkerDied, WorkerPool, WorkerStalled
-from systems.engine.tables import Table, rollout_columns
+from harness.contract.budget import Limits
+from harness.contract.device import Place
+from harness.contract.system import Context
+from harness.metering.meter import RankMeter
+from harness.processes import process
+from systems.engine.workers import pool as engine_pool
+from systems.engine.workers.pool import WorkerDied, WorkerPool, WorkerStalled
+from systems.engine.workers.tables import Table, rollout_columns
 from tests.descriptors import open_files
 from tests.harness.faulty_scenario import FAULT_AT, FaultyFamily
 from tests.harness.runs import PATIENCE_S

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.contract import Place
-from systems.engine.group import Group
+from harness.contract.device import Place
 from systems.engine.preempt import Threshold, is_preempted
 from systems.engine.rollout import FixedRollout
 from systems.engine.variable import VariableRollout
+from systems.engine.wire.group import Group
 from tests.harness.command import launch
 from tests.systems.engine.ranks import run_ranks
 

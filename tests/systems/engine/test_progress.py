@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from harness.budget import Limits
-from harness.contract import Context, Place
-from harness.meter import LagSummary, RankMeter
-from harness.settings import Message
-from harness.told import Sender, StopRequests, Told, read_told
-from systems.engine.progress import NUM_RECENT_EPISODES, RunProgress
+from harness.contract.budget import Limits
+from harness.contract.device import Place
+from harness.contract.settings import Message
+from harness.contract.system import Context
+from harness.metering.meter import LagSummary, RankMeter
+from harness.processes.told import Sender, StopRequests, Told, read_told
+from systems.engine.rank.agreed_progress import NUM_RECENT_EPISODES, RunProgress
 from tests.scenarios.seats import PlainDevice
 from tests.systems.engine.counting import CountingScenario
 

@@ -15,11 +15,11 @@ from systems.engine.double_buffered import DoubleBuffered, group_of
 from systems.engine.dynamic import Dynamic
 from systems.engine.preempt import NeverMonitor
 from systems.engine.rollout import FixedRollout, Rollout
-from systems.engine.sampler import Sampler
-from systems.engine.tables import Table, rollout_columns
+from systems.engine.rollouts.sampler import Sampler
 from systems.engine.trajectories import QuotaRollout
 from systems.engine.variable import VariableRollout
-from systems.engine.worker import MOST_PLAYED
+from systems.engine.workers.tables import Table, rollout_columns
+from systems.engine.workers.worker import MOST_PLAYED
 from tests.systems.engine.counting import SPACE
 
 NUM_ENVS = 6

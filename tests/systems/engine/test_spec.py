@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.registry import SYSTEMS, load_scenario, load_system, names
+from harness.plan.registry import SYSTEMS, load_scenario, load_system, names
 from systems.ddppo.spec import SPEC as DDPPO
 from systems.engine.actor_side import ActorSide
 from systems.engine.average import AllReduce
@@ -20,9 +20,9 @@ from systems.engine.overlap import Alternate, OneAhead
 from systems.engine.parameter_server import ParameterServer
 from systems.engine.preempt import Never, Threshold
 from systems.engine.rollout import Fixed
-from systems.engine.spec import EngineSystem
 from systems.engine.trajectories import Trajectories
 from systems.engine.variable import Variable
+from systems.spec import EngineSystem
 from systems.sync.spec import SPEC as SYNC
 
 

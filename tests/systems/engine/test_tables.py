@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness import process
-from systems.engine.tables import ALIGNMENT, Column, Table, rollout_columns
+from harness.processes import process
+from systems.engine.workers.tables import ALIGNMENT, Column, Table, rollout_columns
 from tests.descriptors import open_files
 from tests.systems.engine.counting import SPACE
 from tests.systems.engine.ranks import run_ranks

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from systems.engine.rollout import Step
-from systems.engine.stale import StaleFill
+from systems.engine.rollouts.stale import StaleFill
 from systems.engine.variable import Variable
 from tests.systems.engine.driving import Driver
 

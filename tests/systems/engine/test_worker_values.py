@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.contract import Place, Seat
-from harness.devices import CpuDevice
-from harness.meter import RankMeter
-from harness.remarks import read
-from systems.engine.tables import Column, Table, rollout_columns
-from systems.engine.worker import COMMAND, RESET, Worker, WorkerSettings, error_path, serve
+from harness.contract.device import Place, Seat
+from harness.devices.kinds import CpuDevice
+from harness.metering.meter import RankMeter
+from harness.processes.remarks import read
+from systems.engine.workers.tables import Column, Table, rollout_columns
+from systems.engine.workers.worker import COMMAND, RESET, Worker, WorkerSettings, error_path, serve
 from tests.harness.misbehaving_plugin.scenario import MisbehavingScenario
 from tests.harness.misbehaving_plugin.values import OBSERVATIONS
 

@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from harness.cli import app  # noqa: F401  what `call` runs
+from harness.cli.main import app  # noqa: F401  what `call` runs
 from systems.external.document import LARGEST_BYTES, PLACEHOLDERS, fill, read
 from tests.harness.command import assert_refused, call
 

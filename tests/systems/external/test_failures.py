@@ -62,7 +62,7 @@ UNMEASURABLE = (
 still counts."""
 
 
-VICTIMS = ("harness.rank", "harness.keeper", "rlbench")
+VICTIMS = ("harness.launch.rank", "harness.run.keeper", "rlbench")
 """Who is killed, each in a cell of its own; the sweep goes on until the last."""
 
 

@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from harness import libraries, registry
-from harness.choices import CannotRun
-from harness.plan import Cell, plan
-from harness.request import Asked, complete
+from harness.plan import libraries, registry
+from harness.plan.cells import Cell, plan
+from harness.plan.request import Asked, complete
+from harness.plan.system_list import CannotRun
 from systems.external.library import LibrarySystem
 
 ROOT = Path(__file__).resolve().parents[3]

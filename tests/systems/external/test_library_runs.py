@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from harness import libraries, registry
-from harness.environments import READY
-from harness.registry import load_system
+from harness.machine.virtualenvs import READY
+from harness.plan import libraries, registry
+from harness.plan.registry import load_system
 from tests.harness.command import call
 from tests.harness.runs import RunningSweep, wait_until
 from tests.systems.external.trainer_runs import script, write_trainer

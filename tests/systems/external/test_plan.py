@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.plan import Cell, plan
-from harness.request import Asked, complete
-from harness.sweep import Sweep
+from harness.plan.cells import Cell, plan
+from harness.plan.request import Asked, complete
+from harness.run.sweep import Sweep
 from tests.harness.command import assert_refused, call
 from tests.systems.external.trainer_runs import write_trainer
 

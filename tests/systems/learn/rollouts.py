@@ -8,7 +8,7 @@ import torch
 from gymnasium.spaces import Box
 from torch import Tensor
 
-from harness.settings import LearnSettings
+from harness.contract.settings import LearnSettings
 from systems.learn.batch import Batch, make_batch
 from systems.learn.policy import Policy
 from systems.learn.sequences import fixed_runs

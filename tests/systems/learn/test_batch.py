@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.settings import LearnSettings
+from harness.contract.settings import LearnSettings
 from systems.learn.batch import Batch, make_batch, sampling_weights
 from systems.learn.gae import next_values
 

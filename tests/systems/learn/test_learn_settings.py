@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from harness.settings import LearnSettings
+from harness.contract.settings import LearnSettings
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import torch
 from gymnasium.spaces import Box, Dict
 from torch import Tensor
 
-from harness.settings import LearnSettings
+from harness.contract.settings import LearnSettings
 from systems.learn.batch import make_batch
 from systems.learn.optimizers import make_optimizer
 from systems.learn.policy import Policy, build_policy

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from harness.settings import LearnSettings
+from harness.contract.settings import LearnSettings
 from systems.learn.optimizers import make_optimizer
 
 ADAM = LearnSettings(learning_rate=0.01, adam_eps=1e-6)
@@ -63,7 +63,7 @@ def test_torchs_compiler_is_not_imported() -> None:
     """A whole update leaves out the second that it takes; torch's own class does import it."""
     program = """
 import sys, torch
-from harness.settings import LearnSettings
+from harness.contract.settings import LearnSettings
 from systems.learn.optimizers import make_optimizer
 parameter = torch.nn.Parameter(torch.ones(3))
 optimizer = make_optimizer([parameter], LearnSettings())

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from harness.settings import CORRECTIONS, LearnSettings
+from harness.contract.settings import CORRECTIONS, LearnSettings
 from systems.learn.batch import Batch
 from systems.learn.optimizers import make_optimizer
 from systems.learn.policy import Policy, build_policy

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from harness.budget import Limits
-from harness.plan import Cell
-from harness.predict.command import predict_cell
-from harness.prediction import Prediction
-from harness.traits import Traits
+from harness.commands.predict.command import predict_cell
+from harness.contract.budget import Limits
+from harness.contract.prediction import Prediction
+from harness.contract.traits import Traits
+from harness.plan.cells import Cell
 from tests.systems.engine.cells import make_cell
 from tests.systems.engine.ranks import Run
 from tests.systems.model.profiles import Changes, write_profile

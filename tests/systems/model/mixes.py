@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-from systems.engine.mixes import why_impossible
-from systems.engine.spec import EngineSystem
+from systems.choices.mixes import why_impossible
+from systems.spec import EngineSystem
 
 VARIANTS = EngineSystem.VARIANTS
 Mix = tuple[str, ...]

@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from harness.budget import Limits
-from harness.prediction import Prediction
+from harness.contract.budget import Limits
+from harness.contract.prediction import Prediction
 from systems.engine.one_learner import Central
 from tests.systems.model.mixes import COVERED, POSSIBLE, Mix, is_covered, name_of
 from tests.systems.model.runs import load, predicted, scenario_of

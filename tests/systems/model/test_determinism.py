@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.prediction import Prediction
+from harness.contract.prediction import Prediction
 from systems.model import setup
 from tests.systems.model.runs import predicted, scenario_of
 

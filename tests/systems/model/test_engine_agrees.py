@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.budget import Limits
+from harness.contract.budget import Limits
 from tests.lanes import deep, sampled
 from tests.systems.model.agreement import cell_of, hold
 from tests.systems.model.mixes import COVERED, name_of

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.budget import Limits
-from harness.contract import WORKLOADS
+from harness.contract.budget import Limits
+from harness.contract.scenario import WORKLOADS
 from scenarios.emulated import EmulatedScenario
 from systems.engine.preempt import Threshold
 from tests.systems.model.paper import write_down

@@ -2,7 +2,7 @@
 
 Ranks, their second threads and their environment workers are tasks of one clock (`virtual_time.py`). They run what real
 ones run: the rank loop, collectors, rollouts, monitors, learner, averagers, workers, environments, meters and emulated
-GPUs, with real weights. Only a rank's means are others (`systems/engine/means.py`): workers without pipes, ranks
+GPUs, with real weights. Only a rank's means are others (`systems/engine/rank/means.py`): workers without pipes, ranks
 without connections, tasks for threads. So every moment that is left is one that the profile gives.
 
 The clock alone comes in by `time.perf_counter` and `time.sleep` of the standard library. Who reads it is not the engine
@@ -26,10 +26,10 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from harness.contract import Place
-from harness.emulated_gpu import EmulatedGpu
-from systems.engine.means import Means
-from systems.engine.worker import PLAY, RESET, Worker, WorkerSettings
+from harness.contract.device import Place
+from harness.devices.emulated_gpu import EmulatedGpu
+from systems.engine.rank.means import Means
+from systems.engine.workers.worker import PLAY, RESET, Worker, WorkerSettings
 from tests.systems.engine.cells import run_with
 from tests.systems.engine.ranks import Run
 from tests.systems.model.virtual_time import Queue, VirtualTime
@@ -37,10 +37,11 @@ from tests.systems.model.virtual_time import Queue, VirtualTime
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from harness.contract import Context, Seat
-    from harness.plan import Cell
-    from systems.engine.group import Group
-    from systems.engine.tables import Table
+    from harness.contract.device import Seat
+    from harness.contract.system import Context
+    from harness.plan.cells import Cell
+    from systems.engine.wire.group import Group
+    from systems.engine.workers.tables import Table
 
 Command = tuple[int, int, Any]
 """Environment, slot of the action (or `RESET`, or `PLAY`), slot of what follows (or all of them)."""

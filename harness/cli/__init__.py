@@ -1,0 +1,1 @@
+"""The options of the sub-commands; their steps are in `harness/commands/`."""

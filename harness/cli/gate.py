@@ -1,0 +1,97 @@
+"""The sub-command `rlbench gate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.cli.read_runs import OUT
+
+BUDGET_S = 1800.0
+
+
+def gate(
+    baseline: Annotated[
+        str | None,
+        typer.Option(help="What must not be worsened: a folder of runs, or a git revision. [default with --aa: HEAD]"),
+    ] = None,
+    candidate: Annotated[
+        str | None, typer.Option(help="What is to be judged: another folder, or another revision.")
+    ] = None,
+    tolerance: Annotated[
+        float | None, typer.Option(help="Share by which a metric may be worse. [default: 0.05]")
+    ] = None,
+    aa: Annotated[
+        bool, typer.Option("--aa", help="Measure --baseline against itself, and say how large a change can be seen.")
+    ] = False,
+    budget: Annotated[
+        float, typer.Option(help="Of revisions: seconds of measuring at most; it ends as soon as the answer is clear.")
+    ] = BUDGET_S,
+    systems: Annotated[str | None, typer.Option(help="Of revisions: systems, as `rlbench run` takes them.")] = None,
+    gpus: Annotated[str | None, typer.Option(help="GPU counts.")] = None,
+    scenario: Annotated[str | None, typer.Option(help="Scenarios.")] = None,
+    workload: Annotated[str | None, typer.Option(help="homogeneous, heterogeneous, or both.")] = None,
+    protocol: Annotated[str | None, typer.Option(help="How long a run is, and which iterations count.")] = None,
+    iterations: Annotated[int | None, typer.Option(help="Iterations of a run.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Seconds of a run.")] = None,
+    device: Annotated[str | None, typer.Option(help="cuda, cpu or emulated.")] = None,
+    time_scale: Annotated[float | None, typer.Option(help="Of emulated scenarios.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the first repetition, and of the draws of intervals.", min=0)] = 0,
+    out: Annotated[Path, typer.Option(help="Of revisions: folder for the runs.")] = OUT,
+    json: Annotated[Path | None, typer.Option(help="Write the outcome to this file, as JSON.")] = None,
+    junit: Annotated[Path | None, typer.Option(help="As JUnit XML.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="As Markdown, for a pull request.")] = None,
+) -> None:
+    """Say whether a candidate is slower than a baseline: two folders of runs, or two revisions measured in turn.
+
+    Exit code: 0 passed, 1 regression, 2 usage, 3 inconclusive, 4 not comparable.
+    """
+    from harness.commands.gate.command import Outputs, gate_folders, gate_revisions
+    from results.verdicts.gate import TOLERANCE
+
+    tolerance = TOLERANCE if tolerance is None else tolerance
+    options = {
+        "--systems": systems,
+        "--gpus": gpus,
+        "--scenario": scenario,
+        "--workload": workload,
+        "--protocol": protocol,
+        "--iterations": iterations,
+        "--seconds": seconds,
+        "--device": device,
+        "--time-scale": time_scale,
+    }
+    given = [text for name, value in options.items() if value is not None for text in (name, str(value))]
+    outputs = Outputs(json=json, junit=junit, markdown=markdown)
+    if aa:
+        if candidate is not None:
+            raise ValueError("--aa: measures --baseline against itself; leave --candidate out")
+        baseline = candidate = baseline or "HEAD"
+    if baseline is None or candidate is None:
+        raise ValueError("gate: needs --baseline and --candidate, or --aa")
+    if not aa and Path(baseline).is_dir() and Path(candidate).is_dir():
+        if given:
+            raise ValueError(f"{given[0]}: is of revisions; these folders hold the runs that they hold")
+        raise typer.Exit(gate_folders(Path(baseline), Path(candidate), tolerance, seed, outputs))
+    folders = [name for name in (baseline, candidate) if Path(name).is_dir()]
+    if len(folders) == 1 and not aa:
+        other = candidate if folders == [baseline] else baseline
+        raise ValueError(f"{other}: is no folder, as {folders[0]} is; name two folders of runs, or two revisions")
+    if systems is None:
+        raise ValueError("gate: needs --systems to measure revisions")
+    if not budget > 0:
+        raise ValueError(f"--budget {budget}: must be above 0 seconds")
+    raise typer.Exit(
+        gate_revisions(
+            baseline,
+            candidate,
+            given,
+            budget_s=budget,
+            tolerance=tolerance,
+            seed=seed,
+            out=out,
+            outputs=outputs,
+        )
+    )

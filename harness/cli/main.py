@@ -1,0 +1,304 @@
+"""`rlbench`: one short function per sub-command; those that read runs are in `cli_reading.py`.
+
+Heavy modules (torch, pandas, simulators) are imported where they are needed, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.cli.doctor import doctor
+from harness.cli.gate import gate
+from harness.cli.libraries import libraries
+from harness.cli.read_runs import OUT, READING, command_line, evaluate
+from harness.cli.run import EnvStepsOption, IterationsOption, OutOption, WorkloadOption, run
+
+app = typer.Typer(
+    name="rlbench",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+FINISHED, USAGE, INTERRUPTED = 0, 2, 130
+OUTPUT_CLOSED = 128 + signal.SIGPIPE
+"""What a shell says of a program that SIGPIPE ended; 1 would say that a cell had failed."""
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"rlbench {version('rlbench')}")  # noqa: T201  a command line prints
+        raise typer.Exit
+
+
+@app.callback()
+def rlbench(
+    *,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", callback=_version)] = False,
+) -> None:
+    """Runs distributed RL systems on the same work and says which is fastest, and why."""
+
+
+app.command()(run)
+
+
+@app.command()
+def predict(
+    systems: Annotated[
+        str | None,
+        typer.Option(
+            help="Systems, with settings, as `rlbench run` takes them; or all. "
+            "[needed unless --from-run: there the run's own]"
+        ),
+    ] = None,
+    gpus: Annotated[str, typer.Option(help="GPU counts: 1,8,1024 or 1..4.")] = "1",
+    scenario: Annotated[
+        str | None,
+        typer.Option(
+            help="Scenarios that state their times: emulated/NAME, or emulated/path/to/profile.toml. "
+            "[default: emulated/open-fridge]"
+        ),
+    ] = None,
+    workload: WorkloadOption = None,
+    from_run: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of a finished run: what would it be on other GPU counts? Its profile is kept in --out."
+        ),
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds: 0,1,2 or 0..4.")] = "0",
+    protocol: Annotated[
+        str,
+        typer.Option(
+            help="Which iterations count, and how long a run is. steady: 6 rollouts of each rank, less the warm-up "
+            "that is found in them; ddppo: 10 iterations, the last 5 counted."
+        ),
+    ] = "steady",
+    iterations: IterationsOption = None,
+    seconds: Annotated[float | None, typer.Option(help="End a run after so many seconds of the profile.")] = None,
+    env_steps: EnvStepsOption = None,
+    out: OutOption = OUT,
+) -> None:
+    """Predict, by a model, what systems would do on GPUs that are not there."""
+    from harness.commands.predict.command import print_predictions
+    from harness.commands.predict.options import PredictOptions
+
+    asked = PredictOptions(
+        systems=systems,
+        gpus=gpus,
+        scenario=scenario,
+        workload=workload,
+        seeds=seeds,
+        protocol=protocol,
+        iterations=iterations,
+        seconds=seconds,
+        env_steps=env_steps,
+    )
+    raise typer.Exit(print_predictions(asked, from_run, out, command_line()))
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="ver-table1, ver-navigation, ddppo-scaling, sample-factory-table1; all.")],
+    out: Annotated[Path, typer.Option(help="Folder of runs; those on emulated GPUs are shown beside.")] = OUT,
+) -> None:
+    """Predict a paper's table and hold it against the published figures; exit code 1 outside its tolerance."""
+    from harness.commands.reproduce.command import reproduce as print_reproduced
+
+    raise typer.Exit(print_reproduced(name, out))
+
+
+@app.command("list")
+def list_(
+    what: Annotated[str | None, typer.Argument(help="systems or scenarios. [default: both]")] = None,
+    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """List systems, by their choices, and scenarios, with what each needs."""
+    from harness.commands.listing import print_lists
+
+    print_lists(what, as_json=json)
+
+
+app.command()(doctor)
+for command in (*READING, gate):
+    app.command()(command)
+app.add_typer(libraries, name="systems")
+
+
+@app.command()
+def scenes(
+    out: Annotated[Path, typer.Option(help="Folder for the .glb files; made if it is not there.")],
+    count: Annotated[int, typer.Option(help="How many floor plans.")] = 8,
+    seed: Annotated[int, typer.Option(help="Of the generator: the same seed gives the same plans.")] = 0,
+    workload: Annotated[str, typer.Option(help="homogeneous: small plans alike; heterogeneous: sizes differ.")] = (
+        "homogeneous"
+    ),
+) -> None:
+    """Export pointnav's floor plans as .glb scenes, for habitat-sim and other simulators."""
+    from harness.commands.run import export_scenes
+
+    export_scenes(out, count, seed, workload)
+
+
+app.command()(evaluate)
+
+
+@app.command()
+def profile(
+    scenario: Annotated[
+        str | None, typer.Option(help="Scenario, with settings: vizdoom/basic:num_envs=4. [default: pointnav]")
+    ] = None,
+    workload: Annotated[str | None, typer.Option(help="homogeneous or heterogeneous. [default: homogeneous]")] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            help="cuda, cpu or emulated. [default: cuda where there is a GPU; else emulated for emulated/..., or cpu]"
+        ),
+    ] = None,
+    seconds: Annotated[float | None, typer.Option(help="Of training, on the wall clock. [default: 20]")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the run. [default: 0]")] = None,
+    system: Annotated[
+        str | None,
+        typer.Option(
+            help="Runs it, on 1 GPU; batches that differ in size tell what an item of one costs. [default: nover]"
+        ),
+    ] = None,
+    from_run: Annotated[
+        Path | None, typer.Option(help="Folder of a finished run, of any system on any GPUs: takes it, runs nothing.")
+    ] = None,
+    latency_ms: Annotated[float, typer.Option(help="Of a message between ranks: is assumed, not measured.")] = 0.05,
+    bandwidth_mb_per_s: Annotated[float, typer.Option(help="Of a GPU's link: is assumed, not measured.")] = 10_000.0,
+    out: Annotated[
+        Path | None, typer.Option(help="The profile, a new .toml file. [default: the scenario's name, with .toml]")
+    ] = None,
+    runs: Annotated[Path, typer.Option(help="Folder for the run, which is kept as a sweep of one cell.")] = OUT,
+) -> None:
+    """Measure a scenario on this machine and write its times as a profile, to emulate and to predict with."""
+    from harness.commands.profile.command import profile_run, profile_scenario
+    from harness.commands.profile.gpu import Link
+    from harness.plan.request import Asked
+
+    link = Link(latency_ms=latency_ms, bandwidth_mb_per_s=bandwidth_mb_per_s)
+    asked = Asked.of(
+        systems=system,
+        scenario=scenario,
+        workload=workload,
+        seeds=None if seed is None else str(seed),
+        device=device,
+        seconds=seconds,
+    )
+    if from_run is None:
+        raise typer.Exit(profile_scenario(asked, out, runs, link, command_line()))
+    if asked != Asked():
+        raise ValueError(
+            f"--from-run {from_run}: that run was made; leave --scenario, --workload, --device, --seconds, --seed and "
+            "--system out"
+        )
+    raise typer.Exit(profile_run(from_run, out, link))
+
+
+def main() -> None:
+    """What the console script starts: one line and exit code 2 for what the user can mend, never a traceback."""
+    _replace_closed_streams()
+    _escape_what_cannot_be_encoded()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # means what Ctrl-C means
+    try:
+        code = _run(sys.argv[1:])
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:  # whoever read our output has had enough
+        _drop_output()
+        code = OUTPUT_CLOSED
+    except OSError:  # not even what went wrong can be said
+        _drop_output()
+        code = USAGE
+    sys.exit(code)
+
+
+def _run(arguments: list[str]) -> int:
+    """Runs a command and says what went wrong; returns its exit code. Raises BrokenPipeError: nobody reads that."""
+    try:
+        code = app(arguments, prog_name="rlbench", standalone_mode=False)
+        sys.stdout.flush()
+    except typer.TyperException as error:
+        message = error.format_message()
+        if len(arguments) == 0 or "\n" in message:  # no command at all: the help
+            print(message)  # noqa: T201  a command line prints
+        else:
+            _fail(f"{message.rstrip('.')}; {_where_to_look(arguments[0])}")
+        return USAGE
+    except ValueError as error:
+        _fail(str(error))
+        return USAGE
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _fail(f"{error.filename or 'cannot write the output'}: {error.strerror or error}")
+        _drop_output()
+        return USAGE
+    except KeyboardInterrupt:
+        _fail("interrupted")
+        return INTERRUPTED
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # typer and rich end the process by themselves, with 1
+            raise end.__context__ from None
+        raise
+    return int(code or FINISHED)
+
+
+def known_commands() -> list[str]:
+    """Their names, in the order of the help."""
+    single = [command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands]
+    return [*single, *(group.name for group in app.registered_groups if group.name)]
+
+
+def _where_to_look(first: str) -> str:
+    commands = known_commands()
+    if first in commands:
+        return f"`rlbench {first} --help` says more"
+    return f"known commands: {', '.join(commands)}; `rlbench --help` says more"
+
+
+def _replace_closed_streams() -> None:
+    """Makes a standard stream that was closed (`>&-`) the null device: else the next file would take its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null == number:
+                os.set_inheritable(null, True)  # noqa: FBT003  it takes no keyword
+            else:
+                os.dup2(null, number)
+                os.close(null)
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115  it stays open
+
+
+def _escape_what_cannot_be_encoded() -> None:
+    r"""Has what a stream's encoding lacks appear as `\udce9`: a name may hold any byte, and a terminal be ASCII."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _drop_output() -> None:
+    """What is still buffered cannot be written, and must not be tried again at exit."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # it has no descriptor
+            os.dup2(null, stream.fileno())
+
+
+def _fail(message: str) -> None:
+    from results.reading.untrusted import visible
+
+    print(f"rlbench: {visible(' '.join(message.split()))}", file=sys.stderr)  # noqa: T201  a command line prints

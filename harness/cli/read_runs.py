@@ -1,0 +1,157 @@
+"""The sub-commands of `rlbench` that read runs and say what is in them, as `cli.py` has the others."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+OUT = Path("rlbench-runs")
+"""Where runs are, unless the user names a folder."""
+HISTORY = Path("rlbench-history.jsonl")
+
+
+def command_line() -> list[str]:
+    """The words of the command as records and reports show them; one that is no UTF-8 is escaped."""
+    from results.reading.untrusted import visible
+
+    return ["rlbench", *map(visible, sys.argv[1:])]
+
+
+# Typer reads these annotations at run time; Optional, because it must know on Python 3.11 too.
+FoldersArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        help="Folders of runs, of sweeps, or of sweeps' folders; several are shown together. "
+        f"[default: the newest sweep in {OUT}]"
+    ),
+]
+ReferenceOption = Annotated[
+    str | None,
+    typer.Option(
+        help="System that the others are held against, with its settings. [default: the first of the newest sweep]"
+    ),
+]
+ThresholdOption = Annotated[
+    float | None,
+    typer.Option(help="Of success or return: when did runs reach it? [default: what `rlbench run --until` said]"),
+]
+SeedOption = Annotated[int, typer.Option(help="Of the draws of intervals: the same seed gives the same.", min=0)]
+
+
+def results(
+    folder: Annotated[Path, typer.Argument(help="Folder of runs, or of sweeps.")] = OUT,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Only runs with this: field=value. Fields: system, scenario (both with or without settings), "
+            "workload, gpus, seed, device, protocol, status, sweep. Of several all must hold."
+        ),
+    ] = None,
+    newest: Annotated[
+        int | None,
+        typer.Option(help="So many runs at most, 0 for all. [default: 200 in the table, all in JSON and CSV]", min=0),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="A JSON list of the runs.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="A CSV line for each run.")] = False,
+) -> None:
+    """Print the runs in a folder as a table, JSON or CSV."""
+    from harness.commands.read_runs import print_results
+
+    if json and csv:
+        raise ValueError("--json --csv: choose one of them")
+    print_results(folder, where or [], newest, "json" if json else "csv" if csv else "table")
+
+
+def report(
+    folders: FoldersArgument = None,
+    out: Annotated[Path, typer.Option(help="The HTML file.")] = Path("rlbench-report.html"),
+    reference: ReferenceOption = None,
+    threshold: ThresholdOption = None,
+    seed: SeedOption = 0,
+    history: Annotated[
+        Path | None, typer.Option(help="A history to draw as well, as `rlbench history` keeps it.")
+    ] = None,
+) -> None:
+    """Write what runs say as one HTML file that needs no network, and print the answers."""
+    from harness.commands.read_runs import Asked
+    from harness.commands.read_runs import report as write_report
+
+    asked = Asked(reference=reference, threshold=threshold, seed=seed)
+    write_report(folders or [], OUT, out, asked, command_line(), history)
+
+
+def history(
+    runs: Annotated[
+        list[Path] | None, typer.Argument(help="Folders of runs whose revisions are added. [default: none]")
+    ] = None,
+    file: Annotated[Path, typer.Option(help="The history: JSON lines, to keep in a repository.")] = HISTORY,
+    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Keep the throughput of revisions, a row for each cell and machine class, and say where it changed."""
+    from harness.commands.read_runs import keep_history
+
+    keep_history(runs or [], file, as_json=json)
+
+
+def compare(
+    runs_a: Annotated[Path, typer.Argument(metavar="RUNS_A", help="Folder of runs, of a sweep, or of sweeps.")],
+    runs_b: Annotated[Path, typer.Argument(metavar="RUNS_B", help="Another, to hold against the first.")],
+    reference: Annotated[
+        str | None, typer.Option(help="System that the others of each folder are held against as well.")
+    ] = None,
+    threshold: ThresholdOption = None,
+    seed: SeedOption = 0,
+    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Hold runs against others, cell by cell: say whether they may be compared, and what has changed."""
+    from harness.commands.read_runs import Asked, print_comparison
+
+    asked = Asked(reference=reference, threshold=threshold, seed=seed)
+    raise typer.Exit(print_comparison(runs_a, runs_b, asked, as_json=json))
+
+
+def export(
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="json: all that the report says; csv, parquet: a line for each run; markdown: for a pull request; "
+            "perfetto: the timeline of one run, for ui.perfetto.dev.",
+        ),
+    ],
+    folders: FoldersArgument = None,
+    out: Annotated[Path | None, typer.Option(help="The file. [default: stdout; parquet needs a file]")] = None,
+    reference: ReferenceOption = None,
+    threshold: ThresholdOption = None,
+    seed: SeedOption = 0,
+) -> None:
+    """Write what runs say for other programs; json has the very figures of the report."""
+    from harness.commands.read_runs import Asked
+    from harness.commands.read_runs import export as write_export
+
+    asked = Asked(reference=reference, threshold=threshold, seed=seed)
+    write_export(folders or [], OUT, form, out, asked)
+
+
+def evaluate(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Folders of finished runs. [default: all finished runs of the newest sweep in --out]"),
+    ] = None,
+    episodes: Annotated[
+        int, typer.Option(help="Episodes for each policy; rounded up to as many for each environment.")
+    ] = 100,
+    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder of sweeps, where no run is named.")] = OUT,
+) -> None:
+    """Play episodes with the policies that finished runs have left, and print how well they do."""
+    from harness.commands.evaluate import print_evaluations
+
+    print_evaluations(runs or [], out, episodes, as_json=json)
+
+
+READING = (results, report, compare, export, history)
+"""In the order of the help."""

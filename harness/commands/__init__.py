@@ -1,0 +1,1 @@
+"""What the sub-commands do, in steps; `harness/cli/` gives them their options."""

@@ -1,0 +1,238 @@
+"""`rlbench evaluate`: plays episodes with the policies that finished runs have left, and prints how well they do.
+
+Nothing is played before every run has been looked at: whatever is wrong with one of them is said at once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from harness.contract.device import Device, Place
+from harness.contract.scenario import Scenario
+from harness.devices.kinds import DeviceKind, make_device, visible_gpus
+from harness.plan import registry
+from harness.plan.overrides import apply_settings, parse_choice
+from harness.processes.raised import told_in_a_line
+from harness.run.sweep import PLAN_FILE, Sweep
+from reports.figures import format as fmt
+from reports.terminal.table import make_console
+from results.reading.tables import SERIES_ROWS, read_frame
+from results.reading.untrusted import WEIGHTS_BYTES, opened, visible
+from results.records import store
+from results.records.parts import LOST, SERIES_FILE
+
+if TYPE_CHECKING:
+    from results.records.schema import RunRecord
+    from results.records.store import StoredRun
+
+METRICS = ("success", "return", "length", "spl")
+NO_TIME = {"time_scale": "1e-06"}
+"""For emulated scenarios: what happens in them does not depend on how long it takes."""
+
+
+@runtime_checkable
+class Evaluable(Protocol):
+    """What a system has, beside `contract.System`, whose policies can be evaluated."""
+
+    def policies(self, ranks: Sequence[int]) -> Mapping[str, str]:
+        """Whose weights a run leaves, by the file's name; of `ranks`, which have lasted to its end, ascending."""
+
+    def evaluate(
+        self, scenario: Scenario, seed: int, weights: Path, num_episodes: int, device: Device
+    ) -> tuple[int, Mapping[str, tuple[float, float]]]:
+        """Plays at least `num_episodes` episodes with the weights.
+
+        Returns how many it were, and the mean and its standard error by `METRICS`; NaN where there is none.
+        """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Left:
+    """A policy that a run has left."""
+
+    record: RunRecord
+    weights: Path
+    whose: str
+    """Whose weights they are: `final`, `mean of 8 ranks`, `rank 0 alone`."""
+    system: Evaluable
+    scenario: Scenario
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evaluated:
+    """A row of the table."""
+
+    left: Left
+    num_episodes: int
+    figures: Mapping[str, tuple[float, float]]
+    """Mean and standard error by `METRICS`."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The row for scripts; what there is not is null."""
+        record = self.left.record
+        names = {
+            "run": record.id,
+            "sweep": record.sweep,
+            "system": fmt.system(record),
+            "scenario": fmt.scenario(record),
+            "workload": record.cell.workload,
+            "gpus": record.cell.gpus,
+            "seed": record.cell.seed,
+            "policy": self.left.whose,
+            "file": str(self.left.weights),
+            "episodes": self.num_episodes,
+        }
+        figures = {metric: [_known(value) for value in self.figures[metric]] for metric in METRICS}
+        return names | {metric: {"mean": mean, "standard_error": error} for metric, (mean, error) in figures.items()}
+
+    def shown(self) -> dict[str, str]:
+        """The row's cells by their columns, as text."""
+        record = self.left.record
+        names = {
+            "system": fmt.system(record),
+            "scenario": fmt.scenario(record),
+            "workload": record.cell.workload,
+            "seed": str(record.cell.seed),
+            "sweep": record.sweep,
+            "GPUs": fmt.gpus(record),
+            "policy": self.left.whose,
+            "episodes": f"{self.num_episodes:,}",
+        }
+        return names | {metric: _shown(*self.figures[metric]) for metric in METRICS}
+
+
+NAMES = ("system", "scenario", "workload", "seed", "sweep", "GPUs", "policy")
+SHAREABLE = ("scenario", "workload", "seed", "sweep", "episodes")
+"""Columns that all rows may have in common; they then stand in a line above the table."""
+
+
+def print_evaluations(folders: Sequence[Path], out: Path, num_episodes: int, *, as_json: bool = False) -> None:
+    """Evaluates the policies of some runs, or of the newest sweep in `out`, and prints a row for each.
+
+    Raises ValueError: what is wrong with a run, or with the number of episodes.
+    """
+    if num_episodes < 1:
+        raise ValueError(f"--episodes {num_episodes}: must be at least 1; leave it out for 100")
+    runs, unreadable = ([_read_run(folder) for folder in folders], []) if folders else _newest_runs(out)
+    evaluated = [_evaluate(left, num_episodes) for run in runs for left in _policies(run)]
+    for each in unreadable:
+        print(f"rlbench: warning: {visible(each.reason)}", file=sys.stderr)  # noqa: T201  stdout may be JSON
+    if as_json:
+        sys.stdout.write(json.dumps([one.as_json() for one in evaluated], indent=1) + "\n")
+        return
+    rows = [one.shown() for one in evaluated]
+    shared = [column for column in SHAREABLE if len({row[column] for row in rows}) == 1]
+    console = make_console()
+    console.print(Text(", ".join(f"{column} {rows[0][column]}" for column in shared)))
+    console.print(_table(rows, [column for column in rows[0] if column not in shared]))
+    console.print()
+    console.print(Text("success, return, length (env steps), spl: means over the episodes (standard error)"))
+    console.print(Text("episodes: equally many in each environment; their seeds are not those of training"))
+
+
+def _read_run(folder: Path) -> StoredRun:
+    """The finished run in a folder."""
+    if not (folder / store.RUN_FILE).exists():
+        what = "is no run folder" if folder.is_dir() else "is not there"
+        raise ValueError(f"{folder}: {what}; give the folders that hold a {store.RUN_FILE}, or none for --out's newest")
+    (run,) = store.read_runs(folder)
+    if run.record.status != "finished":
+        raise ValueError(
+            f"{folder}: the run is {run.record.status}, it must be finished; `rlbench run --resume` runs it again"
+        )
+    return run
+
+
+def _newest_runs(out: Path) -> tuple[list[StoredRun], list[store.Unreadable]]:
+    """The finished runs of the newest sweep, and those that cannot be read."""
+    if not any(out.glob(f"*/{PLAN_FILE}")):
+        raise ValueError(f"--out {out}: holds no sweep; name folders of runs, or give what `rlbench run --out` wrote")
+    folder = Sweep.newest(out).folder
+    readable, unreadable = store.read_readable(folder)
+    runs = [run for run in readable if run.record.status == "finished"]
+    if not runs:
+        raise ValueError(f"{folder}: holds no finished run; `rlbench run --resume --out {out}` completes the sweep")
+    return runs, unreadable
+
+
+def _policies(run: StoredRun) -> list[Left]:
+    """What a run has left; at least one."""
+    name, settings = parse_choice(fmt.system(run.record), "system")
+    system: object = registry.load_system(name, settings)
+    if not isinstance(system, Evaluable):
+        raise ValueError(  # noqa: TRY004  a user's error
+            f"{run.path}: system {name} cannot be evaluated, it has no methods `policies` and `evaluate`; "
+            "name folders of other runs"
+        )
+    ranks = ranks_left(run)
+    with told_in_a_line(f"{run.path}: system {name}"):
+        whose = {run.path / file: text for file, text in system.policies(ranks).items()}
+    found = [path for path in whose if path.exists()]
+    if not found:
+        raise ValueError(f"{run.path}: holds no {next(iter(whose)).name}; run that cell again, then evaluate that run")
+    for path in found:
+        try:
+            with opened(path, WEIGHTS_BYTES):
+                pass
+        except ValueError as problem:
+            raise ValueError(f"{path}: {problem}; run that cell again, then evaluate that run") from None
+    name, settings = parse_choice(fmt.scenario(run.record), "scenario")
+    scenario = registry.load_scenario(name, run.record.cell.workload, settings)
+    with told_in_a_line(f"scenario {name}"):
+        if hasattr(scenario, "time_scale"):
+            scenario = apply_settings(scenario, NO_TIME, name)
+    return [
+        Left(record=run.record, weights=path, whose=whose[path], system=system, scenario=scenario) for path in found
+    ]
+
+
+def ranks_left(run: StoredRun) -> list[int]:
+    """The ranks that have lasted to the end of a run."""
+    path = run.path / SERIES_FILE
+    try:
+        series = read_frame(path, {"rank": "int64"}, {LOST: "bool"}, most_rows=SERIES_ROWS)
+    except ValueError as problem:
+        raise ValueError(f"{path}: cannot be read ({problem}); run that cell again, then evaluate that run") from None
+    lasted = series[~series[LOST]] if LOST in series else series
+    return sorted(lasted["rank"].unique().tolist())
+
+
+def _evaluate(left: Left, num_episodes: int) -> Evaluated:
+    """Plays on the CPU, or on a GPU if there is one and the run used one."""
+    cell = left.record.cell
+    kind: DeviceKind = "cuda" if cell.device == "cuda" and visible_gpus() else "cpu"
+    whom = f"{left.record.id}: scenario {cell.scenario}, or system {cell.system},"
+    with told_in_a_line(whom), tempfile.TemporaryDirectory(prefix="rlbench-") as folder:
+        device = make_device(kind, Place(rank=0, num_ranks=1, local_rank=0), left.scenario, Path(folder))
+        played, figures = left.system.evaluate(left.scenario, cell.seed, left.weights, num_episodes, device)
+    return Evaluated(left=left, num_episodes=played, figures=figures)
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _shown(mean: float, error: float) -> str:
+    if _known(mean) is None:
+        return fmt.NONE
+    return f"{fmt.number(mean)} ({fmt.number(_known(error))})"
+
+
+def _table(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> Table:
+    table = Table(box=box.ASCII2, show_edge=False, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="left" if column in NAMES else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(row[column]) for column in columns))
+    return table

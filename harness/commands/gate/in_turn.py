@@ -1,0 +1,106 @@
+"""Measures two revisions in turn, A B B A ..., until the answer is clear or the budget is spent.
+
+Repetition k of both sides has the same seed, and the order changes with each, so that a machine that slows down, or a
+neighbour who comes and goes, hits both alike; the judgement holds them against each other in pairs. One run of
+`rlbench` at a time; this process waits for it and starts nothing else. Ctrl-C reaches the run by itself, which ends its
+processes; where this process alone was asked to end, it asks the run, and kills one that does not end. Then this
+process ends too.
+
+Looks before the end: after every repetition the gate is judged at `LOOK_LEVEL`, and ends when nothing is inconclusive.
+The intervals of looks are so wide that they hardly add to the error of the last one, which has the usual level
+(Haybittle 1971; Peto et al., British Journal of Cancer 34, 1976).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.commands.gate.revisions import Revision
+from harness.machine.virtualenvs import variables
+from results.records import store
+from results.statistics.bootstrap import LEVEL
+from results.verdicts.compare import Runs
+from results.verdicts.gate import LEAST_REPETITIONS, Gate, judge, pooled
+
+LOOK_LEVEL = 0.999
+OK, RUN_FAILED = 0, 1
+END_S = 15.0
+"""A run that is interrupted needs some seconds to end its processes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measuring:
+    """What is measured, and for how long."""
+
+    options: Sequence[str]
+    """Of `rlbench run`, without `--seeds` and `--out`."""
+    out: Path
+    """Where both sides leave their runs."""
+    first_seed: int
+    budget_s: float
+    tolerance: float
+    draws_seed: int
+
+
+def measure(baseline: Revision, candidate: Revision, measuring: Measuring, say: Callable[[str], None]) -> Gate:
+    """Measures both and judges. Raises ValueError when a side refuses the options."""
+    sides = {"baseline": baseline, "candidate": candidate}
+    names = {side: f"{side} {revision.label}" for side, revision in sides.items()}
+    began, repetition = time.monotonic(), 0
+    while True:
+        order = list(sides) if repetition % 2 == 0 else list(sides)[::-1]
+        for side in order:
+            seed = measuring.first_seed + repetition
+            left_s = max(0.0, measuring.budget_s - (time.monotonic() - began))
+            say(f"repetition {repetition + 1}: {names[side]}, seed {seed}; {left_s:,.0f} s left at most")
+            _run(sides[side], names[side], measuring, measuring.out / side, seed)
+        repetition += 1
+        each_s = (time.monotonic() - began) / repetition
+        spent = time.monotonic() - began + each_s > measuring.budget_s
+        level = LEVEL if spent else LOOK_LEVEL
+        gate = _judged(baseline, candidate, measuring, level)
+        clear = gate.outcome in {"passed", "regression"} and repetition >= LEAST_REPETITIONS
+        if spent or clear or gate.outcome == "not comparable":
+            return gate
+        say(f"after {repetition} of each, {100 * level:g} % intervals: {gate.sentence}")
+
+
+def _judged(baseline: Revision, candidate: Revision, measuring: Measuring, level: float) -> Gate:
+    sides = []
+    for side, revision in (("baseline", baseline), ("candidate", candidate)):
+        folder = measuring.out / side
+        runs = store.read_runs(folder) if folder.is_dir() else []
+        sides.append(Runs(name=revision.label, runs=pooled(runs, side), unreadable=store.half_written(folder)))
+    return judge(*sides, tolerance=measuring.tolerance, level=level, seed=measuring.draws_seed)
+
+
+def _run(revision: Revision, name: str, measuring: Measuring, out: Path, seed: int) -> None:
+    """One sweep of a revision. Failed runs stay in the folder, where the judgement finds them."""
+    out.mkdir(parents=True, exist_ok=True)
+    log = out / f"seed-{seed}.log"
+    command = [str(revision.rlbench), "run", *measuring.options, "--seeds", str(seed), "--out", str(out.absolute())]
+    with log.open("xb") as file:
+        running = subprocess.Popen(command, cwd=revision.tree, env=variables(), stdout=file, stderr=file)  # noqa: S603  its own
+        try:
+            code = running.wait()
+        except KeyboardInterrupt:
+            _end(running)
+            raise
+    if code not in {OK, RUN_FAILED}:
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or [f"exit code {code}"]
+        raise ValueError(f"{name}: {lines[-1]}")
+
+
+def _end(running: subprocess.Popen[bytes]) -> None:
+    """Waits for a run that was interrupted, asks it to end, and kills it, one after the other."""
+    for ask in (None, running.terminate, running.kill):
+        if ask is not None:
+            ask()
+        with suppress(subprocess.TimeoutExpired):
+            running.wait(END_S)
+            return

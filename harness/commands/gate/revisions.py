@@ -1,0 +1,141 @@
+"""A git revision of rlbench, or of a package with its `rlbench` command, in a work tree and virtual environment.
+
+A work tree lasts as long as the gate; the environment is kept in the cache folder, by the commit that it was made of,
+and used again. Each is some 2 GB: whoever has made one removes all but the `KEPT` that were used last. Nothing of the
+user's own work tree is touched. Blocks for git and pip, whose output is shown when they fail, and for another gate that
+is making the same environment. A gate holds a shared lock on each that it uses, until it ends or is killed: whoever
+makes or removes one has its lock alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.machine import virtualenvs
+from harness.machine.virtualenvs import READY, is_ready, must, open_lock, run
+from results.records.index import cache_folder
+
+KEPT = 5
+"""Environments: of a base branch, and of a few of what is held against it."""
+NAME = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})-[\w.-]+-python\d[\w.]*")
+"""Of an environment: its commit, and what it was made for."""
+GIT = ("git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+"""Git runs no hook of the user's on our work trees."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Revision:
+    """What a side of a gate is made of."""
+
+    name: str
+    """As the user called it."""
+    commit: str
+    tree: Path
+    """Its work tree."""
+    environment: Path
+
+    @property
+    def rlbench(self) -> Path:
+        """The command of this revision."""
+        return self.environment / "bin" / "rlbench"
+
+    @property
+    def label(self) -> str:
+        """`main (0123456789ab)`."""
+        short = self.commit[:12]
+        return self.name if short.startswith(self.name) else f"{self.name} ({short})"
+
+
+def find_commit(name: str, repository: Path) -> str:
+    """The commit that a name stands for. Raises ValueError when there is none, or no repository."""
+    found = run(
+        [*GIT, "-C", str(repository), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"]
+    )
+    if found.returncode:
+        inside = run([*GIT, "-C", str(repository), "rev-parse", "--git-dir"])
+        if inside.returncode:
+            raise ValueError(f"{name}: is neither a folder of runs, nor are we in a git repository")
+        raise ValueError(f"{name}: neither a folder of runs nor a revision of the git repository here")
+    return found.stdout.strip()
+
+
+def has_changes(repository: Path) -> bool:
+    """Whether the user's work tree differs from its commit."""
+    return bool(run([*GIT, "-C", str(repository), "status", "--porcelain", "--untracked-files=no"]).stdout.strip())
+
+
+@contextmanager
+def checked_out(name: str, commit: str, repository: Path, folder: Path) -> Iterator[Revision]:
+    """The revision in a work tree in `folder`, and its environment; the work tree is gone afterwards.
+
+    Raises ValueError when git or pip fail.
+    """
+    tree = folder / f"tree-{commit[:12]}"
+    must([*GIT, "-C", str(repository), "worktree", "add", "--detach", "--quiet", str(tree), commit], f"{name}: git")
+    try:
+        with _virtual_environment(name, commit, tree) as made:
+            yield Revision(name=name, commit=commit, tree=tree, environment=made)
+    finally:
+        run([*GIT, "-C", str(repository), "worktree", "remove", "--force", str(tree)])
+
+
+@contextmanager
+def _virtual_environment(name: str, commit: str, tree: Path) -> Iterator[Path]:
+    """The environment of a commit, made where there is none yet; nobody removes it meanwhile."""
+    root = cache_folder() / "gate"
+    made = root / f"{commit}-{sysconfig.get_platform()}-python{sysconfig.get_python_version()}"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        lock = open_lock(made)
+    except OSError as problem:
+        raise ValueError(f"{root}: cannot be made ({problem.strerror}); set XDG_CACHE_HOME to another folder") from None
+    try:
+        if made.is_symlink():
+            raise ValueError(f"{made}: is a link, and no environment that rlbench has made; remove it yourself")
+        while True:
+            fcntl.flock(lock, fcntl.LOCK_SH)  # the kernel frees what a killed one held
+            if is_ready(made):
+                break
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another gate may have made the same meanwhile
+            if not is_ready(made):
+                virtualenvs.remove(made)  # its making was interrupted, or its Python is gone
+                _make(made, name, tree)
+        virtualenvs.mark_ready(made)
+        remove_all_but(KEPT, root)
+        yield made
+    finally:
+        os.close(lock)
+
+
+def remove_all_but(num_kept: int, root: Path) -> None:
+    """Removes environments that were not made to their end, and of the others all but those used last; none in use.
+
+    What has no name as `_virtual_environment` gives one, and what is no virtual environment, is left alone.
+    """
+    named = [made for made in root.iterdir() if NAME.fullmatch(made.name)]
+    there = [made for made in named if made.is_dir() and not made.is_symlink()]
+    ready = sorted(filter(is_ready, there), key=lambda made: (made / READY).stat().st_mtime, reverse=True)
+    for made in {*there} - {*ready[:num_kept]}:
+        with suppress(OSError, ValueError):  # somebody uses it, or makes it, or it is none of ours
+            lock = open_lock(made)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                virtualenvs.remove(made)
+            finally:
+                os.close(lock)
+
+
+def _make(made: Path, name: str, tree: Path) -> None:
+    virtualenvs.make(made, name)
+    pinned = tree / "constraints.txt"
+    virtualenvs.install(made, [*(["-c", str(pinned)] if pinned.exists() else []), str(tree)], name)
+    if not (made / "bin" / "rlbench").exists():
+        raise ValueError(f"{name}: installs no `rlbench` command")
+    virtualenvs.mark_ready(made)

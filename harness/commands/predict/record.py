@@ -1,0 +1,121 @@
+"""From a prediction to a run folder with the record and the series of a real run, marked as predicted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.contract.traits import Traits
+from harness.machine import machine
+from harness.machine.telemetry import Readings
+from harness.metering.window import Window
+from harness.run.figures import Clock, Left, count, work_out
+from harness.run.record import cell_record, reduce, write_table
+from results.records import schema
+from results.records.parts import IN_STEP, LOST, SERIES_COLUMNS, SERIES_FILE, join_ranks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.contract.prediction import Prediction
+    from harness.plan.cells import Cell
+
+_OF_RANK = ("learned", "reused", "discarded", "in_flight", "lag_sum", "lag_max")
+
+
+class NoTelemetry(Readings):
+    """There was no process to watch."""
+
+    def __init__(self) -> None:
+        super().__init__([], 0, "n/a: predicted, no process ran")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PredictedMeter:
+    """What a rank's meter file would hold; blocks as in `harness.metering.meter_file`."""
+
+    prediction: Prediction
+    rank: int
+
+    @property
+    def num_envs(self) -> int:
+        """Environments of the rank."""
+        return int(self.prediction.of_envs["env_steps"].shape[1])
+
+    def count(self, index: int, name: str) -> int:
+        """An integer counter of a block."""
+        if index == 0:
+            return int(self.prediction.of_ranks[name][self.rank]) if name in _OF_RANK else 0
+        name = "env_steps" if name == "frames" else name  # a frame each
+        return int(self.prediction.of_envs[name][self.rank, index - 1])
+
+    def is_reported(self, name: str) -> bool:  # noqa: ARG002  a model knows all of it
+        """A model reports everything."""
+        return True
+
+    def seconds(self, index: int, name: str) -> float:
+        """A float counter of an environment's block, or the seconds spent in a kind of span."""
+        return float(self.prediction.of_envs[name][self.rank, index - 1])
+
+    def total(self, name: str) -> int:
+        """An integer counter, summed over the environments of the rank."""
+        return sum(self.count(1 + env, name) for env in range(self.num_envs))
+
+
+def as_left(cell: Cell, prediction: Prediction) -> Left:
+    """What the ranks of a run would have left."""
+    system, _ = cell.load()
+    in_step = Traits.of(system).in_step
+    return Left(
+        cell=cell,
+        clock=Clock(zero_s=0.0, time_scale=1.0),
+        meters={rank: PredictedMeter(prediction=prediction, rank=rank) for rank in range(cell.gpus)},
+        rows=[{**row, IN_STEP: in_step, LOST: False} for row in prediction.rows],
+        episodes=[],
+        telemetry=NoTelemetry(),
+        in_step=in_step,
+        lost=(),
+    )
+
+
+def figures_within(cell: Cell, prediction: Prediction, first: int, last: int) -> schema.Figures:
+    """The figures of the iterations from `first` to `last`, to hold against a run of which the same ones count."""
+    left = as_left(cell, prediction)
+    rows = (tuple(row[name] for name in SERIES_COLUMNS) for row in left.rows)
+    parts = [part for part in join_ranks(rows, in_step=left.in_step) if first <= part.iteration <= last]
+    return work_out(left, count(left), Window(protocol=cell.protocol, parts=tuple(parts)))
+
+
+def write_prediction(
+    folder: Path,
+    cell: Cell,
+    prediction: Prediction,
+    *,
+    sweep: str,
+    name: str,
+    command: Sequence[str],
+    about_machine: dict[str, Any],
+    started_at: str,
+    duration_s: float,
+) -> schema.RunRecord:
+    """Writes the series into the folder of a run that is not published yet, and returns its record."""
+    left = as_left(cell, prediction)
+    write_table(folder / SERIES_FILE, left.rows)
+    measured = reduce(left)
+    return schema.RunRecord(
+        id=name,
+        sweep=sweep,
+        status="invalid" if measured.problem else "finished",
+        reason=measured.problem,
+        cell=cell_record(cell),
+        configuration=cell.configuration(),
+        counters=measured.counters,
+        figures=measured.figures,
+        machine=about_machine,
+        packages=machine.packages(),
+        commit=machine.commit(Path()),
+        command=list(command),
+        started_at=started_at,
+        duration_s=duration_s,
+    )

@@ -1,0 +1,162 @@
+"""`rlbench profile`: makes a run, or takes one that was made, and writes the profile of its times.
+
+What is wrong with the request is said before anything runs; what the run lacks, when it is over.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.table import Table as ConsoleTable
+from rich.text import Text
+
+from harness.commands.profile import ASSUMED
+from harness.commands.profile.making import WHOLE, Measured, mean_step_ms, measure, write_profile
+from harness.commands.run import run_sweep
+from harness.devices.kinds import choose_device
+from harness.plan import registry
+from harness.plan.cells import plan
+from harness.plan.request import EMULATED_SCENARIO, Asked, complete
+from harness.run.sweep import Sweep
+from reports.figures import format as fmt
+from reports.terminal.table import make_console
+from results.reading.untrusted import is_text, visible
+from results.records import store
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from harness.commands.profile.gpu import Link
+    from results.records.store import StoredRun
+
+INTERRUPTED = 130
+SYSTEM = "nover"
+"""Batches of dynamic collecting vary in size, and tell so what an item of one costs."""
+SECONDS = 20.0
+EMULATED = EMULATED_SCENARIO.partition("/")[0]
+UNTYPABLE = re.compile(r"[,:\s]")
+"""What a name of a scenario on the command line cannot hold."""
+NOT_PROFILED = "other"
+"""The span of what a rank does beside all that a profile states."""
+
+
+def profile_scenario(asked: Asked, out: Path | None, runs: Path, link: Link, command: Sequence[str]) -> int:
+    """Runs one cell, writes its profile and prints it; returns the exit code. Raises ValueError."""
+    asked = _chosen(asked)
+    cells = plan(complete(asked)[0])
+    if len(cells) != 1:
+        raise ValueError(f"profile: {len(cells)} cells; name one scenario, one workload, one system and one seed")
+    out = _checked(out or _path_of(cells[0].scenario))
+    code = run_sweep(asked, runs, resume=False, dry_run=False, command=command)
+    if code == INTERRUPTED:
+        return code
+    folder = Sweep.newest(runs).folder
+    found, unreadable = store.read_readable(folder)
+    if len(found) != 1:
+        raise ValueError(f"{folder}: holds {len(found)} runs, it must be the one that was made; profile again")
+    _write(found[0], out, link)
+    for each in unreadable:
+        print(f"rlbench: warning: {visible(each.reason)}", file=sys.stderr)  # noqa: T201  a command line prints
+    return 0
+
+
+def profile_run(folder: Path, out: Path | None, link: Link) -> int:
+    """Writes the profile of a run that was made before, and prints it; returns the exit code. Raises ValueError."""
+    if not (folder / store.RUN_FILE).exists():
+        raise ValueError(f"--from-run {folder}: is no run folder; give one that holds a {store.RUN_FILE}")
+    (run,) = store.read_runs(folder)
+    _write(run, _checked(out or _path_of(run.record.cell.scenario)), link)
+    return 0
+
+
+def _path_of(scenario: str) -> Path:
+    """The profile of a scenario, here; its name may be that of a file elsewhere."""
+    return Path(f"{re.sub(r'[^a-zA-Z0-9.-]+', '-', scenario)}.toml")
+
+
+def _chosen(asked: Asked) -> Asked:
+    """The request with what was left open: a real scenario is measured on real hardware, a GPU if there is one."""
+    device = choose_device(asked.device)
+    family = re.split("[/:]", asked.scenario or "")[0].strip()
+    if asked.device is None and device == "emulated" and family != EMULATED:
+        device = "cpu"
+    return replace(
+        asked,
+        device=device,
+        systems=SYSTEM if asked.systems is None else asked.systems,
+        seconds=SECONDS if asked.seconds is None else asked.seconds,
+    )
+
+
+def _checked(out: Path) -> Path:
+    """The file to write, if it can be one. Raises ValueError."""
+    rule = None
+    if not is_text(str(out)):
+        rule = "must be UTF-8: records are to hold its name"
+    elif out.suffix != ".toml":
+        rule = "must end in .toml"
+    elif UNTYPABLE.search(str(out)):
+        rule = "must hold no comma, colon or space: it is to be typed as --scenario emulated/…"
+    elif out.exists():
+        rule = "exists; delete it, or name another file"
+    elif not out.parent.is_dir():
+        rule = f"{out.parent} is no folder; make it first"
+    elif not os.access(out.parent, os.W_OK):
+        rule = "cannot be written; name another folder"
+    if rule:
+        raise ValueError(f"--out {out}: {rule}")
+    return out
+
+
+def _write(run: StoredRun, out: Path, link: Link) -> None:
+    """Writes the profile of a run, reads it back as its users will, and prints it."""
+    measured = measure(run.path, run.record, link)
+    write_profile(measured.profile, out, measured.comments)
+    workload = run.record.cell.workload
+    try:
+        registry.load_scenario(f"{EMULATED}/{out}", workload, {})
+    except ValueError as error:
+        out.unlink()
+        raise ValueError(f"{run.path}: the run gives no profile that can be used: {error}") from None
+    _print(measured, run, out, make_console())
+
+
+def _print(measured: Measured, run: StoredRun, out: Path, console: Console) -> None:
+    """What was measured, what was not, and what to type next."""
+    workload = run.record.cell.workload
+    table = ConsoleTable(box=box.ASCII2, show_edge=False, pad_edge=False)
+    table.add_column("of the profile")
+    table.add_column("value", justify="right")
+    table.add_column("is", overflow="fold")
+    assumed = []
+    for name, entries in measured.tables.items():
+        for key, entry in entries.items():
+            if entry.how.startswith(ASSUMED):
+                assumed.append(f"{name}.{key}")
+            else:
+                value = f"{entry.value:.0f}" if key in WHOLE else fmt.number(entry.value)
+                table.add_row(f"{name}.{key}", value, Text(entry.how))
+    console.print()
+    console.print(table)
+    console.print()
+    mean_ms, own_ms = (fmt.number(ms) for ms in (measured.mean_step_ms, mean_step_ms(measured.profile, workload)))
+    lines = [
+        f"assumed: {', '.join(assumed)}",
+        f"mean env step: {mean_ms} ms as measured, without waiting for a core; {own_ms} ms by the profile",
+    ]
+    if rest := run.record.figures.time_shares.get(NOT_PROFILED):
+        lines.append(f"in no profile: {fmt.percent(rest)} of the rank's time, between inference, learning and waiting")
+    beside = "" if workload == "homogeneous" else f" --workload {workload}"
+    lines += [
+        f"profile: {out}, of {run.path}",
+        f"next: rlbench predict --systems {fmt.system(run.record)} --scenario {EMULATED}/{out}{beside} --gpus 1,8",
+    ]
+    for line in lines:
+        console.print(Text(line))

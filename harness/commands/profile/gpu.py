@@ -1,0 +1,158 @@
+"""What inference, learning and agreeing take: the tables `gpu` and `network` of a profile.
+
+No span says how many environments an inference was for. But each env step follows the inference that chose its action:
+so the size of a batch is the number of env steps of the rank that begin between the end of an inference and the end of
+the next. K batches of a size, S env steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.commands.profile import ASSUMED, Entry, Table
+from harness.contract.network_costs import LEAST_MB_PER_S, MOST_LATENCY_MS, MOST_MB_PER_S
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+OWN, SAMPLER = -1, -2
+"""Environments that stand for the rank's main thread and its second one in `spans.parquet`."""
+LEAST_FOLLOWING = 0.5
+"""Share of the env steps that must follow an inference of their rank; where actors infer by themselves, few do."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inferences:
+    """Inferences whose batch is known."""
+
+    seconds: NDArray[np.float64]
+    sizes: NDArray[np.intp]
+    """How many environments each was for."""
+
+
+def read_inferences(spans: pd.DataFrame) -> Inferences:
+    """The inferences of all ranks. Raises ValueError, without the run's name, when there are none to learn from."""
+    of_ranks = [_of_rank(spans[spans["rank"] == rank]) for rank in sorted(spans["rank"].unique())]
+    seconds, sizes = (np.concatenate(parts) for parts in zip(*of_ranks, strict=True))
+    if not len(sizes):
+        raise ValueError("has no infer spans that env steps follow; let it run for longer")
+    return Inferences(seconds=seconds, sizes=sizes)
+
+
+def _of_rank(spans: pd.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+    infers = spans[spans["kind"] == "infer"]
+    samplers = infers[infers["environment"] == SAMPLER]
+    own = samplers if len(samplers) else infers[infers["environment"] == OWN]  # the thread that samples
+    own = own.sort_values("begin_s")
+    begin_s, end_s = own["begin_s"].to_numpy(np.float64), own["end_s"].to_numpy(np.float64)
+    envs = spans[spans["environment"] >= 0].sort_values(["environment", "begin_s"], kind="stable")
+    if not len(own) or not len(envs):
+        return np.empty(0), np.empty(0, np.intp)
+    is_step = ((envs["kind"] == "simulate") & (envs["environment"] == envs["environment"].shift())).to_numpy()
+    answered_s = envs["end_s"].shift().to_numpy(np.float64)[is_step]
+    followed = np.searchsorted(end_s, envs["begin_s"].to_numpy(np.float64)[is_step], side="right") - 1
+    answered_s, followed = answered_s[followed >= 0], followed[followed >= 0]
+    if (begin_s[followed] >= answered_s).sum() < LEAST_FOLLOWING * len(followed):
+        raise ValueError("has env steps that follow no inference of their rank; profile a run of another system")
+    sizes = np.bincount(followed, minlength=len(own))
+    all_known_s = envs.groupby("environment")["begin_s"].min().max()
+    known = (sizes > 0) & (begin_s >= all_known_s) & (np.arange(len(own)) > 0)  # what the first is for may have begun
+    return (end_s - begin_s)[known], sizes[known]
+
+
+def fit_inference(inferences: Inferences) -> tuple[Entry, Entry]:
+    """Milliseconds of a batch, and of an item in it: a line through the median times of the sizes, none below 0.
+
+    Medians, because whatever else the machine does only adds to some of the times; each counts as often as its size.
+    """
+    sizes, num = np.unique(inferences.sizes, return_counts=True)
+    medians_ms = np.array([1e3 * np.median(inferences.seconds[inferences.sizes == size]) for size in sizes])
+    if len(sizes) == 1:
+        only = f"all {num[0]:,} batches were of {sizes[0]}"
+        return Entry(float(medians_ms[0]), f"median; {only}: items are in it"), Entry(0.0, f"not separable: {only}")
+    weight = num / num.sum()
+    mean_size, mean_ms = float(weight @ sizes), float(weight @ medians_ms)
+    item_ms = float(weight @ ((sizes - mean_size) * (medians_ms - mean_ms)) / (weight @ (sizes - mean_size) ** 2))
+    item_ms = max(0.0, item_ms)
+    fixed_ms = mean_ms - item_ms * mean_size
+    if fixed_ms < 0:
+        fixed_ms, item_ms = 0.0, float(weight @ (sizes * medians_ms) / (weight @ sizes**2))
+    how = f"line through the medians of {num.sum():,} batches of {sizes[0]} to {sizes[-1]}"
+    return Entry(fixed_ms, how), Entry(item_ms, how)
+
+
+def learn_item(series: pd.DataFrame) -> Entry:
+    """Milliseconds of a sample learned. Raises ValueError, without the run's name, when none was."""
+    num_samples = int(series["learned"].sum() + series["reused"].sum())
+    if num_samples <= 0:
+        raise ValueError("has no learned samples; let it run for longer")
+    learn_s = float(series["span/learn"].sum())
+    return Entry(1e3 * learn_s / num_samples, f"{learn_s:.3g} s of learning / {num_samples:,} samples, reuse included")
+
+
+def gpu_table(inferences: Inferences, series: pd.DataFrame) -> Table:
+    """The table `gpu`; `series` has the iterations that count."""
+    fixed, item = fit_inference(inferences)
+    alone = Entry(1.0, f"{ASSUMED}: spans do not tell what contention costs")
+    return {
+        "render_ms": Entry(0.0, "not separable: in step.median_ms, and what inference waits for it in infer_…"),
+        "infer_fixed_ms": fixed,
+        "infer_item_ms": item,
+        "prepare_ms": Entry(0.0, "not separable: in learn_item_ms"),
+        "learn_item_ms": learn_item(series),
+        "render_while_learning_factor": alone,
+        "learn_while_rendering_factor": alone,
+    }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Link:
+    """What is assumed of the network, since no run on one machine tells."""
+
+    latency_ms: float = 0.05
+    """Of one message."""
+    bandwidth_mb_per_s: float = 10_000.0
+    """Of each GPU's link."""
+    weights_mb: float = 20.0
+    """Of a policy that left no file."""
+
+    def __post_init__(self) -> None:
+        """Checks what a user gives."""
+        rules = (
+            ("--latency-ms", self.latency_ms, 0.0, MOST_LATENCY_MS),
+            ("--bandwidth-mb-per-s", self.bandwidth_mb_per_s, LEAST_MB_PER_S, MOST_MB_PER_S),
+        )
+        for flag, value, least, most in rules:
+            if not least <= value <= most:
+                raise ValueError(f"{flag} {value:g}: must be from {least:g} to {most:g}")
+
+
+def network_table(series: pd.DataFrame, num_ranks: int, weights_bytes: int | None, link: Link) -> Table:
+    """The table `network`.
+
+    Args:
+        series: the iterations that count, of all ranks.
+        num_ranks: of the run.
+        weights_bytes: size of the policy's file; None if there is none.
+        link: what is assumed.
+    """
+    if num_ranks > 1:
+        mean_ms = 1e3 * float(series["span/communicate"].mean())
+        synchronize = Entry(mean_ms, f"mean of {len(series):,} iterations of {num_ranks} ranks on one machine")
+    else:
+        synchronize = Entry(0.0, f"{ASSUMED}: the run had one rank")
+    if weights_bytes is None:
+        weights = Entry(link.weights_mb, f"{ASSUMED}: the run left no weights")
+    else:
+        weights = Entry(weights_bytes / 1e6, "size of policy.pt")
+    return {
+        "synchronize_ms": synchronize,
+        "synchronize_doubling_ms": Entry(0.0, f"{ASSUMED}: one number of ranks does not tell"),
+        "latency_ms": Entry(link.latency_ms, ASSUMED),
+        "bandwidth_mb_per_s": Entry(link.bandwidth_mb_per_s, ASSUMED),
+        "weights_mb": weights,
+    }

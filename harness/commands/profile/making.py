@@ -1,0 +1,219 @@
+"""From a run folder to a profile: all of its tables, and their text as TOML, each value with where it comes from.
+
+    run.json, spans.parquet, series.parquet, policy.pt --> `measure` --> `to_toml`
+
+Whoever needs the values alone takes `profile_tables`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.commands.profile import ASSUMED, Entry, Table
+from harness.commands.profile.cores import Cores, cores_of
+from harness.commands.profile.gpu import Link, gpu_table, network_table, read_inferences
+from harness.commands.profile.steps import read_steps, step_tables
+from reports.figures import format as fmt
+from results.fairness.aspects import gpus_of, part
+from results.reading.outputs import write_output
+from results.reading.tables import SERIES_ROWS, SPANS_COLUMNS, SPANS_FILE, SPANS_ROWS, read_frame
+from results.records.parts import LOST, SERIES_FILE
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from results.records.schema import RunRecord
+
+WEIGHTS_FILE = "policy.pt"
+WHOLE = ("num_envs", "rollout_steps", "cores_per_gpu")
+"""Keys whose values are whole numbers."""
+PROFILED = {
+    "rank": "int64",
+    "iteration": "int64",
+    "learned": "int64",
+    "reused": "int64",
+    "span/learn": "float64",
+    "span/communicate": "float64",
+}
+"""Columns of a series that a profile is made of, with their types."""
+MARKS = {LOST: "bool"}
+PREDICTED = "predicted"
+"""The device of runs that nobody made."""
+DIGITS = 5
+"""That count, of a value in a file."""
+Tables = dict[str, dict[str, float | int] | str]
+"""A profile as TOML has it: `about`, and tables."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """A profile of a run."""
+
+    about: str
+    tables: dict[str, Table]
+    mean_step_ms: float
+    """Of work, over all env steps: what the profile's own mean should be."""
+
+    @property
+    def profile(self) -> Tables:
+        """As TOML has it, without where its values come from."""
+        tables: Tables = {"about": self.about}
+        for name, table in self.tables.items():
+            tables[name] = {
+                key: round(entry.value) if key in WHOLE else float(entry.value) for key, entry in table.items()
+            }
+        return tables
+
+    @property
+    def comments(self) -> dict[str, str]:
+        """Where values come from, by dotted key."""
+        return {f"{name}.{key}": entry.how for name, table in self.tables.items() for key, entry in table.items()}
+
+
+def profile_tables(run_folder: Path, record: RunRecord) -> Tables:
+    """The profile of a run, as `emulated/….toml` has it. Raises ValueError in one line: what the run lacks."""
+    return measure(run_folder, record, Link()).profile
+
+
+def measure(run_folder: Path, record: RunRecord, link: Link) -> Measured:
+    """The profile of a run, with where each value comes from.
+
+    Args:
+        run_folder: of the run.
+        record: its `run.json`.
+        link: what is assumed of the network.
+
+    Raises:
+        ValueError: in one line, which run lacks what.
+    """
+    if record.cell.device == PREDICTED:
+        raise ValueError(
+            f"{run_folder}: the run is {PREDICTED}, a profile needs a measured one; `rlbench run` makes some"
+        )
+    if record.status != "finished":
+        raise ValueError(f"{run_folder}: the run is {record.status}, a profile needs a finished one: {record.reason}")
+    try:
+        return _measure(run_folder, record, link)
+    except ValueError as error:
+        raise ValueError(f"{run_folder}: the run {error}") from None
+
+
+def _measure(run_folder: Path, record: RunRecord, link: Link) -> Measured:
+    import numpy as np
+
+    spans = _read(run_folder / SPANS_FILE, SPANS_COLUMNS, {}, SPANS_ROWS)
+    series = _counted(_read(run_folder / SERIES_FILE, PROFILED, MARKS, SERIES_ROWS), record)
+    cores = cores_of(record)
+    steps = read_steps(spans, cores)
+    if not len(steps.seconds):
+        raise ValueError("has no simulate spans of environments; let it run for longer")
+    weights = run_folder / WEIGHTS_FILE
+    gpu = gpu_table(read_inferences(spans), series)
+    tables = {
+        "collect": {key: _configured(record, key) for key in ("num_envs", "rollout_steps")},
+        **step_tables(steps, record.counters, record.cell.workload),
+        "cpu": _cpu_table(cores, gpu, record),
+        "gpu": gpu,
+        "network": network_table(series, record.cell.gpus, weights.stat().st_size if weights.exists() else None, link),
+    }
+    return Measured(about=_about(record), tables=tables, mean_step_ms=1e3 * float(np.mean(steps.seconds)))
+
+
+def _read(path: Path, columns: Mapping[str, str], optional: Mapping[str, str], most_rows: int) -> pd.DataFrame:
+    if not path.exists():
+        raise ValueError(f"has no {path.name}; let it run for longer")
+    try:
+        return read_frame(path, columns, optional, most_rows=most_rows)
+    except ValueError as problem:
+        raise ValueError(f"has a {path.name} that cannot be read ({problem})") from None
+
+
+def _counted(series: pd.DataFrame, record: RunRecord) -> pd.DataFrame:
+    """The rows of the window, without those of lost ranks."""
+    window = record.figures.window
+    if window is None:
+        raise ValueError("has no window of iterations that count; let it run for longer")
+    inside = series["iteration"].between(window.first_iteration, window.last_iteration)
+    return series[inside & ~series[LOST]] if LOST in series else series[inside]
+
+
+def _configured(record: RunRecord, key: str) -> Entry:
+    value = part(record, "scenario", key)
+    if not isinstance(value, int):
+        raise ValueError(f"has no scenario.{key} in its configuration; profile a run of another scenario")  # noqa: TRY004
+    return Entry(value, "as configured")
+
+
+def _cpu_table(cores: Cores, gpu: Table, record: RunRecord) -> Table:
+    one_ms = gpu["infer_fixed_ms"].value + gpu["infer_item_ms"].value
+    are_few = cores.num < _configured(record, "num_envs").value
+    inferred = "infer_fixed_ms + infer_item_ms, which the CPU took"
+    return {
+        "cores_per_gpu": Entry(
+            cores.per_gpu, f"{cores.how}; waiting for one is taken off the steps" if are_few else cores.how
+        ),
+        "actor_infer_ms": Entry(one_ms, inferred if record.cell.device == "cpu" else f"{ASSUMED}: as on the GPU"),
+    }
+
+
+def _about(record: RunRecord) -> str:
+    cell = record.cell
+    device = {"cpu": "the CPU", "emulated": "emulated GPUs"}.get(cell.device, cell.device)
+    names = [gpu.get("name") for gpu in gpus_of(record)] if cell.device == "cuda" else []
+    told = dict.fromkeys(str(name) for name in [*names, record.machine.get("cpu_model")] if name)
+    machine = ", ".join(told)
+    return (
+        f"{fmt.scenario(record)}, {cell.workload}; {fmt.system(record)} on {device}, {cell.gpus} rank(s), "
+        f"seed {cell.seed}, {record.counters.env_steps:,} env steps, on {record.started_at[:10]}"
+        f"{f'; {machine}' if machine else ''}"
+    )
+
+
+def mean_step_ms(values: Tables, workload: str) -> float:
+    """Mean simulation time of an env step by a profile: of lognormal factors, exp(sigma^2 / 2) each."""
+    step, collision, episode, spread = (
+        _table(values, name) for name in ("step", "collision", "episode", "heterogeneous")
+    )
+    share = collision["share"]
+    variance = step["sigma"] ** 2 + episode["sigma"] ** 2
+    variance += spread["sigma"] ** 2 if workload == "heterogeneous" else 0.0
+    return ((1 - share) * step["median_ms"] + share * collision["median_ms"]) * math.exp(variance / 2)
+
+
+def _table(values: Tables, name: str) -> dict[str, float | int]:
+    table = values[name]
+    assert not isinstance(table, str)
+    return table
+
+
+def to_toml(tables: Tables, comments: Mapping[str, str]) -> str:
+    """The text of a profile; `comments` by dotted key."""
+    lines = [f"about = {json.dumps(tables['about'], ensure_ascii=False)}"]
+    for name, table in tables.items():
+        if isinstance(table, str):
+            continue
+        settings = {key: f"{key} = {_shown(value)}" for key, value in table.items()}
+        width = max(map(len, settings.values()), default=0)
+        lines += ["", f"[{name}]"]
+        for key, setting in settings.items():
+            comment = comments.get(f"{name}.{key}")
+            lines.append(f"{setting:<{width}}  # {comment}" if comment else setting)
+    return "\n".join(lines) + "\n"
+
+
+def _shown(value: float) -> str:
+    """With as many digits as count; a float stays one."""
+    return str(value) if isinstance(value, int) else repr(float(f"{value:.{DIGITS}g}"))
+
+
+def write_profile(tables: Tables, path: Path, comments: Mapping[str, str]) -> None:
+    """Writes a profile. Raises ValueError when the file cannot be written."""
+    try:
+        write_output(path, [to_toml(tables, comments)])
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be written: {error.strerror}; name another file with --out") from None

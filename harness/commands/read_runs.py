@@ -1,0 +1,310 @@
+"""What `rlbench results`, `report`, `compare` and `export` do: read run folders, and say what is in them.
+
+Whatever is in a folder, the runs that can be read are shown, and the others are named. What a list of runs does not
+need is imported where it is needed, so that it appears at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.run.sweep import PLAN_FILE
+from reports.exports.export import to_csv, to_json, write_parquet
+from reports.exports.trace import write_trace
+from reports.terminal.table import make_console, print_lines, print_table
+from results.reading.outputs import write_output
+from results.reading.tables import SPANS_FILE
+from results.reading.untrusted import visible
+from results.records import store
+from results.records.index import FIELDS, Condition, Index
+from results.records.store import StoredRun, Unreadable
+from results.summary.cells import latest, make_cells, other_tries
+from results.summary.document import Summary
+from results.summary.findings import find_all
+
+if TYPE_CHECKING:
+    from results.verdicts.compare import Runs
+
+MAKE_SOME = "make some: `rlbench run --systems ddppo,ver --gpus 1,8`"
+NEWEST = 200
+"""So many runs the table of `rlbench results` shows at most, unless told otherwise."""
+MOST_WITH_INTERVALS = 60
+"""For more runs than these, drawing intervals takes longer than a list should."""
+FORMATS = ("csv", "json", "parquet", "markdown", "perfetto")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What figures are held against, as the options of a command say."""
+
+    reference: str | None = None
+    threshold: float | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """What is in some folders."""
+
+    runs: list[StoredRun]
+    """Oldest first."""
+    unreadable: list[Unreadable]
+
+    def summary(self, asked: Asked) -> Summary:
+        """What the runs say."""
+        from results.summary.summarise import summarise
+
+        return summarise(
+            self.runs,
+            unreadable=self.unreadable,
+            reference=asked.reference,
+            threshold=asked.threshold,
+            seed=asked.seed,
+        )
+
+    def folders(self) -> dict[str, Path]:
+        """Run folders, by sweep and id; and by the id alone, where of several the first that has spans counts."""
+        folders: dict[str, Path] = {}
+        for run in sorted(self.runs, key=lambda run: not (run.path / SPANS_FILE).exists()):
+            folders[f"{run.record.sweep}/{run.record.id}"] = run.path
+            folders.setdefault(run.record.id, run.path)
+        return folders
+
+
+def find(folders: Sequence[Path]) -> Found:
+    """What is in some folders of runs, of sweeps, or of sweeps' folders.
+
+    Raises ValueError for a folder that is not there, and where there is neither a run nor what was to be one.
+    """
+    with closing(Index([path for folder in folders for path in store.run_folders(folder)])) as index:
+        left = [each for folder in folders for each in store.half_written(folder)]
+        found = Found(runs=index.runs(), unreadable=[*index.unreadable(), *left])
+    if not found.runs and not found.unreadable:
+        raise ValueError(f"{', '.join(map(str, folders))}: no runs; {MAKE_SOME}")
+    return found
+
+
+def newest_sweep(out: Path) -> Path:
+    """The folder of the sweep in `out` that was begun last. Raises ValueError when there is none."""
+    runs = store.run_folders(out) if out.is_dir() else []
+    folders = {folder.parent for folder in [*runs, *(each.path for each in store.half_written(out))]}
+    if not folders:
+        raise ValueError(f"{out}: no runs; {MAKE_SOME}")
+    sweeps = {folder for folder in folders if (folder / PLAN_FILE).exists()}  # others hold runs that somebody put there
+    return max(sweeps or folders, key=_age)
+
+
+def _age(sweep: Path) -> tuple[str, int]:
+    """Orders sweeps as `harness.run.sweep` does: by the second in their names, which copies keep, then by plans."""
+    plan = sweep / PLAN_FILE
+    return sweep.name.rpartition("-")[0], (plan if plan.exists() else sweep).stat().st_mtime_ns
+
+
+def print_results(folder: Path, where: Sequence[str], newest: int | None, form: str) -> None:
+    """Prints the runs of a folder.
+
+    Args:
+        folder: of runs, a sweep, or sweeps.
+        where: `field=value`, all of which must hold.
+        newest: so many runs at most, 0 for all; by default `NEWEST` of a table, else all.
+        form: `table`, `json` or `csv`.
+
+    Raises ValueError for a folder that is not there, and for a field that is not known.
+    """
+    conditions = [_condition(text) for text in where]
+    if newest is None and form == "table":
+        newest = NEWEST
+    with closing(Index(store.run_folders(folder))) as index:
+        runs = index.runs(conditions, newest or None)
+        bases = index.bases(conditions, newest or None)
+        num_runs = index.count(conditions)
+        unreadable = [*index.unreadable(), *store.half_written(folder)]
+    if form == "table":
+        console = make_console()
+        print_table(listing(runs, bases, unreadable), console)
+        if len(runs) < num_runs:
+            print_lines(console, [f"the newest {len(runs):,} of {num_runs:,} runs; --newest 0 shows all"])
+        return
+    shown = {run.path for run in runs}
+    records = [run.record for run in store.scale([*bases, *runs]) if run.path in shown]
+    sys.stdout.write(to_json(records) if form == "json" else to_csv(records))
+
+
+def _condition(text: str) -> Condition:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"--where {text}: must be field=value; fields: {', '.join(FIELDS)}")
+    return name.strip(), value.strip()
+
+
+def listing(runs: Sequence[StoredRun], bases: Sequence[StoredRun], unreadable: Sequence[Unreadable]) -> Summary:
+    """A summary that only lists cells: it holds no system against another.
+
+    Args:
+        runs: to list; for more than `MOST_WITH_INTERVALS` there are no intervals.
+        bases: what they are scaled against, where that is not among them.
+        unreadable: what could not be read.
+    """
+    intervals = len(runs) + len(bases) <= MOST_WITH_INTERVALS
+    shown = {(run.record.sweep, run.record.id) for run in runs}
+    cells = [cell.summary for cell in make_cells([*bases, *runs], 0, intervals=intervals)]
+    return Summary(
+        reference=None,
+        seed=0,
+        answers=[],
+        findings=find_all([run.record for run in latest(runs)], unreadable, [run.record for run in other_tries(runs)]),
+        fairness=[],
+        cells=[cell for cell in cells if any((cell.sweep, run) in shown for run in cell.runs)],
+        comparisons=[],
+        across_tasks=[],
+        published=[],
+        runs=[run.record for run in runs],
+    )
+
+
+def keep_history(folders: Sequence[Path], file: Path, *, as_json: bool) -> None:
+    """Adds the revisions of some folders to a history, and prints it. Raises ValueError for a damaged history."""
+    from pydantic import TypeAdapter
+
+    from reports.terminal.history import print_history
+    from results.summary.document import Series
+    from results.verdicts import history
+
+    rows = history.read(file)
+    if folders:
+        new = history.rows_of(find(folders).runs)
+        if not new:
+            these = ", ".join(map(str, folders))
+            raise ValueError(f"{these}: no finished run of a committed revision; commit the work tree before measuring")
+        rows = history.merged(rows, new)
+        history.write(file, rows)
+    series = history.series_of(rows)
+    if as_json:
+        sys.stdout.write(TypeAdapter(list[Series]).dump_json(series, indent=1).decode() + "\n")
+    else:
+        print_history(series)
+
+
+def report(
+    folders: Sequence[Path],
+    default: Path,
+    out: Path,
+    asked: Asked,
+    command: Sequence[str],
+    history_file: Path | None = None,
+) -> None:
+    """Writes the HTML report of some folders, or of the newest sweep in `default`; prints where it is, and the answers.
+
+    Raises ValueError: no runs, an unknown reference, a damaged history, a file that cannot be written.
+    """
+    from reports.page.html import write_report
+    from results.verdicts import history
+
+    folders = folders or [newest_sweep(default)]
+    found = find(folders)
+    summary = found.summary(asked)
+    if history_file is not None:
+        if not history_file.exists():
+            raise ValueError(f"--history {history_file}: is not there; `rlbench history RUNS` makes one")
+        summary = summary.model_copy(update={"history": history.series_of(history.read(history_file), asked.seed)})
+    title = visible(f"rlbench: {', '.join(folder.resolve().name for folder in folders)}")
+    write_report(summary, found.folders(), out, title=title, command=command)
+    sys.stdout.writelines(f"{line}\n" for line in (out, *summary.answers))
+
+
+def print_comparison(a: Path, b: Path, asked: Asked, *, as_json: bool) -> int:
+    """Prints the runs in two folders against each other; returns the exit code, 1 where no cell was run in both.
+
+    Raises ValueError for a folder without runs, and for an unknown reference.
+    """
+    from reports.terminal.compared import print_compared
+    from results.verdicts.compare import compare
+
+    compared = compare(
+        *(_side(folder) for folder in (a, b)),
+        reference=asked.reference,
+        threshold=asked.threshold,
+        seed=asked.seed,
+    )
+    if as_json:
+        sys.stdout.write(compared.to_json())
+    else:
+        print_compared(compared)
+    return 0 if compared.pairs else 1
+
+
+def _side(folder: Path) -> Runs:
+    from results.verdicts.compare import Runs
+
+    found = find([folder])
+    return Runs(name=visible(str(folder)), runs=found.runs, unreadable=found.unreadable)
+
+
+def export(folders: Sequence[Path], default: Path, form: str, out: Path | None, asked: Asked) -> None:
+    """Writes some folders, or the newest sweep in `default`, in one of `FORMATS`, to a file or to stdout.
+
+    Raises ValueError: no runs, an unknown format or reference, a file that cannot be written.
+    """
+    if form not in FORMATS:
+        raise ValueError(f"--format {form}: unknown; known: {', '.join(FORMATS)}")
+    if form == "perfetto":
+        run = _one_run(folders) if folders else _newest_with_spans(default)
+        _write(write_trace(run.path, run.record), out)
+        return
+    found = find(folders or [newest_sweep(default)])
+    summary = found.summary(asked)
+    if form == "json":
+        from reports.page.timeline import read_iterations, with_iterations
+
+        summary = with_iterations(summary, read_iterations(summary, found.folders()))
+    if form == "parquet":
+        if out is None:
+            raise ValueError("--format parquet: is not text; name a file with --out")
+        write_parquet(summary.runs, out)
+    else:
+        _write([_text(summary, form)], out)
+
+
+def _text(summary: Summary, form: str) -> str:
+    if form == "markdown":
+        from reports.exports.markdown import to_markdown
+
+        return to_markdown(summary)
+    return summary.to_json() if form == "json" else to_csv(summary.runs)
+
+
+def _write(pieces: Iterable[str], out: Path | None) -> None:
+    if out is None:
+        sys.stdout.writelines(pieces)
+        return
+    try:
+        write_output(out, pieces)
+    except BrokenPipeError:  # whoever reads `--out /dev/stdout` has had enough
+        raise
+    except OSError as problem:
+        raise ValueError(f"{out}: cannot be written ({problem.strerror or problem}); name another file") from None
+
+
+def _one_run(folders: Sequence[Path]) -> StoredRun:
+    found = find(folders)
+    if len(found.runs) != 1:
+        these = ", ".join(map(str, folders))
+        such_as = f", such as {found.runs[-1].path}" if found.runs else ""
+        raise ValueError(
+            f"--format perfetto: shows one run, {these} has {len(found.runs)}; name the folder of one{such_as}"
+        )
+    return found.runs[0]
+
+
+def _newest_with_spans(out: Path) -> StoredRun:
+    with closing(Index(store.run_folders(out) if out.is_dir() else [])) as index:
+        finished = index.runs([("status", "finished")], NEWEST)
+    for run in reversed(finished):
+        if (run.path / SPANS_FILE).exists():
+            return run
+    raise ValueError(f"{out}: no finished run with a timeline; {MAKE_SOME}")

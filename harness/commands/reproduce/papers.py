@@ -1,0 +1,165 @@
+"""The tables that `rlbench reproduce` knows: which cells, published figures, checks and tolerances."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from harness.commands.reproduce.checks import AgainstPrediction, EachWithin, MeanErrorWithin, MostWithin, RatioWithin
+from harness.commands.reproduce.sample_factory import sample_factory_table1
+from harness.commands.reproduce.table import Fit, Point, Row, Table
+from results import published
+
+
+def ver_table1() -> Table:
+    """VER, Table 1: env steps/s of DD-PPO, NoVER, VER and APPO on 1 to 8 GPUs, Habitat 2.0 open fridge.
+
+    The profile `open-fridge` is fitted to the column of means. The column of maxima is held out: it is predicted on
+    `open-fridge-steady`, the same profile without collisions and without factors of episodes.
+
+    Tolerances: at least 15 of the 16 means within 8 %; their mean absolute error at most 5 %; VER/DD-PPO, VER/NoVER and
+    VER/APPO on 1 and on 8 GPUs within 12 % of the published ratios. The mean absolute error of the maxima is told.
+    """
+    kinds: tuple[tuple[str, Fit, str], ...] = (("mean", "fitted", ""), ("max", "held out", "-steady"))
+    cells = published.read("ver_table1")
+    rows = {
+        kind: tuple(
+            Row(
+                name=f"{kind} of {cell['system']} on {_gpus(cell)}",
+                labels=(kind, cell["system"], cell["gpus"]),
+                published=float(cell[f"{kind}_sps"]),
+                fit=fit,
+                point=Point(system=cell["system"], gpus=int(cell["gpus"]), scenario=f"emulated/open-fridge{suffix}"),
+            )
+            for system in ("ddppo", "nover", "ver", "appo")
+            for cell in cells
+            if cell["system"] == system
+        )
+        for kind, fit, suffix in kinds
+    }
+    means, maxima = (tuple(row.name for row in rows[kind]) for kind in ("mean", "max"))
+    ratios = tuple(
+        RatioWithin(above=f"mean of ver on {gpus}", below=f"mean of {other} on {gpus}", tolerance=0.12)
+        for gpus in ("1 GPU", "8 GPUs")
+        for other in ("ddppo", "nover", "appo")
+    )
+    return Table(
+        name="ver-table1",
+        published=("ver_table1",),
+        unit="env steps/s",
+        titles=("figure", "system", "GPUs"),
+        rows=(*rows["mean"], *rows["max"]),
+        checks=(
+            MostWithin(names=means, least=15, tolerance=0.08),
+            MeanErrorWithin(names=means, what="16 means", most=0.05),
+            *ratios,
+            MeanErrorWithin(names=maxima, what="16 maxima, held out"),
+        ),
+        seconds=200.0,
+        num_seeds=lambda _: 3,
+        run_options="--seeds 0,1,2 --seconds 60",
+    )
+
+
+def ver_navigation() -> Table:
+    """VER, Fig. 4A: env steps/s of DD-PPO and VER on 8 GPUs, PointNav in HM3D and ObjectNav in MP3D, Habitat 1.0.
+
+    Tolerances: each figure within 8 %; VER/DD-PPO within 10 % of the published ratio.
+    """
+    scenarios = {"pointnav": "emulated/pointnav-hm3d", "objectnav": "emulated/objectnav-mp3d"}
+    rows = tuple(
+        Row(
+            name=f"{cell['system']} on {cell['task']}",
+            labels=(cell["task"], cell["system"], cell["gpus"]),
+            published=float(cell["sps"]),
+            fit="fitted",
+            point=Point(system=cell["system"], gpus=int(cell["gpus"]), scenario=scenarios[cell["task"]]),
+        )
+        for cell in published.read("ver_navigation")
+    )
+    ratios = (RatioWithin(above=f"ver on {task}", below=f"ddppo on {task}", tolerance=0.10) for task in scenarios)
+    return Table(
+        name="ver-navigation",
+        published=("ver_navigation",),
+        unit="env steps/s",
+        titles=("task", "system", "GPUs"),
+        rows=rows,
+        checks=(EachWithin(names=tuple(row.name for row in rows), tolerance=0.08), *ratios),
+        seconds=200.0,
+        num_seeds=lambda _: 3,
+        run_options="--seeds 0,1,2 --seconds 60",
+    )
+
+
+def ddppo_scaling() -> Table:
+    """DD-PPO, Section 5 and Fig. 4: speed-up over 1 GPU of the same scenes and threshold, 4 environments per GPU.
+
+    The profile `gibson` is fitted to the homogeneous figures. Of the heterogeneous ones the paper states no number:
+    with p = 60 % they are 'near-identical', and with p = 100 % poor; the spread of `gibson+mp3d` was chosen to meet
+    that.
+
+    Tolerances: homogeneous on 8, 128 and 256 GPUs each within 5 %; heterogeneous with p = 0.6 on 8, 64 and 256 GPUs
+    within 15 % of what is predicted for homogeneous; heterogeneous with p = 1.0 on 256 GPUs at least 30 % below that
+    with p = 0.6.
+
+    A rank has 4 environments only, so the rate of 1 GPU differs much between seeds: it is a mean of 64.
+    """
+    stated = {int(cell["gpus"]): float(cell["speedup"]) for cell in published.read("ddppo_scaling")}
+    homogeneous = tuple(_speed_up("homogeneous", "0.6", gpus, stated.get(gpus)) for gpus in (8, 64, 128, 256))
+    heterogeneous = tuple(_speed_up("heterogeneous", p, gpus, None) for p in ("0.6", "1.0") for gpus in (8, 64, 256))
+    near = tuple(
+        AgainstPrediction(
+            name=f"heterogeneous p=0.6 on {gpus} GPUs",
+            other=f"homogeneous p=0.6 on {gpus} GPUs",
+            low=-0.15,
+            high=0.15,
+        )
+        for gpus in (8, 64, 256)
+    )
+    below = AgainstPrediction(
+        name="heterogeneous p=1.0 on 256 GPUs",
+        other="heterogeneous p=0.6 on 256 GPUs",
+        high=-0.30,
+    )
+    return Table(
+        name="ddppo-scaling",
+        published=("ddppo_scaling",),
+        unit="speed-up in env steps/s over 1 GPU",
+        titles=("workload", "p", "GPUs"),
+        rows=(*homogeneous, *heterogeneous),
+        checks=(
+            EachWithin(names=tuple(row.name for row in homogeneous if row.published is not None), tolerance=0.05),
+            *near,
+            below,
+        ),
+        note="heterogeneous: the paper states no number; the spread of scenes was chosen to meet what its text says",
+        protocol="ddppo",
+        num_seeds=lambda gpus: min(64, max(2, 512 // gpus)),
+        run_options="--seeds 0..3 --protocol ddppo",
+    )
+
+
+TABLES: Mapping[str, Callable[[], Table]] = {
+    "ver-table1": ver_table1,
+    "ver-navigation": ver_navigation,
+    "ddppo-scaling": ddppo_scaling,
+    "sample-factory-table1": sample_factory_table1,
+}
+
+
+def _gpus(cell: Mapping[str, str]) -> str:
+    return "1 GPU" if cell["gpus"] == "1" else f"{cell['gpus']} GPUs"
+
+
+def _speed_up(workload: str, p: str, gpus: int, stated: float | None) -> Row:
+    scenario = {"homogeneous": "emulated/gibson", "heterogeneous": "emulated/gibson+mp3d"}[workload]
+    one, many = (
+        Point(system=f"ddppo:preempt.p={p}", gpus=count, scenario=scenario, workload=workload) for count in (1, gpus)
+    )
+    return Row(
+        name=f"{workload} p={p} on {gpus} GPUs",
+        labels=(workload, p, str(gpus)),
+        published=stated,
+        fit="held out" if workload == "homogeneous" and stated is None else "fitted",
+        point=many,
+        base=one,
+    )

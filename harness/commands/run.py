@@ -1,0 +1,317 @@
+"""What the sub-commands do, in steps; `cli.py` gives them their options."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
+
+from harness.contract.traits import Traits
+from harness.launch.launcher import LaunchOptions, choose, in_this_allocation
+from harness.launch.nodes.spread import SRUN, Launch, Slurm
+from harness.launch.torchrun import dry_run_lines
+from harness.plan import libraries, registry
+from harness.plan.cells import Cell, Hasher, plan_with_skipped
+from harness.plan.request import Asked, complete
+from harness.plan.room import check_room
+from harness.plan.system_list import CannotRun
+from harness.processes import zygote
+from harness.processes.raised import told_in_a_line
+from harness.run.progress import Display
+from harness.run.sweep import Sweep
+from harness.run.sweep_folder import Place
+from reports.terminal.table import make_console, print_lines, print_table
+from results.reading.untrusted import visible
+from results.records import store
+from results.records.index import Index
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from results.records.schema import RunRecord
+    from results.records.store import Unreadable
+
+
+class LibraryCheck:
+    """Raises CannotRun for a cell whose system's library is not installed; looks once for each system."""
+
+    def __init__(self) -> None:
+        self._why_not: dict[str, str | None] = dict.fromkeys(registry.names(registry.SYSTEMS))
+
+    def __call__(self, cell: Cell) -> None:
+        """Looks at the library of a cell's system."""
+        if cell.system not in self._why_not:
+            library = libraries.library_of(cell.load()[0])
+            self._why_not[cell.system] = None if library is None else libraries.why_not(library)
+        if reason := self._why_not[cell.system]:
+            raise CannotRun(f"{cell.system}: {reason}")
+
+
+class PlaceCheck:
+    """Raises ValueError for a cell that the machines have no room for, CannotRun for one that must be on one alone."""
+
+    def __init__(self, launch: Launch | Slurm | None) -> None:
+        self._launch = launch
+
+    def __call__(self, cell: Cell) -> None:
+        """Looks at where a cell's ranks would be."""
+        if self._launch is None:
+            return
+        nodes = self._launch.num_nodes(cell.gpus)
+        if nodes > 1 and Traits.of(cell.load()[0]).one_machine:
+            raise CannotRun(f"{cell.system}: all its ranks are on one machine, and x{cell.gpus} needs {nodes} here")
+
+
+def _both(one: Callable[[Cell], None], other: Callable[[Cell], None]) -> Callable[[Cell], None]:
+    def check(cell: Cell) -> None:
+        one(cell)
+        other(cell)
+
+    return check
+
+
+START_S = 8.0
+"""A cell's processes need about so long to start and to end; for the expected time."""
+
+
+def run_sweep(
+    asked: Asked,
+    out: Path,
+    *,
+    resume: bool,
+    dry_run: bool,
+    command: Sequence[str],
+    options: LaunchOptions = LaunchOptions(),  # noqa: B008  it is frozen
+) -> int:
+    """Plans a sweep, or takes one up again, runs what is left of it and prints its table; returns the exit code."""
+    console = make_console()
+    launch = choose(options)
+    if resume:
+        sweep, cells = _resumed(asked, out, console)
+        if options != LaunchOptions() and launch != sweep.launch:
+            raise ValueError(f"--resume: {sweep.folder} was planned for other machines; leave them out, or start anew")
+        if options == LaunchOptions() and sweep.launch is not None and not sweep.launch.is_usual:
+            told = "--slurm" if isinstance(sweep.launch, Slurm) else f"--remote {sweep.launch.remote}"
+            raise ValueError(
+                f"--resume: {sweep.folder} was planned with {told}, which could run anything; give the same options "
+                "again, so that it is yours"
+            )
+        launch = sweep.launch
+    else:
+        request, line = complete(asked, elsewhere=launch is not None)
+        cells, skipped = plan_with_skipped(request, _both(LibraryCheck(), PlaceCheck(launch)))
+        for said in [line, *skipped]:
+            if said:
+                console.print(Text(said))
+        store.check_writable(out)
+        _warn_of(_unreadable(out), console)
+        sweep = None
+    if launch is None:
+        _check_room(cells)
+    else:
+        zygote.end()  # it was started before anybody knew
+    if dry_run:
+        _print_plan(cells, out, console)
+        if isinstance(launch, Launch):
+            print_lines(console, dry_run_lines(launch, cells))
+        return 0
+    sweep = sweep or Sweep.create(out, cells, command, launch)
+    return _run(sweep, cells, command, console)
+
+
+def _check_room(cells: Sequence[Cell]) -> None:
+    """Raises ValueError unless simulators have room for what they share; also for a scenario that cannot say."""
+    for scenario in dict.fromkeys(cell.scenario for cell in cells):
+        with told_in_a_line(f"scenario {scenario}: its shm_bytes"):
+            check_room([cell for cell in cells if cell.scenario == scenario])
+
+
+def _resumed(asked: Asked, out: Path, console: Console) -> tuple[Sweep, list[Cell]]:
+    """The newest sweep, and its cells that have no finished run."""
+    sweep = Sweep.newest(out)
+    if isinstance(sweep.launch, Launch) and sweep.launch.remote == SRUN:
+        sweep = replace(sweep, launch=in_this_allocation(sweep.launch))
+    if asked.systems:
+        request, _ = complete(asked, elsewhere=sweep.launch is not None)
+        planned, _ = plan_with_skipped(request, PlaceCheck(sweep.launch))
+        if set(map(Hasher().of, planned)) != set(map(Hasher().of, sweep.cells)):
+            raise ValueError(
+                f"--resume: the newest sweep in {out} planned other cells ({' '.join(sweep.command)}); "
+                "give the same options, or --resume and --out alone"
+            )
+        if not isinstance(sweep.launch, Slurm):  # its jobs know their cells by their places in the plan
+            sweep = replace(sweep, cells=tuple(planned))  # the same work; --time-limit and --stall may differ
+    elif own := next((cell.system for cell in sweep.cells if cell.system_file is not None), None):
+        raise ValueError(
+            f"--resume: {sweep.folder} runs a command, {own}, that came from a file; give the same options again, so "
+            "that it is yours"
+        )
+    elif asked != Asked():
+        raise ValueError("--resume: needs all options of the sweep, or --resume and --out alone")
+    _warn_of(store.read_readable(sweep.folder)[1], console)
+    finished = sweep.finished()
+    hasher = Hasher()
+    with told_in_a_line(f"--resume: {sweep.folder}: a system or scenario"):
+        cells = [cell for cell in sweep.cells if hasher.of(cell) not in finished]
+        for cell in cells:
+            PlaceCheck(sweep.launch)(cell)
+    done = f"{len(sweep.cells) - len(cells)} of {len(sweep.cells)} cells finished"
+    print_lines(console, [f"resuming {sweep.folder}: {done}"])
+    return sweep, cells
+
+
+def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: Console) -> int:
+    from harness.machine import machine
+    from harness.run.runner import Interrupted, Interrupts, Runner
+    from results.summary.summarise import summarise
+
+    with (
+        sweep.lock(),
+        Display(console, len(cells)) as display,
+        Place(sweep, display.say) as place,
+        Interrupts() as interrupts,
+    ):
+        if not isinstance(sweep.launch, Slurm) and (removed := sweep.remove_partial()):
+            display.say(f"removed {removed} unfinished run folder(s) that a killed rlbench had left")
+        for stranger in sweep.strangers():
+            display.say(
+                f"warning: {visible(str(stranger))}: is called as unfinished runs are, and is no folder; left alone"
+            )
+        runner = Runner(
+            sweep=sweep,
+            display=display,
+            command=command,
+            about_machine=machine.describe(),
+            interrupts=interrupts,
+            place=place,
+            launch=sweep.launch if isinstance(sweep.launch, Launch) else None,
+        )
+        if isinstance(sweep.launch, Slurm):
+            from harness.cluster.slurm import Jobs
+
+            if not Jobs(sweep, runner, sweep.launch).run(cells, interrupts):
+                print(  # noqa: T201  a command line prints
+                    f"rlbench: stopped waiting; the jobs go on: `rlbench run --resume --out {sweep.folder.parent}` "
+                    f"waits for them, `scancel --name=rlbench-{sweep.id}` ends them",
+                    file=sys.stderr,
+                )
+                return 130
+            cells = []
+        for number, cell in enumerate(cells, start=1):
+            display.begin(number, cell)
+            try:
+                record = runner.run(cell)
+            except Interrupted:
+                display.end("interrupted", "")
+                print(  # noqa: T201  a command line prints
+                    f"rlbench: interrupted; `rlbench run --resume --out {sweep.folder.parent}` goes on", file=sys.stderr
+                )
+                return 130
+            display.end(record.status, _detail(record))
+        runs, unreadable = store.read_readable(place.path)
+        folder = place.shown
+    console.print()
+    print_table(summarise(runs, unreadable=unreadable), console)
+    print_lines(console, [f"runs: {folder}"])
+    finished = {run.record.cell.hash for run in runs if run.record.status == "finished"}
+    return 0 if finished.issuperset(map(Hasher().of, sweep.cells)) else 1
+
+
+def _detail(record: RunRecord) -> str:
+    if record.reason:
+        return f": {record.reason}"
+    rate, around = record.figures.steps_per_s, ""
+    if record.starting_s is not None and record.ending_s is not None:
+        around = f" (starting took {record.starting_s:.1f} s, ending {record.ending_s:.1f} s)"
+    return f", {rate:,.0f} steps/s{around}" if rate else ""
+
+
+def _print_plan(cells: Sequence[Cell], out: Path, console: Console) -> None:
+    """The cells and how long they will take, as far as limits or earlier runs in `out` tell."""
+    earlier = _durations(out)
+    total, open_ended, hasher, lines = 0.0, False, Hasher(), list[str]()
+    for number, cell in enumerate(cells, start=1):
+        known = earlier.get(hasher.of(cell)) if earlier else None
+        limit = cell.limits.seconds
+        expected = known if known is not None else limit + START_S if limit else cell.time_limit_s
+        expected = min(expected, cell.time_limit_s)
+        open_ended |= known is None and limit is None
+        how = "at most, by --time-limit"
+        if known is not None:
+            how = "as before"
+        elif limit is not None:
+            how = f"about, by its limits; at most {cell.time_limit_s:.0f} s, by --time-limit"
+        lines.append(f"[{number}/{len(cells)}] {cell.label}: {expected:.0f} s ({how})\n")
+        total += expected
+    if open_ended:
+        total = sum(cell.time_limit_s for cell in cells)
+    sys.stdout.writelines(lines)
+    what = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
+    console.print(Text(f"{what}, expected time {'at most' if open_ended else 'about'} {_duration(total)}"))
+
+
+def _durations(out: Path) -> dict[str, float]:
+    """How long cells took when they were last run in a folder, by their hashes."""
+    if not out.exists():
+        return {}
+    with closing(Index(store.run_folders(out))) as index:
+        return index.durations()
+
+
+def _unreadable(out: Path) -> list[Unreadable]:
+    """What cannot be read of earlier runs in a folder. Raises ValueError for a run of a newer schema.
+
+    Ours are not to be mixed with such runs.
+    """
+    if not out.exists():
+        return []
+    with closing(Index(store.run_folders(out))) as index:
+        unreadable = index.unreadable()
+    for each in unreadable:
+        if each.is_newer:
+            raise ValueError(each.reason)
+    return unreadable
+
+
+def _warn_of(unreadable: Sequence[Unreadable], console: Console) -> None:
+    """Says that earlier runs are damaged; new ones are made all the same."""
+    if unreadable:
+        more = f" (and {len(unreadable) - 1} more; `rlbench results` lists them)" if len(unreadable) > 1 else ""
+        print_lines(console, [f"warning: {unreadable[0].reason}{more}"])
+
+
+def _duration(seconds: float) -> str:
+    minutes, left = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {left:02d} s"
+
+
+def install_libraries(names: Sequence[str]) -> None:
+    """Installs libraries, one after the other."""
+    for library in libraries.find(names):
+        libraries.install(library, _say)
+
+
+def remove_libraries(names: Sequence[str]) -> None:
+    """Removes the environments of libraries."""
+    for library in libraries.find(names):
+        libraries.remove(library, _say)
+
+
+def _say(line: str) -> None:
+    make_console().print(Text(line))
+
+
+def export_scenes(out: Path, count: int, seed: int, workload: str) -> None:
+    """Writes floor plans as .glb files."""
+    family = registry.load_family("pointnav")
+    export = getattr(family, "export_scenes", None)
+    if export is None:
+        raise ValueError("scenes: the installed pointnav scenario exports none; reinstall rlbench")
+    for path in export(out, count, seed, workload):
+        print(path)  # noqa: T201  a command line prints

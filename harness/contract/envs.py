@@ -1,0 +1,29 @@
+"""Environments as systems get them: made by the scenario, counted by the harness."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from harness.metering.counted import CountedEnv, episodes_path
+from harness.metering.meter_file import Block, MeterFile
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from harness.contract.device import Seat
+
+
+class MakesEnvs(Protocol):
+    """A scenario, or a cover of one."""
+
+    def make_env(self, seat: Seat) -> gymnasium.Env[dict[str, Any], int]:
+        """One environment."""
+
+
+def make_counted_env(scenario: MakesEnvs, seat: Seat, folder: Path | str, meter: Path) -> CountedEnv:
+    """Makes environment `seat.index` of a rank, with its counters. Call it in the process that will step it."""
+    block = Block(MeterFile(meter, writable=True), 1 + seat.index)
+    episodes = os.open(episodes_path(Path(folder), seat.place.rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    return CountedEnv(scenario.make_env(seat), block, episodes, seat.global_index, seat.seed)

@@ -1,0 +1,119 @@
+"""What every system shares on a scenario, so that only scheduling and communication differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from harness.contract.network_costs import NetworkCosts
+
+Work = Literal["render", "infer", "prepare", "learn"]
+"""What a GPU does."""
+Message = Literal["synchronize", "all_reduce", "exchange"]
+"""All ranks end an iteration; all ranks average gradients; a rank sends or gets weights, and `peer`'s link has them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LearnSettings:
+    """PPO with GAE; the defaults are DD-PPO's (section 4, 'Training')."""
+
+    epochs: int = 2
+    """Passes over each rollout."""
+    num_minibatches: int = 2
+    """Mini-batches of one pass; where a rollout is split by environments, at most their number."""
+    optimizer: str = "adam"
+    """`adam`, or `sgd`: with Nesterov's momentum, if there is any."""
+    learning_rate: float = 2.5e-4
+    """The optimiser's step size."""
+    adam_eps: float = 1e-5
+    """Adam's epsilon."""
+    momentum: float = 0.9
+    """Of `sgd`; 0 is plain gradient descent."""
+    discount: float = 0.99
+    """Gamma, per env step."""
+    gae_lambda: float = 0.95
+    """Lambda of generalised advantage estimation."""
+    clip: float = 0.2
+    """PPO's clip range of the probability ratio: [1 - clip, 1 + clip], or from `clip_low` where that is set."""
+    clip_low: float = 0.0
+    """Lower end of the clip range; 0 for 1 - clip. Sample Factory's range is [1/1.1, 1.1] (table A.5)."""
+    value_coef: float = 0.5
+    """Weight of the value loss."""
+    entropy_coef: float = 0.01
+    """Weight of the entropy bonus."""
+    max_grad_norm: float = 0.5
+    """Gradients are scaled down to this L2 norm."""
+    normalize_advantages: bool = False
+    """DD-PPO section 4: off, because it leads to instabilities with small batches."""
+    correct: str = "none"
+    """Correction of the loss for how the experience was gathered: `none`; `vtrace`, for an older policy (Sample Factory
+    section 3.4); `truncated_is`, for environments that have more samples than others (VER section 4, 'Training')."""
+    rho: float = 1.0
+    """V-trace's truncation level of the weights of temporal differences; also the most that `truncated_is` weighs."""
+    c: float = 1.0
+    """V-trace's truncation level of the weights that carry them back in time."""
+
+    @property
+    def clip_range(self) -> tuple[float, float]:
+        """Both ends of PPO's clip range."""
+        return self.clip_low or 1 - self.clip, 1 + self.clip
+
+    def __post_init__(self) -> None:
+        """Checks every field once."""
+        rules = (
+            ("epochs", self.epochs >= 1, "at least 1"),
+            ("num_minibatches", self.num_minibatches >= 1, "at least 1"),
+            ("optimizer", self.optimizer in OPTIMIZERS, f"one of: {', '.join(OPTIMIZERS)}"),
+            ("learning_rate", self.learning_rate > 0, "above 0"),
+            ("adam_eps", self.adam_eps > 0, "above 0"),
+            ("momentum", 0 <= self.momentum < 1, "at least 0 and below 1"),
+            ("discount", 0 <= self.discount <= 1, "from 0 to 1"),
+            ("gae_lambda", 0 <= self.gae_lambda <= 1, "from 0 to 1"),
+            ("clip", self.clip > 0, "above 0"),
+            ("clip_low", 0 <= self.clip_low < 1, "at least 0 and below 1; 0 is for 1 - clip"),
+            ("value_coef", self.value_coef >= 0, "at least 0"),
+            ("entropy_coef", self.entropy_coef >= 0, "at least 0"),
+            ("max_grad_norm", self.max_grad_norm > 0, "above 0"),
+            ("correct", self.correct in CORRECTIONS, f"one of: {', '.join(CORRECTIONS)}"),
+            ("rho", self.rho > 0, "above 0"),
+            ("c", self.c >= 0, "at least 0"),
+            ("c", self.correct != "vtrace" or self.c <= self.rho, f"at most learn.rho={self.rho} with correct=vtrace"),
+        )
+        for name, holds, rule in rules:
+            if not holds:
+                raise ValueError(f"learn.{name}={getattr(self, name)}: must be {rule}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuCosts:
+    """What an emulated GPU takes for a scenario's work; times in seconds."""
+
+    render_s: float = 0.0
+    """Per env step, first come first served with inference."""
+    infer_fixed_s: float = 0.0
+    """Per inference batch."""
+    infer_item_s: float = 0.0
+    """Per item of an inference batch."""
+    prepare_s: float = 0.0
+    """Per learning phase, beside its mini-batches: returns, advantages, arranging the batches."""
+    learn_item_s: float = 0.0
+    """Per sample of a mini-batch."""
+    render_while_learning_factor: float = 1.0
+    """Rendering and inference take this many times as long while learning runs on the same GPU."""
+    learn_while_rendering_factor: float = 1.0
+    """Learning takes this many times as long while the GPU renders or infers."""
+    actor_infer_s: float = 0.0
+    """Per inference of one item on a core of the CPU, where actors hold the policy."""
+    cores: int = 0
+    """Cores of the CPU for each GPU, on which environments simulate; 0 for as many as there are environments."""
+    network: NetworkCosts = field(default_factory=NetworkCosts)
+    """What messages between ranks take."""
+
+
+TYPICAL_GPU_COSTS = GpuCosts(infer_fixed_s=0.0033, infer_item_s=0.00006, learn_item_s=0.00015)
+"""About what `emulated/open-fridge` states for a V100; for scenarios without a profile, which render on the CPU."""
+
+CORRECTIONS = ("none", "vtrace", "truncated_is")
+OPTIMIZERS = ("adam", "sgd")
+POLICIES = ("small", "conv", "nature", "resnet")
+"""Networks of `systems/learn`."""

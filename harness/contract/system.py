@@ -1,0 +1,73 @@
+"""What a system is and gets, and the loop that it forms with a scenario.
+
+The loop of one rank (`harness/launch/rank.py` makes the context, the system does the rest):
+    system.run(Context(place=Place.from_environment(), scenario=..., ...))  # once per rank, each in a process:
+        start environment workers; env = context.make_env(i), whose `step` and `reset` count what happens
+        until context.budget.is_spent(progress), decided alike on all ranks:
+            collect a rollout                   # meter.span("infer"), meter.span("simulate")
+            wait for the other ranks            # meter.span("wait:straggler")
+            learn, average                      # meter.span("learn"), meter.span("communicate")
+            meter.learned(...), meter.reused(...), meter.discarded(...), meter.end_iteration(...)
+        meter.in_flight(samples collected, neither learned nor discarded); end the environment workers; return
+
+A system must: keep collected = learned + discarded + in flight, to the sample; take its place from `Place` alone;
+leave no process and no shared memory when it returns or raises; raise when one of its processes dies.
+A system may raise at any time: the run ends as failed, with the traceback and the rank's number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from harness.contract.budget import Limits
+from harness.contract.device import Device, Place, Seat
+from harness.contract.scenario import Scenario
+
+if TYPE_CHECKING:
+    from harness.metering.counted import CountedEnv
+    from harness.metering.meter import RankMeter
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Context:
+    """All that a system gets on one rank."""
+
+    place: Place
+    scenario: Scenario
+    device: Device
+    seed: int
+    budget: Limits
+    meter: RankMeter
+    folder: str
+    """The run's working folder: where processes leave their last words (tracebacks, stacks)."""
+    stall_s: float
+    """An environment that has not answered for so long is taken for hung: the system raises."""
+    python: str = ""
+    """The interpreter of the virtual environment that the system's library has, where there is one."""
+
+    def seat(self, index: int, seed: int) -> Seat:
+        """The seat of environment `index` of this rank."""
+        return Seat(place=self.place, index=index, num_envs=self.scenario.num_envs, seed=seed, device=self.device)
+
+    def env_seed(self, index: int) -> int:
+        """The seed of environment `index` of this rank: every system gives it the same."""
+        from numpy.random import SeedSequence
+
+        return int(SeedSequence([self.seed, self.place.rank]).generate_state(3 + index)[-1])
+
+    def make_env(self, index: int) -> CountedEnv:
+        """Makes environment `index` of this rank, in the process that will step it: this one, or a child of it."""
+        from harness.contract.envs import make_counted_env
+
+        return make_counted_env(self.scenario, self.seat(index, self.env_seed(index)), self.folder, self.meter.path)
+
+
+class System(Protocol):
+    """A way to train RL on many GPUs, under test: an entry point. `harness.contract.traits`: what it may have."""
+
+    name: str
+    about: str
+
+    def run(self, context: Context) -> None:
+        """Trains on this rank until the budget is spent. Called once per rank, in a process of its own."""

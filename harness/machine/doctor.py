@@ -1,0 +1,64 @@
+"""`rlbench doctor`: what this machine is and what of it could spoil a figure, for a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from harness.machine.findings import GIB, Finding, judge
+from harness.machine.machine import Machine, packages, read_machine
+
+
+def print_doctor(console: Console, num_workers: int | None = None) -> int:
+    """Prints the machine and what was found; the exit code: 0, or 1 when the machine could not be read at all.
+
+    Args:
+        console: where to print.
+        num_workers: environment workers that a run would keep busy, to be held against the cores; None to leave it out.
+    """
+    try:
+        machine = read_machine()
+    except (OSError, RuntimeError) as problem:
+        console.print(Text(f"this machine cannot be read: {problem}"))
+        return 1
+    console.print(_facts(machine))
+    console.print()
+    found = judge(machine, num_workers)
+    for finding in sorted(found, key=lambda finding: finding.level == "ok"):
+        _print_finding(console, finding)
+    num_warnings = sum(finding.level == "warning" for finding in found)
+    console.print()
+    console.print(f"{num_warnings} of {len(found)} checks warn of what could spoil a figure")
+    return 0
+
+
+def _print_finding(console: Console, finding: Finding) -> None:
+    style = "bold yellow" if finding.level == "warning" else "green"
+    line = Text.assemble((f"{finding.level:7}", style), f" {finding.what}; rule: {finding.rule}")
+    console.print(line)
+    if finding.advice:
+        console.print(Text(f"        {finding.advice}"))
+
+
+def _facts(machine: Machine) -> Table:
+    table = Table.grid(padding=(0, 2))
+    quota = f", quota {machine.cpu_quota_cores:g}" if machine.cpu_quota_cores else ""
+    limit = f", limit {machine.memory_limit_bytes / GIB:.1f} GiB" if machine.memory_limit_bytes else ""
+    rows = {
+        "CPU": f"{machine.cpu_model or 'unknown'}, {machine.num_cores} cores, {machine.num_affine_cores} usable{quota}",
+        "memory": f"{machine.memory_bytes / GIB:.1f} GiB{limit}",
+        **{f"GPU {gpu.index}": _gpu(gpu.name, gpu.memory_bytes, gpu.power_limit_w) for gpu in machine.gpus},
+        "GPUs": f"{len(machine.gpus)}, {machine.gpu_source}",
+        "system": f"{machine.os}, kernel {machine.kernel}, Python {machine.python}",
+        "packages": ", ".join(f"{name} {version}" for name, version in packages().items()),
+    }
+    for name, value in rows.items():
+        table.add_row(name, Text(value))
+    return table
+
+
+def _gpu(name: str, memory_bytes: int | None, power_limit_w: float | None) -> str:
+    memory = f", {memory_bytes / GIB:.0f} GiB" if memory_bytes else ""
+    power = f", {power_limit_w:.0f} W" if power_limit_w else ""
+    return f"{name}{memory}{power}"

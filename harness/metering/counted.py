@@ -1,0 +1,203 @@
+"""The environment wrapper in which the harness counts env steps, frames, episodes and the time of steps and resets.
+
+Runs in the process that steps the environment; writes that environment's block of the meter, and one record for each
+episode to the rank's episode file, which all workers of the rank open for appending (a record is one small write, which
+Linux appends whole). No system can count differently, since none of them sees these counters.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import struct
+import time
+from numbers import Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.metering.meter_file import KIND_OF, TOTALS_AT, Block
+
+if TYPE_CHECKING:
+    import gymnasium
+
+EPISODE = struct.Struct("<qddqqdd")
+EPISODE_FIELDS = ("environment", "end_s", "return", "length", "frames", "success", "spl")
+SIMULATE, RESET = KIND_OF["simulate"], KIND_OF["reset"]
+MOST_REWARD = (2 - 2**-23) * 2.0**127
+"""The largest number of float32, which rewards are learned from as."""
+MOST_FRAMES = 2**31
+"""Of one env step; a run of 2^32 of them still counts its frames in 64 bits."""
+STEP_RULE = "(observation, reward, terminated, truncated, info), info a dict"
+MOST_SHOWN = 60
+"""Characters of a value that is refused."""
+
+
+def episodes_path(folder: Path, rank: int) -> Path:
+    """The episode file of a rank: records of `EPISODE`."""
+    return folder / f"episodes-rank{rank}.bin"
+
+
+class CountedEnv:
+    """Steps one environment and counts. `reset` and `step` are gymnasium's, without automatic reset."""
+
+    def __init__(
+        self, env: gymnasium.Env[dict[str, Any], int], block: Block, episodes_fd: int, environment: int, seed: int
+    ) -> None:
+        self._env = env
+        self._block = block
+        self._episodes_fd = episodes_fd
+        self._environment = environment
+        self._seed: int | None = seed
+        self._step_s, self._squared = block.word("step_s"), block.word("step_s_squared")
+        self._env_steps, self._frames = block.word("env_steps"), block.word("frames")
+        self._wait_s = block.word("pid") + TOTALS_AT + KIND_OF["wait:inference"]
+        self._answered_at = 0.0  # set by the first reset, which comes before the first step
+        self._return, self._length, self._episode_frames = 0.0, 0, 0
+
+    def reset(self, seed: int | None = None) -> dict[str, Any]:
+        """Begins an episode; its time is a `reset` span. The first one has the seat's seed, unless told otherwise.
+
+        Raises ValueError when the environment's answer has no two parts.
+        """
+        seed, self._seed = self._seed if seed is None else seed, None
+        begin = time.perf_counter()
+        answer: Any = self._env.reset(seed=seed)
+        end = time.perf_counter()
+        observation: dict[str, Any]
+        try:
+            observation, _ = answer
+        except (TypeError, ValueError):
+            raise self._refused("reset gave", answer, "(observation, info)") from None
+        self._block.put_span(RESET, begin, end)
+        self._block.floats[self._block.word("reset_s")] += end - begin
+        self._answered_at = end
+        self._return, self._length, self._episode_frames = 0.0, 0, 0
+        return observation
+
+    def step(self, action: int) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """Applies one action: one env step. Raises ValueError when the answer breaks a rule; that step counts as well.
+
+        The time since the step or reset before it is what the environment waited for this action.
+        """
+        block = self._block
+        ints, floats = block.ints, block.floats
+        begin = time.perf_counter()
+        answer: Any = self._env.step(action)
+        end = time.perf_counter()
+        took = end - begin
+        ints[self._env_steps] += 1
+        floats[self._step_s] += took
+        floats[self._squared] += took * took
+        floats[self._wait_s] += begin - self._answered_at
+        self._answered_at = end
+        block.put_span(SIMULATE, begin, end)
+        try:
+            observation, reward, terminated, truncated, info = answer
+            frames, raw = info.get("num_frames", 1), info.get("raw_reward", reward)
+        except (TypeError, ValueError, AttributeError):
+            raise self._refused("step gave", answer, STEP_RULE) from None
+        if type(frames) is not int or not 0 <= frames <= MOST_FRAMES:
+            frames = self._frames_of(frames)
+        ints[self._frames] += frames
+        is_raw = raw is reward
+        if type(reward) is not float:
+            try:
+                reward = float(reward) if type(reward) in scalars else self._reward_of("the reward", reward)
+            except OverflowError:
+                raise self._refused_reward("the reward", reward) from None
+        if not -MOST_REWARD <= reward <= MOST_REWARD:  # NaN neither
+            raise self._refused_reward("the reward", reward)
+        if is_raw:
+            raw = reward
+        elif type(raw) is not float or not -MOST_REWARD <= raw <= MOST_REWARD:
+            raw = self._reward_of("the raw_reward", raw)
+        self._return += raw
+        self._length += 1
+        self._episode_frames += frames
+        if terminated or truncated:
+            self._record(end, info)
+        return observation, reward, bool(terminated), bool(truncated), info
+
+    def _record(self, end: float, info: dict[str, Any]) -> None:
+        success, spl = (self._fraction_of(name, info.get(name, math.nan)) for name in ("success", "spl"))
+        info["episode"] = (self._return, float(self._length), success, spl)
+        record = EPISODE.pack(self._environment, end, self._return, self._length, self._episode_frames, success, spl)
+        os.write(self._episodes_fd, record)
+        self._block.add("episodes", 1)
+
+    def _frames_of(self, frames: Any) -> int:
+        """`num_frames` of a step that is no int between the limits: another kind of whole number, or refused."""
+        try:
+            number = operator.index(frames)
+        except TypeError:
+            number = -1
+        if not 0 <= number <= MOST_FRAMES or isinstance(frames, bool):
+            raise self._refused("gave num_frames =", frames, f"a whole number from 0 to {MOST_FRAMES:,}")
+        return number
+
+    def _reward_of(self, what: str, reward: Any) -> float:
+        number = real_number(reward)
+        if number is None:
+            raise self._refused(f"gave {what}", reward, "a real number")
+        if not -MOST_REWARD <= number <= MOST_REWARD:
+            raise self._refused_reward(what, number)
+        return number
+
+    def _refused_reward(self, what: str, number: float) -> ValueError:
+        is_finite = isinstance(number, int) or math.isfinite(number)
+        rule = f"a number that float32 can hold, up to {MOST_REWARD:.4g}" if is_finite else "finite"
+        return self._refused(f"gave {what}", number, rule)
+
+    def _fraction_of(self, name: str, value: Any) -> float:
+        number = real_number(value)
+        if number is None or not (0 <= number <= 1 or math.isnan(number)):
+            raise self._refused(f"gave {name} =", value, "a number from 0 to 1, NaN, or left out")
+        return number
+
+    def _refused(self, what: str, value: Any, rule: str) -> ValueError:
+        return ValueError(f"environment {self._environment} {what} {shown(value)}: it must be {rule}")
+
+    def close(self) -> None:
+        """Closes the environment and the episode file."""
+        try:
+            self._env.close()
+        finally:
+            os.close(self._episodes_fd)
+
+
+def real_number(value: Any) -> float | None:
+    """A real number as a float: of Python or NumPy, or an array that holds one. None for anything else.
+
+    Text, complex numbers and what is no number at all are not. A whole number beyond float64 is infinite.
+    """
+    if isinstance(value, int):
+        return float(value) if -MOST_REWARD <= value <= MOST_REWARD else math.copysign(math.inf, value > 0 or -1)
+    if isinstance(value, float):
+        scalars.add(type(value))
+        return float(value)
+    if not hasattr(value, "__array__"):
+        return float(value) if isinstance(value, Real) else None
+    import numpy as np
+
+    array = np.asarray(value)
+    if array.size != 1 or array.dtype.kind not in "biuf":
+        return None
+    if isinstance(value, np.generic):
+        scalars.add(type(value))
+    return float(array.item())
+
+
+scalars: set[type] = {float, int, bool}
+"""Classes of real numbers that `float` takes as they are; those of NumPy are added when the first one comes."""
+
+
+def shown(value: Any) -> str:
+    """A value that is refused: as Python writes it, with its type where that is no plain number; short."""
+    kind = type(value).__name__
+    try:
+        text = " ".join(repr(value).split())
+    except Exception as error:  # noqa: BLE001  whatever somebody else's `__repr__` does
+        return f"something of class {kind} whose repr raises {type(error).__name__}"
+    text = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
+    return text if type(value) in {int, float, bool} else f"{text} ({kind})"

@@ -1,0 +1,240 @@
+"""What a system reports on one rank: what became of its samples, and where its time goes.
+
+Who writes: the rank's main thread, and one other thread if it opened a lane, each its own timeline and its own block
+of the meter file. What the two share is the moment when an iteration ends: the main thread then reads the lane too.
+Each timeline has a lock, which its thread holds while a span begins or ends (microseconds), and the main thread while
+it reads the seconds so far; so the open span is in no block and counted up to that moment exactly once. Nothing else
+blocks. Counters (`updated`, `learned`, `reused`, `discarded`, `in_flight`) have no lock: the main thread alone may call
+them. A process that dies leaves what it had counted.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.metering.meter_file import (
+    COUNTERS,
+    KIND_OF,
+    MAY_BE_UNREPORTED,
+    SPANS,
+    Block,
+    MeterFile,
+    meter_path,
+)
+from harness.processes import process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+__all__ = ["COUNTERS", "KIND_OF", "SPANS", "Block", "LagSummary", "Lane", "MeterFile", "RankMeter", "meter_path"]
+
+LANE_PREFIX = "sampler/"
+"""Of the series' columns that hold the second lane's seconds."""
+
+
+class _Span:
+    """Begins a span of its kind on its lane, and ends it; holds nothing, so one for each kind is enough."""
+
+    __slots__ = ("_kind", "_lane")
+
+    def __init__(self, lane: Lane, kind: int) -> None:
+        self._lane, self._kind = lane, kind
+
+    def __enter__(self) -> None:
+        self._lane.begin(self._kind)
+
+    def __exit__(self, *_: object) -> None:
+        self._lane.end()
+
+
+class Lane:
+    """The timeline of one thread at a time: spans that never overlap. That thread alone may open and close spans."""
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+        self._lock = threading.Lock()
+        self._open: list[tuple[int, float]] = []  # kind, since when; the last one is running
+        self._last_s = [0.0] * len(SPANS)
+        self._spans = {name: _Span(self, kind) for name, kind in KIND_OF.items()}
+
+    def span(self, kind: str) -> _Span:
+        """Times what happens inside; a span around it is paused meanwhile. Raises KeyError for an unknown kind."""
+        return self._spans[kind]
+
+    def begin(self, kind: int) -> None:
+        """Begins a span of that kind, and pauses the one around it."""
+        with self._lock:
+            now = time.perf_counter()
+            if self._open:
+                outer, since = self._open[-1]
+                self._block.put_span(outer, since, now)
+            self._open.append((kind, now))
+            self._block.set_phase(kind)
+
+    def end(self) -> None:
+        """Ends the innermost span, and goes on with the one around it."""
+        with self._lock:
+            now = time.perf_counter()
+            kind, since = self._open.pop()
+            self._block.put_span(kind, since, now)
+            if self._open:
+                outer, _ = self._open[-1]
+                self._open[-1] = (outer, now)
+                self._block.set_phase(outer)
+
+    def cut(self, at: float | None = None) -> dict[str, float]:
+        """Seconds in each kind of span since the last cut. From any one thread.
+
+        The open span counts up to now, or up to a moment since when its own thread has neither begun nor ended one.
+        """
+        with self._lock:
+            seconds = self._block.span_seconds()
+            if self._open:
+                kind, since = self._open[-1]
+                seconds[kind] += (time.perf_counter() if at is None else at) - since
+        passed = {kind: now - last for kind, now, last in zip(SPANS, seconds, self._last_s, strict=True)}
+        self._last_s = seconds
+        return passed
+
+
+@dataclass(frozen=True, slots=True)
+class LagSummary:
+    """Policy lag (learner's version minus actor's, in optimiser steps) of some samples."""
+
+    total: int
+    largest: int
+
+
+class RankMeter:
+    """What a system reports on one rank; made by `harness/launch/rank.py`. All but the lane is for the main thread."""
+
+    def __init__(self, folder: Path, rank: int, num_envs: int, gpu_busy_s: Callable[[], float] | None = None) -> None:
+        self.path = meter_path(folder, rank)
+        self.rank = rank
+        self._file = MeterFile.create(self.path, num_envs)
+        self._block = Block(self._file, 0)
+        self._own = Lane(self._block)
+        self._lane: Lane | None = None
+        self._series = (folder / f"series-rank{rank}.jsonl").open("w", encoding="utf-8")
+        self._iteration_began = time.perf_counter()
+        self._last: dict[str, int] = dict.fromkeys(("learned", "reused", "discarded", "lag_sum"), 0)
+        self._last_busy_s = 0.0
+        self._last_core_wait_s = process.core_wait_s()
+        self._began = self._iteration_began
+        self._gpu_busy_s = gpu_busy_s
+
+    def open_lane(self) -> Lane:
+        """A second timeline, for one other thread of this process. Its seconds are columns of their own.
+
+        The main thread makes it and hands it over. Raises ValueError for a second one.
+        """
+        if self._lane is not None:
+            raise ValueError(f"rank {self.rank} has opened its lane already: a meter has one beside the main thread's")
+        self._lane = Lane(Block(self._file, self._file.lane_index))
+        return self._lane
+
+    def begin(self) -> None:
+        """Starts the clock of the run: processes are up, and the first iteration begins."""
+        self._began = self._iteration_began = time.perf_counter()
+        self._last = {name: self._block.get(name) for name in self._last}
+        self._seconds(self._began)
+        if self._gpu_busy_s is not None:
+            self._last_busy_s = self._gpu_busy_s()
+        self._last_core_wait_s = process.core_wait_s()
+
+    def _seconds(self, at: float) -> dict[str, float]:
+        """What both timelines spent since the last call, this thread's up to a moment that is now, as columns."""
+        columns = {f"span/{kind}": seconds for kind, seconds in self._own.cut(at).items()}
+        if self._lane is not None:
+            columns |= {f"{LANE_PREFIX}{kind}": seconds for kind, seconds in self._lane.cut().items()}
+        return columns
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since `begin`."""
+        return time.perf_counter() - self._began
+
+    def learned(self, num_env_steps: int, lag: LagSummary) -> None:
+        """Fresh env steps learned for the first time, and the lag at which that happened."""
+        block = self._block
+        block.add("learned", num_env_steps)
+        block.add("lag_sum", lag.total)
+        block.set("lag_max", max(block.get("lag_max"), lag.largest))
+
+    def updated(self) -> None:
+        """One optimiser step was made: whoever watches the run sees that it gets on."""
+        self._block.add("updates", 1)
+
+    def reused(self, num_env_steps: int) -> None:
+        """Env steps learned again: further epochs, stale fill."""
+        self._block.add("reused", num_env_steps)
+
+    def discarded(self, num_env_steps: int) -> None:
+        """Env steps that will never be learned."""
+        self._block.add("discarded", num_env_steps)
+
+    def in_flight(self, num_env_steps: int) -> None:
+        """Env steps that were neither learned nor discarded when the run ended."""
+        self._block.set("in_flight", num_env_steps)
+
+    def reports(self, names: Collection[str]) -> None:
+        """Says which of `MAY_BE_UNREPORTED` the system reports, where it does not report all of them."""
+        bits = sum(1 << bit for bit, name in enumerate(MAY_BE_UNREPORTED) if name not in names)
+        self._block.set("unreported", bits)
+
+    @property
+    def num_learned(self) -> int:
+        """Fresh env steps learned so far by this rank."""
+        return self._block.get("learned")
+
+    def span(self, kind: str) -> AbstractContextManager[None]:
+        """Times what happens inside; a span around it is paused meanwhile. Raises KeyError for an unknown kind."""
+        return self._own.span(kind)
+
+    def end_iteration(self, statistics: Mapping[str, float], elsewhere_s: Mapping[str, float] | None = None) -> None:
+        """Closes one part of the time series: what was learned in it, when, and the system's own statistics.
+
+        `elsewhere_s`: seconds by kind of span of a process that learns in this one's place; this one's time says
+        nothing then, nor how long it waited for a core.
+        """
+        end = time.perf_counter()
+        block = self._block
+        row: dict[str, float | int] = {
+            "rank": self.rank,
+            "iteration": block.get("iteration"),
+            "begin_s": self._iteration_began,
+            "end_s": end,
+        }
+        for name, before in self._last.items():
+            now = block.get(name)
+            row[name] = now - before
+            self._last[name] = now
+        if elsewhere_s is None:
+            row.update(self._seconds(end))
+        else:
+            other_s = max(0.0, end - self._iteration_began - sum(elsewhere_s.values()))
+            row |= {f"span/{kind}": seconds for kind, seconds in elsewhere_s.items()} | {"span/other": other_s}
+        if self._gpu_busy_s is not None:
+            busy_s = self._gpu_busy_s()
+            row["gpu_busy_s"] = busy_s - self._last_busy_s
+            self._last_busy_s = busy_s
+        waited_s = process.core_wait_s()
+        if waited_s is not None and self._last_core_wait_s is not None and elsewhere_s is None:
+            # A thread that has ended since takes its own along.
+            row["core_wait_s"] = max(0.0, waited_s - self._last_core_wait_s)
+        self._last_core_wait_s = waited_s
+        row.update(statistics)
+        self._series.write(json.dumps(row) + "\n")
+        self._series.flush()
+        block.add("iteration", 1)
+        self._iteration_began = end
+
+    def close(self) -> None:
+        """Flushes the time series; counters need no flush."""
+        self._series.close()

@@ -1,0 +1,223 @@
+"""The file of a rank's counters and spans, mapped into memory; `harness/metering/meter.py` says what a rank reports.
+
+Who writes: each block has one writer, the rank's main thread (block 0), the process that steps environment i
+(block 1 + i), or the rank's second thread (the last block, see `RankMeter.open_lane`). Who reads: the runner while the
+run goes on, and once more when it has ended; a reader may see a counter a step late, never a torn one, since every
+word is 8 aligned bytes. Nothing blocks, so nothing must be freed; a process that dies leaves what it had counted. The
+file's space is allocated when it is made, so a full disk is an error then and not a SIGBUS later.
+
+Layout, in words of 8 bytes: header (magic, number of environments, span capacity), then equal blocks, each: counters
+(`COUNTERS`, int64 or float64), seconds for each kind of span (`SPANS`), number of spans, and the latest spans in a ring
+(begin, end, kind). Totals are exact; the ring keeps the last `span_capacity` spans of each block for timelines. It has
+one place more: that in which a span is being written, which a killed process may have left half done, is not read.
+Times are `time.perf_counter()`, which all processes of a machine share on Linux.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+
+MAGIC = 0x3430_4D4C_5252
+HEADER_WORDS = 4
+INT_COUNTERS = (
+    "pid",
+    "iteration",
+    "updates",
+    "learned",
+    "reused",
+    "discarded",
+    "in_flight",
+    "lag_sum",
+    "lag_max",
+    "unreported",
+    "env_steps",
+    "frames",
+    "episodes",
+)
+MAY_BE_UNREPORTED = ("learned", "reused", "discarded", "in_flight", "lag_sum")
+"""Counters of a rank that somebody else's system need not report: bits of `unreported`, which is 0 for ours."""
+FLOAT_COUNTERS = ("step_s", "reset_s", "step_s_squared")
+SPANS = (
+    "other",
+    "simulate",
+    "infer",
+    "learn",
+    "communicate",
+    "reset",
+    "wait:straggler",
+    "wait:learner",
+    "wait:inference",
+    "wait:rollout",
+)
+"""Kinds of spans, and the phases that a progress display shows; a span inside another pauses it."""
+COUNTERS = INT_COUNTERS + FLOAT_COUNTERS
+WORD_OF = {name: i for i, name in enumerate(COUNTERS)}
+KIND_OF = {name: i for i, name in enumerate(SPANS)}
+TOTALS_AT = len(COUNTERS)
+NUM_SPANS_AT = TOTALS_AT + len(SPANS)
+PHASE_AT = NUM_SPANS_AT + 1
+RING_AT = PHASE_AT + 1
+SPAN_CAPACITY = 4096
+
+
+def _block_words(span_capacity: int) -> int:
+    return RING_AT + 3 * (span_capacity + 1)
+
+
+def meter_path(folder: Path, rank: int) -> Path:
+    """The meter file of a rank."""
+    return folder / f"meter-rank{rank}.bin"
+
+
+class MeterFile:
+    """The mapped file; `ints` and `floats` are the same words seen as int64 and float64."""
+
+    def __init__(self, path: Path, *, writable: bool) -> None:
+        with path.open("r+b" if writable else "rb") as file:
+            access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+            self._memory = mmap.mmap(file.fileno(), 0, access=access)
+        self.ints = memoryview(self._memory).cast("q")
+        self.floats = memoryview(self._memory).cast("d")
+        magic, self.num_envs, self.span_capacity, _ = self.ints[:HEADER_WORDS]
+        if magic != MAGIC:
+            raise ValueError(f"{path}: not a meter file of this version")
+
+    @classmethod
+    def create(cls, path: Path, num_envs: int, span_capacity: int = SPAN_CAPACITY) -> MeterFile:
+        """Makes the file with all counters at 0. Raises OSError when the disk has no room for it."""
+        size = 8 * (HEADER_WORDS + (2 + num_envs) * _block_words(span_capacity))
+        unfinished = path.with_name(f".{path.name}")  # no reader ever sees a meter without its header
+        try:
+            with unfinished.open("w+b") as file:
+                os.posix_fallocate(file.fileno(), 0, size)
+                memory = mmap.mmap(file.fileno(), size)
+                with memoryview(memory).cast("q") as words:
+                    words[0], words[1], words[2] = MAGIC, num_envs, span_capacity
+                memory.close()
+            unfinished.rename(path)
+        except OSError:
+            unfinished.unlink(missing_ok=True)
+            raise
+        return cls(path, writable=True)
+
+    def close(self) -> None:
+        """Unmaps the file, which has a descriptor for as long as it is mapped; nothing can be read then."""
+        self.ints.release()
+        self.floats.release()
+        self._memory.close()
+
+    def block_at(self, index: int) -> int:
+        """The first word of block `index`: 0 is the rank, 1 + i the environment i, `lane_index` the second thread."""
+        return HEADER_WORDS + index * _block_words(self.span_capacity)
+
+    @property
+    def lane_index(self) -> int:
+        """The block of the rank's second thread."""
+        return 1 + self.num_envs
+
+    def count(self, index: int, name: str) -> int:
+        """An integer counter of a block."""
+        return self.ints[self.block_at(index) + WORD_OF[name]]
+
+    def seconds(self, index: int, name: str) -> float:
+        """A float counter of a block, or the seconds spent in a kind of span."""
+        at = WORD_OF[name] if name in WORD_OF else TOTALS_AT + KIND_OF[name]
+        return self.floats[self.block_at(index) + at]
+
+    def is_reported(self, name: str) -> bool:
+        """Whether the system reports a counter of `MAY_BE_UNREPORTED`."""
+        return not self.count(0, "unreported") >> MAY_BE_UNREPORTED.index(name) & 1
+
+    def phase(self, index: int = 0) -> str:
+        """What the rank, or its second thread, is doing: the innermost span of a block."""
+        return SPANS[self.ints[self.block_at(index) + PHASE_AT]]
+
+    def total(self, name: str) -> int:
+        """An integer counter, summed over the environments of the rank."""
+        return sum(self.count(1 + i, name) for i in range(self.num_envs))
+
+    def spans(self, index: int) -> list[tuple[float, float, str]]:
+        """The latest spans of a block: begin, end (seconds), kind; oldest first.
+
+        What is overwritten by its writer meanwhile is left out.
+        """
+        block = self.block_at(index)
+        written = self.ints[block + NUM_SPANS_AT]
+        first = max(0, written - self.span_capacity)
+        found = []
+        for number in range(first, written):
+            at = block + RING_AT + 3 * (number % (self.span_capacity + 1))
+            found.append((self.floats[at], self.floats[at + 1], SPANS[self.ints[at + 2]]))
+        now_kept_from = self.ints[block + NUM_SPANS_AT] - self.span_capacity
+        return found[max(0, now_kept_from - first) :]
+
+
+class MeterFiles:
+    """The meters of a run's ranks, for a reader: each opened once it is there."""
+
+    def __init__(self, folder: Path, ranks: range) -> None:
+        self.ranks = ranks
+        self._missing = {rank: meter_path(folder, rank) for rank in ranks}
+        self._files: dict[int, MeterFile] = {}
+
+    def there(self) -> dict[int, MeterFile]:
+        """Those of the ranks that have started."""
+        for rank, path in list(self._missing.items()):
+            if path.exists():
+                self._files[rank] = MeterFile(path, writable=False)
+                del self._missing[rank]
+        return self._files
+
+    def close(self) -> None:
+        """Unmaps them."""
+        for file in self._files.values():
+            file.close()
+
+
+class Block:
+    """One writer's block; the hot paths write words directly."""
+
+    def __init__(self, file: MeterFile, index: int) -> None:
+        self._at = file.block_at(index)
+        self._num_places = file.span_capacity + 1
+        self.ints = file.ints
+        self.floats = file.floats
+        self.set("pid", os.getpid())
+
+    def word(self, name: str) -> int:
+        """The index of a counter in `ints` or `floats`."""
+        return self._at + WORD_OF[name]
+
+    def add(self, name: str, amount: int) -> None:
+        """Adds to an integer counter."""
+        self.ints[self._at + WORD_OF[name]] += amount
+
+    def set(self, name: str, value: int) -> None:
+        """Sets an integer counter."""
+        self.ints[self._at + WORD_OF[name]] = value
+
+    def get(self, name: str) -> int:
+        """Reads an integer counter."""
+        return self.ints[self._at + WORD_OF[name]]
+
+    def set_phase(self, kind: int) -> None:
+        """Says what the writer is doing now."""
+        self.ints[self._at + PHASE_AT] = kind
+
+    def span_seconds(self) -> list[float]:
+        """Seconds in each kind of span that has ended, in the order of `SPANS`."""
+        first = self._at + TOTALS_AT
+        return list(self.floats[first : first + len(SPANS)])
+
+    def put_span(self, kind: int, begin: float, end: float) -> None:
+        """Records one span: its seconds in the total, itself in the ring."""
+        at, floats, ints = self._at, self.floats, self.ints
+        floats[at + TOTALS_AT + kind] += end - begin
+        number = ints[at + NUM_SPANS_AT]
+        slot = at + RING_AT + 3 * (number % self._num_places)
+        floats[slot] = begin
+        floats[slot + 1] = end
+        ints[slot + 2] = kind
+        ints[at + NUM_SPANS_AT] = number + 1

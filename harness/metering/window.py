@@ -1,0 +1,142 @@
+"""Which iterations of a run count: the named protocols that drop the warm-up.
+
+The counting is the same for all: fresh env steps learned in the window / the seconds of the window, over all ranks.
+
+`steady` finds the warm-up with MSER (White, An effective truncation heuristic for bias reduction in simulation output,
+Simulation 69(6), 1997): drop the d first parts for which the mean of the rest has the smallest estimated variance,
+sum((rate - mean)^2) / (n - d)^2, with d from 1 to n / 2. MSER alone overlooks a slow drift (of a rise by 30 % over 20
+parts with 3 % noise it calls more than half steady), so what is left must also show no drift of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from results.records import schema
+from results.records.parts import Part
+
+LEAST_PARTS = 3
+LEAST_TO_JUDGE = 12
+"""With fewer parts MSER and the drift check say little but noise: the first part is dropped, and that is all."""
+DRIFT_FRACTION = 0.05
+"""A drift smaller than this, from the first to the last part of the window, is not worth a warning."""
+DRIFT_T = 3.0
+"""Nor is one that is not this many times its standard error."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Window:
+    """The parts of a run that count."""
+
+    protocol: str
+    parts: tuple[Part, ...]
+    """Neighbours, at least one."""
+    reason: str | None = None
+    """Why the rate is not steady; None when it is."""
+
+    @property
+    def seconds(self) -> float:
+        """How long the window is."""
+        return self.parts[-1].end_s - self.parts[0].begin_s
+
+    def to_record(self) -> schema.Window:
+        """As `run.json` holds it."""
+        return schema.Window(
+            protocol=self.protocol,
+            first_iteration=self.parts[0].iteration,
+            last_iteration=self.parts[-1].iteration,
+            begin_s=self.parts[0].begin_s,
+            end_s=self.parts[-1].end_s,
+            steady=self.reason is None,
+            reason=self.reason,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WindowProtocol:
+    """A way to choose the window."""
+
+    about: str
+    """One line."""
+    num_iterations: int | None
+    """How many iterations a run has, unless told otherwise; None: it runs for a time."""
+    choose: Callable[[Sequence[Part]], tuple[int, str | None]]
+    """How many parts to drop from the front, and why the rest is not steady (None if it is). Gets one part or more."""
+
+
+def choose_window(parts: Sequence[Part], protocol: str) -> Window:
+    """Drops the warm-up. Raises ValueError for an unknown protocol (listing the known) or without any part."""
+    if protocol not in PROTOCOLS:
+        raise ValueError(f"--protocol {protocol}: unknown; choose one of: {', '.join(PROTOCOLS)}")
+    if not parts:
+        raise ValueError("no iteration was finished by all ranks: nothing to measure; give the run more time")
+    num_dropped, reason = PROTOCOLS[protocol].choose(parts)
+    return Window(protocol=protocol, parts=tuple(parts[num_dropped:]), reason=reason)
+
+
+def steps_per_s(window: Window) -> float:
+    """Fresh env steps learned per second of the window, over all ranks."""
+    return sum(part.learned for part in window.parts) / window.seconds
+
+
+def _choose_ddppo(parts: Sequence[Part]) -> tuple[int, str | None]:
+    """The last 5 of 10 iterations (DD-PPO, appendix D); of fewer, the last half."""
+    if len(parts) >= 10:
+        return len(parts) - 5, None
+    num_counted = max(len(parts) // 2, 1)
+    return len(parts) - num_counted, f"protocol ddppo wants 10 iterations, the run has {len(parts)}"
+
+
+def _choose_steady(parts: Sequence[Part]) -> tuple[int, str | None]:
+    most = len(parts) // 2
+    if most < 1:
+        return 0, "the run has 1 iteration, so its warm-up counts; give it more"
+    if len(parts) < LEAST_TO_JUDGE:
+        left = len(parts) - 1
+        wanted = f"only {left} iteration(s) left after the warm-up, at least {LEAST_PARTS} are wanted"
+        return 1, wanted if left < LEAST_PARTS else None
+    rates = [part.rate for part in parts]
+    num_dropped = min(range(1, most + 1), key=lambda num: _mser(rates[num:]))
+    return num_dropped, _why_unsteady(rates[num_dropped:], hit_bound=num_dropped == most)
+
+
+def _mser(rates: Sequence[float]) -> float:
+    mean = fmean(rates)
+    return sum((rate - mean) ** 2 for rate in rates) / len(rates) ** 2
+
+
+def _why_unsteady(rates: Sequence[float], *, hit_bound: bool) -> str | None:
+    if hit_bound:
+        return "the warm-up fills half of the run or more; give it more iterations"
+    drift, t = _drift(rates)
+    if abs(drift) > DRIFT_FRACTION and abs(t) > DRIFT_T:
+        return f"steps/s still {'rises' if drift > 0 else 'falls'}, by {abs(drift):.0%} over the window"
+    return None
+
+
+def _drift(rates: Sequence[float]) -> tuple[float, float]:
+    """Change of the least-squares line over the window, relative to the mean rate, and the slope's t statistic."""
+    num, mean = len(rates), fmean(rates)
+    xs = [index - (num - 1) / 2 for index in range(num)]
+    sum_xx = sum(x * x for x in xs)
+    slope = sum(x * rate for x, rate in zip(xs, rates, strict=True)) / sum_xx
+    if slope == 0 or mean == 0:
+        return 0.0, 0.0
+    residual = sum((rate - mean - slope * x) ** 2 for x, rate in zip(xs, rates, strict=True))
+    standard_error = math.sqrt(residual / (num - 2) / sum_xx)
+    return slope * (num - 1) / mean, slope / standard_error if standard_error else math.inf
+
+
+PROTOCOLS: dict[str, WindowProtocol] = {
+    "ddppo": WindowProtocol(
+        about="10 iterations, the last 5 counted (DD-PPO, appendix D)", num_iterations=10, choose=_choose_ddppo
+    ),
+    "steady": WindowProtocol(
+        about="the warm-up is found (MSER) and dropped, and the rest checked for drift",
+        num_iterations=None,
+        choose=_choose_steady,
+    ),
+}

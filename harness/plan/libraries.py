@@ -1,0 +1,192 @@
+"""Libraries that systems of other people's are made with, each in a virtual environment of its own in the cache folder.
+
+A system says which one it needs by an attribute `library`. `rlbench systems install` makes the environment, from the
+exact versions of the library's own requirements; nothing else does. Who uses an environment holds a shared lock on it
+until its process ends; to install or to remove needs the lock alone, and is refused while a run uses it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import sys
+import sysconfig
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from harness.machine import virtualenvs
+from harness.machine.machine import PACKAGES, packages, versions
+from harness.machine.virtualenvs import READY, is_ready, open_lock, python_in
+from harness.plan import registry
+from results.records.index import cache_folder
+
+PINNED = re.compile(r"^([A-Za-z0-9][\w.-]*)(?:\[[\w,.-]*\])?==([^\s;]+)", re.MULTILINE)
+"""A line of requirements: `name[extra]==version`."""
+
+
+class Library(Protocol):
+    """What an attribute `library` of a system is."""
+
+    @property
+    def name(self) -> str:
+        """Of the environment; several systems may share it."""
+
+    @property
+    def distribution(self) -> str:
+        """Of the requirements the one that the systems are known by."""
+
+    @property
+    def requirements(self) -> Path:
+        """A requirements file for pip, with exact versions."""
+
+    def unavailable(self, place: Path) -> str | None:
+        """None, or why pip alone cannot install it in the environment at `place`, with the command that would help."""
+
+
+def library_of(system: object) -> Library | None:
+    """The library that a system needs; None where it needs none."""
+    library: Library | None = getattr(system, "library", None)
+    return library
+
+
+def all_libraries() -> dict[str, Library]:
+    """The libraries of all systems that there are, by name."""
+    systems = (registry.load_system(name, {}) for name in registry.names(registry.EXTERNAL))
+    return {library.name: library for library in map(library_of, systems) if library is not None}
+
+
+def place_of(library: Library) -> Path:
+    """Where its environment is, or would be."""
+    folder = f"{library.name}-{sysconfig.get_platform()}-python{sysconfig.get_python_version()}"
+    return cache_folder() / "systems" / folder
+
+
+def pinned(library: Library) -> dict[str, str]:
+    """The versions that its requirements name, by distribution, whose names are written as in an index (PEP 503)."""
+    found = PINNED.findall(library.requirements.read_text(encoding="utf-8"))
+    return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in found}
+
+
+def install_command(library: Library) -> str:
+    """What a user types to have it."""
+    return f"rlbench systems install {library.name}"
+
+
+def why_not(library: Library) -> str | None:
+    """None, or why it cannot be used as it is, in a line with the command that changes that."""
+    made = place_of(library)
+    if reason := library.unavailable(made):
+        return reason
+    if not is_ready(made):
+        return f"{library.distribution} is not installed; use: {install_command(library)}"
+    there = versions(pinned(library), python_in(made))
+    for name, version in pinned(library).items():
+        found = there.get(name)
+        if found is None or found.partition("+")[0] != version:  # `2.13.0+cpu` is a build of 2.13.0
+            is_there = f"{name} {found}" if found else f"no {name}"
+            return f"its environment has {is_there} where {version} is needed; use: {install_command(library)}"
+    return None
+
+
+def python_of(system: object) -> str:
+    """The interpreter that a system's library is installed for, locked until this process ends; empty without one.
+
+    Raises ValueError: why it cannot be used.
+    """
+    library = library_of(system)
+    if library is None:
+        return ""
+    made = place_of(library)
+    if made.parent.is_dir():
+        _lock(made, fcntl.LOCK_SH, "is being installed or removed")  # the descriptor stays open for ever
+    if reason := why_not(library):
+        raise ValueError(reason)
+    return str(python_in(made))
+
+
+def packages_of(system: object) -> dict[str, str]:
+    """Versions of what the runs of a system are made of, where it has a Python of its own."""
+    library = library_of(system)
+    own = str(python_in(place_of(library))) if library else getattr(system, "python", sys.executable)
+    if own == sys.executable:
+        return packages()
+    names = PACKAGES[1:] + ((library.distribution,) if library else ())
+    return versions(PACKAGES[:1]) | versions(names, Path(own))
+
+
+def install(library: Library, say: Callable[[str], None]) -> None:
+    """Makes its environment, or brings it to the versions needed. Raises ValueError with pip's error."""
+    if reason := library.unavailable(place_of(library)):
+        raise ValueError(f"{library.name}: {reason}")
+    if why_not(library) is None:
+        say(f"{library.name}: {_known_as(library)} is installed")
+        return
+    made = place_of(library)
+    try:
+        made.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{made.parent}: cannot be made ({error.strerror}); set XDG_CACHE_HOME") from None
+    lock = _lock(made, fcntl.LOCK_EX, "is used by a run, or is being installed")
+    try:
+        say(f"{library.name}: installing {_known_as(library)} in {made}; this takes minutes")
+        if not python_in(made).exists():
+            virtualenvs.remove(made)
+            virtualenvs.make(made, library.name)
+        (made / READY).unlink(missing_ok=True)
+        virtualenvs.install(made, ["-r", str(library.requirements)], library.name)
+        virtualenvs.mark_ready(made)
+    finally:
+        os.close(lock)
+    say(f"{library.name}: {_known_as(library)} is installed")
+
+
+def remove(library: Library, say: Callable[[str], None]) -> None:
+    """Removes its environment. Raises ValueError while a run uses it."""
+    made = place_of(library)
+    if not os.path.lexists(made):
+        say(f"{library.name}: is not installed")
+        return
+    lock = _lock(made, fcntl.LOCK_EX, "is used by a run, or is being installed")
+    try:
+        virtualenvs.remove(made)
+    finally:
+        os.close(lock)
+    say(f"{library.name}: removed")
+
+
+def _known_as(library: Library) -> str:
+    return f"{library.distribution} {pinned(library)[library.distribution]}"
+
+
+def _lock(made: Path, kind: int, why_not: str) -> int:
+    if made.is_symlink():
+        raise ValueError(f"{made}: is a link, and no environment that rlbench has made; remove it yourself")
+    try:
+        lock = open_lock(made)
+    except OSError as error:
+        raise ValueError(f"{made}.lock: cannot be locked ({error.strerror}); remove it yourself") from None
+    try:
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise ValueError(f"{made}: {why_not}; wait for its end") from None
+    return lock
+
+
+def find(names: Sequence[str]) -> list[Library]:
+    """The libraries of these names, of systems too; `all` is each that pip can install here.
+
+    Raises ValueError that lists the known ones.
+    """
+    known = all_libraries()
+    all_known = [name for name, library in known.items() if library.unavailable(place_of(library)) is None]
+    by_system = {name: library_of(registry.load_system(name, {})) for name in registry.names(registry.EXTERNAL)}
+    found: dict[str, Library] = {}
+    for name in all_known if "all" in names else names:
+        library = known.get(name) or by_system.get(name)
+        if library is None:
+            raise ValueError(f"{name}: unknown; known: {', '.join(sorted(known))}")
+        found[library.name] = library
+    return list(found.values())

@@ -1,0 +1,175 @@
+"""Settings from the command line: `name:field=value:field.field=value` onto frozen dataclasses.
+
+A field of several values takes them with a plus (`maps=basic+take_cover`). A field that holds one of several variants
+takes a variant's name (`preempt=never`); its own fields are reached with a dot (`preempt.p=0.8`). A class says its
+variants in `VARIANTS`: field -> name -> class.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeVar, cast
+
+from pydantic import TypeAdapter, ValidationError
+
+from harness.contract.settings import LearnSettings
+
+Settings = TypeVar("Settings")
+
+FIXED_FIELDS = {"name", "about", "workload", "preload", "gpu_costs", "profile"}
+"""What identifies an object, or is derived; not for the command line."""
+
+
+def parse_choice(text: str, what: str) -> tuple[str, dict[str, str]]:
+    """`ddppo:preempt.p=0.8` -> ("ddppo", {"preempt.p": "0.8"}). Raises ValueError when a part is no `field=value`."""
+    name, *parts = text.strip().split(":")
+    settings = {}
+    for part in parts:
+        key, equals, value = part.partition("=")
+        if not (equals and key and value):
+            raise ValueError(f"{what} {text}: {part!r} must be field=value")
+        if key in settings:
+            raise ValueError(f"{what} {text}: {key} is set twice")
+        settings[key] = value
+    return name, settings
+
+
+def apply_settings(target: Settings, settings: Mapping[str, str], where: str) -> Settings:
+    """A copy of a frozen dataclass with fields set from text. Raises ValueError: the known fields, or the rule.
+
+    All settings are parsed first and each dataclass is made once, so that what two settings make together is judged,
+    and not what one of them would make alone.
+    """
+    if not settings:
+        return target
+    if not dataclasses.is_dataclass(target):
+        raise ValueError(f"{where}:{next(iter(settings))}: {where} has no settings")
+    return cast("Settings", _changed(target, {tuple(key.split(".")): text for key, text in settings.items()}, where))
+
+
+def typed_settings(target: Any, settings: Mapping[str, str]) -> dict[str, Any]:
+    """The values that fields set from text have in the object they were set on; a variant is its name."""
+    typed = {}
+    for key, text in settings.items():
+        value = target
+        for name in key.split("."):
+            value = value[name] if isinstance(value, Mapping) else getattr(value, name)
+        typed[key] = text if dataclasses.is_dataclass(value) else value
+    return typed
+
+
+def settable(target: Any) -> list[str]:
+    """Names of the fields that can be set, with a dot into the dataclasses that it holds."""
+    names = []
+    for field in dataclasses.fields(target):
+        if field.name in FIXED_FIELDS:
+            continue
+        value = getattr(target, field.name)
+        if field.name in getattr(target, "VARIANTS", {}):
+            names.append(field.name)
+        if dataclasses.is_dataclass(value):
+            names += [f"{field.name}.{inner}" for inner in settable(value)]
+        elif isinstance(value, Mapping):
+            names += [f"{field.name}.{inner}" for inner in settable(LearnSettings())]
+        else:
+            names.append(field.name)
+    return names
+
+
+Path = tuple[str, ...]
+"""Names of fields, one inside the other: `("preempt", "p")`."""
+
+
+def _changed(target: Any, settings: Mapping[Path, str], where: str, above: Path = ()) -> Any:
+    """A copy of `target`, which is in the field `above`, with the fields at the paths of `settings` set."""
+    names = {field.name for field in dataclasses.fields(target)} - FIXED_FIELDS
+    by_name: dict[str, dict[Path, str]] = {}
+    for path, text in settings.items():
+        if path[0] not in names:
+            known = ", ".join(settable(target)) or "none"
+            raise ValueError(f"{_typed(where, above + path)}: unknown field; known: {known}")
+        by_name.setdefault(path[0], {})[path[1:]] = text
+    values = {name: _value(target, name, inner, where, above) for name, inner in by_name.items()}
+    try:
+        return dataclasses.replace(target, **values)
+    except ValueError as error:
+        raise ValueError(_blamed(str(error), settings, where, above)) from None
+
+
+def _typed(where: str, path: Path) -> str:
+    return f"{where}:{'.'.join(path)}"
+
+
+def _blamed(message: str, settings: Mapping[Path, str], where: str, above: Path) -> str:
+    """The rule that is broken, behind the setting that breaks it: the one that the rule names, else all of them."""
+    for path, text in settings.items():
+        rule = re.sub(rf"^(?:\S+[.:]\s?)?{re.escape(path[-1])}=\S*: ", "", message)
+        if rule != message or len(settings) == 1:
+            return f"{_typed(where, above + path)}={text}: {rule}"
+    shown = ":".join(f"{'.'.join(above + path)}={text}" for path, text in settings.items())
+    return f"{where}:{shown}: {message}"
+
+
+def _value(target: Any, name: str, settings: Mapping[Path, str], where: str, above: Path) -> Any:
+    """What the field `name` of `target` becomes: `settings` has its own text at `()`, and that of fields inside it."""
+    path = (*above, name)
+    current = getattr(target, name)
+    variants = getattr(target, "VARIANTS", {}).get(name)
+    text, inner = settings.get(()), {key: value for key, value in settings.items() if key}
+    if variants is not None and text is not None:
+        if text not in variants:
+            raise ValueError(f"{_typed(where, path)}={text}: unknown; known: {', '.join(variants)}")
+        current, text = variants[text](), None
+    holder = LearnSettings(**current) if isinstance(current, Mapping) else current
+    if variants is not None:
+        _check_owner(variants, current, inner, where, path)
+    if dataclasses.is_dataclass(holder):
+        if text is not None:
+            raise ValueError(f"{_typed(where, path)}: set one of its fields: {', '.join(settable(holder))}")
+        if not inner:
+            return current
+        changed = _changed(holder, inner, where, path)
+        if isinstance(current, Mapping):
+            return {**current, **{field: getattr(changed, field) for field, *_ in inner}}
+        return changed
+    if inner:
+        raise ValueError(f"{_typed(where, path + next(iter(inner)))}: {name} has no fields")
+    assert text is not None
+    return _parse(text, typing.get_type_hints(type(target))[name], _typed(where, path))
+
+
+def _check_owner(
+    variants: Mapping[str, type], current: Any, settings: Mapping[Path, str], where: str, above: Path
+) -> None:
+    """Raises ValueError for a setting that another variant has, and names that one."""
+    own = {field.name for field in dataclasses.fields(current)}
+    for (name, *_), text in settings.items():
+        owners = [
+            variant for variant, kind in variants.items() if name in {field.name for field in dataclasses.fields(kind)}
+        ]
+        if name not in own and owners:
+            choice, known = above[-1], ", ".join(sorted(own)) or "none"
+            chosen = next(variant for variant, kind in variants.items() if kind is type(current))
+            raise ValueError(
+                f"{_typed(where, (*above, name))}={text}: unknown field of {choice}={chosen}; known: {known}; it is "
+                f"one of {choice}={', '.join(owners)}; nearest: {choice}={owners[0]}:{'.'.join((*above, name))}={text}"
+            )
+
+
+def _parse(text: str, kind: Any, where: str) -> Any:
+    optional = typing.get_origin(kind) in {types.UnionType, typing.Union} and type(None) in typing.get_args(kind)
+    if optional and text == "none":
+        return None
+    several = typing.get_origin(kind) is tuple
+    try:
+        value = TypeAdapter(kind).validate_python(tuple(text.split("+")) if several else text)
+    except ValidationError as error:
+        raise ValueError(f"{where}={text}: {error.errors()[0]['msg']}") from None
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{where}={text}: must be a finite number")
+    return value

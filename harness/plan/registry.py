@@ -1,0 +1,134 @@
+"""Systems and scenarios by name: entry points, loaded when they are asked for.
+
+Any installed package can add one: an entry point of the group `rlbench.systems` names a `contract.System`, one of
+`rlbench.scenarios` a `contract.ScenarioFamily`. Systems of other people's libraries, which are not there unless they
+were installed (`harness.plan.libraries`), are a group of their own, `rlbench.external_systems`. A system that a file
+describes has no entry point of its own: what reads such files is one of the group `rlbench.system_files`, by the
+suffix of the file.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from harness.contract.scenario import WORKLOADS
+from harness.plan.overrides import apply_settings
+from harness.processes.raised import in_a_line, message, told_in_a_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from harness.contract.scenario import Scenario, ScenarioFamily
+    from harness.contract.system import System
+
+SYSTEMS = "rlbench.systems"
+EXTERNAL = "rlbench.external_systems"
+PROBES = "rlbench.probes"
+"""Systems that train nothing, for commands of ours; no list names them."""
+SCENARIOS = "rlbench.scenarios"
+SYSTEM_FILES = "rlbench.system_files"
+
+
+class SystemFiles(Protocol):
+    """What an entry point of `rlbench.system_files` names: makes systems of files with one suffix."""
+
+    def read(self, path: Path) -> dict[str, Any]:
+        """What a file says, checked and resolved, as plain JSON. Raises ValueError, one line that names the field."""
+
+    def make(self, name: str, document: Mapping[str, Any]) -> System:
+        """The system of that name, of what `read` returned."""
+
+
+def names(group: str) -> list[str]:
+    """Names of all entry points of a group, in alphabetical order."""
+    return sorted(_points(group, entry_points))
+
+
+@functools.cache
+def _points(group: str, find: Callable[..., Iterable[EntryPoint]]) -> dict[str, EntryPoint]:
+    """The entry points of a group, found once: finding them reads what is installed, and a sweep loads thousands."""
+    return {point.name: point for point in find(group=group)}
+
+
+def _load(group: str, name: str, what: str, *more: str) -> Any:
+    """What an entry point of a group names, or of one of more groups."""
+    groups = (*more, group)
+    points = {key: point for each in groups for key, point in _points(each, entry_points).items()}
+    if name not in points:
+        known = [key for each in (group, *more) if each != PROBES for key in names(each)]
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise ValueError(f"unknown {what} {name!r}{hint}; known: {', '.join(known)}")
+    try:
+        return points[name].load()
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{what} {name}: cannot be imported: {message(error)}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise ValueError(f"{what} {name}: cannot be imported: {in_a_line(error)}") from error
+
+
+def load_system(name: str, settings: Mapping[str, str]) -> System:
+    """The system of that name with its settings. Raises ValueError: unknown name, unknown field, impossible mix."""
+    loaded = _load(SYSTEMS, name, "system", EXTERNAL, PROBES)
+    with told_in_a_line(f"system {name}"):
+        system: System = apply_settings(loaded, settings, name)
+    return system
+
+
+def load_family(name: str) -> ScenarioFamily:
+    """The scenario family of that name. Raises ValueError that lists the known ones."""
+    family: ScenarioFamily = _load(SCENARIOS, name, "scenario")
+    return family
+
+
+def load_scenario(name: str, workload: str, settings: Mapping[str, str]) -> Scenario:
+    """The scenario `family` or `family/variant` with its settings. Raises ValueError: unknown, or not available."""
+    if workload not in WORKLOADS:
+        raise ValueError(f"--workload {workload}: unknown; known: {', '.join(WORKLOADS)}")
+    check_name(name, "--scenario")
+    family_name, _, variant = name.partition("/")
+    family = load_family(family_name)
+    with told_in_a_line(f"scenario {name}"):
+        if reason := family.unavailable():
+            raise ValueError(f"scenario {name} is not available here: {reason}")
+        return apply_settings(family.make(variant, workload), settings, name)
+
+
+def read_system_file(path: Path) -> dict[str, Any]:
+    """What a file says of a system, as plain JSON, with the suffix that says who reads it. Raises ValueError."""
+    files: SystemFiles = _load(SYSTEM_FILES, path.suffix.removeprefix("."), "kind of system file")
+    document = files.read(path)
+    for text in _texts_of(document):  # its folder among them, and what PATH says
+        check_name(text, "--systems")
+    return {"suffix": path.suffix.removeprefix("."), "document": document}
+
+
+def check_name(name: str, option: str) -> None:
+    """Raises ValueError for a file's name that is not UTF-8, where records must hold it: a cell is known by it."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"{option} {name}: a name that is not UTF-8, or not in this locale, cannot be in a record; rename the file "
+            "or folder, or set LC_ALL=C.UTF-8"
+        ) from None
+
+
+def _texts_of(document: object) -> Iterator[str]:
+    if isinstance(document, str):
+        yield document
+    elif isinstance(document, (dict, list, tuple)):
+        for inner in [*document, *document.values()] if isinstance(document, dict) else document:
+            yield from _texts_of(inner)
+
+
+def system_of_file(name: str, described: Mapping[str, Any]) -> System:
+    """The system of that name, of what `read_system_file` returned."""
+    files: SystemFiles = _load(SYSTEM_FILES, described["suffix"], "kind of system file")
+    return files.make(name, described["document"])

@@ -1,0 +1,107 @@
+"""From the options of `rlbench run` to a plan's request: what was left open is chosen here, and said in one line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from harness.contract.budget import Limits, check_limit, parse_condition
+from harness.devices.kinds import DeviceKind, choose_device
+from harness.metering.window import PROTOCOLS
+from harness.plan.cells import Request
+
+EMULATED_SCENARIO = "emulated/open-fridge"
+QUICK_TIME_SCALE = 0.5
+"""Of the emulated scenario that is chosen for the user: a sweep over 1 and 8 GPUs then takes minutes on two cores."""
+REAL_SCENARIO = "pointnav"
+GIB = 2**30
+DEFAULT_SECONDS = 30.0
+"""Of training, for protocols that run for a time."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """The options as they were typed, and the defaults of the others; see `rlbench run --help`."""
+
+    systems: str | None = None
+    gpus: str = "1"
+    scenario: str | None = None
+    workload: str = "homogeneous"
+    seeds: str = "0"
+    protocol: str = "steady"
+    iterations: int | None = None
+    seconds: float | None = None
+    env_steps: int | None = None
+    until: str | None = None
+    device: str | None = None
+    time_scale: float | None = None
+    oversubscribe: bool = False
+    time_limit: float = 3600.0
+    stall: float = 60.0
+    memory_limit: float | None = None
+
+    @classmethod
+    def of(cls, **options: Any) -> Asked:
+        """Options that were not given are None, and get their defaults."""
+        return cls(**{name: value for name, value in options.items() if value is not None})
+
+
+def complete(asked: Asked, *, elsewhere: bool = False) -> tuple[Request, str | None]:
+    """The request, and the line that says what was chosen for the user, if anything. Raises ValueError.
+
+    `elsewhere`: runs are on other machines, whose GPUs are not to be seen from here.
+    """
+    if not asked.systems:
+        raise ValueError("--systems: name at least one, such as sync,ddppo; `rlbench list systems` names them")
+    if asked.protocol not in PROTOCOLS:
+        raise ValueError(f"--protocol {asked.protocol}: unknown; known: {', '.join(PROTOCOLS)}")
+    check_limit("--time-limit", asked.time_limit)
+    check_limit("--stall", asked.stall)
+    if asked.memory_limit is not None:
+        check_limit("--memory-limit", asked.memory_limit)
+    if elsewhere and asked.device is None:
+        raise ValueError("--device: say cuda, cpu or emulated; what other machines have is not to be seen from here")
+    device = choose_device(asked.device)
+    scenarios, line = _scenarios(asked, device)
+    until = None if asked.until is None else "{}{}{:.12g}".format(*parse_condition(asked.until))
+    limits = Limits(iterations=asked.iterations, seconds=asked.seconds, env_steps=asked.env_steps, until=until)
+    if limits.is_empty:
+        iterations = PROTOCOLS[asked.protocol].num_iterations
+        limits = Limits(seconds=DEFAULT_SECONDS) if iterations is None else Limits(iterations=iterations)
+    request = Request(
+        systems=asked.systems,
+        gpus=asked.gpus,
+        scenarios=scenarios,
+        workloads=asked.workload,
+        seeds=asked.seeds,
+        device=device,
+        oversubscribe=asked.oversubscribe,
+        elsewhere=elsewhere,
+        protocol=asked.protocol,
+        limits=limits,
+        stall_s=asked.stall,
+        time_limit_s=asked.time_limit,
+        memory_limit_bytes=None if asked.memory_limit is None else int(asked.memory_limit * GIB),
+    )
+    return request, line
+
+
+def _scenarios(asked: Asked, device: DeviceKind) -> tuple[str, str | None]:
+    """The scenarios with the time scale in them, and what to say about it."""
+    scenarios, scale = asked.scenario, asked.time_scale
+    lines = []
+    if device == "emulated" and asked.device is None:
+        lines.append("no GPU here: using emulated GPUs")
+    if scenarios is None:
+        scenarios = EMULATED_SCENARIO if device == "emulated" else REAL_SCENARIO
+        if device == "emulated" and scale is None:
+            scale = QUICK_TIME_SCALE
+        shown = f" (time scale {scale:g})" if scale is not None else ""
+        lines.append(f"scenario {scenarios}{shown}; choose others with --device and --scenario")
+    if scale is not None:
+        names = scenarios.split(",")
+        for name in names:
+            if not name.strip().startswith("emulated"):
+                raise ValueError(f"--time-scale {scale:g}: {name} takes real time; it goes with emulated/… only")
+        scenarios = ",".join(f"{name.strip()}:time_scale={scale:.12g}" for name in names)
+    return scenarios, ", ".join(lines) or None

@@ -1,0 +1,66 @@
+"""`--systems` as a list of choices: names with settings, `all` for every system that needs no library, `name=file`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.plan import registry
+from harness.plan.overrides import parse_choice
+
+ALL = "all"
+
+
+class CannotRun(ValueError):  # noqa: N818  says what is the case, as ValueError's kin do
+    """A system and a scenario cannot go together, or a system cannot be loaded; the text says why."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """A system or a scenario with its settings."""
+
+    name: str
+    settings: dict[str, str]
+    is_optional: bool = False
+    """It was not named but is one of `all`: where it cannot run, it is left out."""
+    file: dict[str, Any] | None = None
+    """What a file says of a system that is not installed; see `registry.read_system_file`."""
+
+
+def parse_systems(text: str) -> list[Choice]:
+    """`all:learn.epochs=1,ver:preempt=never` as choices; `all` is every system in the registry, in its order."""
+    choices = []
+    for part in split_list(text, "--systems"):
+        name, equals, path = part.partition("=")
+        if equals and ":" not in name:
+            choices.append(_of_file(name, path))
+            continue
+        name, settings = parse_choice(part, "--systems")
+        names = registry.names(registry.SYSTEMS) if name == ALL else [name]
+        choices += [Choice(name=one, settings=settings, is_optional=name == ALL) for one in names]
+    files = [choice.name for choice in choices if choice.file is not None]
+    if twice := [name for name in files if files.count(name) > 1]:
+        raise ValueError(f"--systems {twice[0]}=: names two files; give each a name of its own")
+    return choices
+
+
+def _of_file(name: str, path: str) -> Choice:
+    """`mine=./trainer.toml`: the system that a file describes."""
+    if not re.fullmatch(r"[A-Za-z0-9][\w.+-]{0,59}", name):
+        raise ValueError(f"--systems {name}={path}: {name!r} must be a name of letters, digits, and any of . _ + -")
+    if name == ALL or name in [*registry.names(registry.SYSTEMS), *registry.names(registry.EXTERNAL)]:
+        raise ValueError(f"--systems {name}={path}: {name} is the name of a system; give yours another name")
+    try:
+        return Choice(name=name, settings={}, file=registry.read_system_file(Path(path)))
+    except ValueError as error:
+        raise ValueError(f"--systems {name}={path}: {error}") from None
+
+
+def split_list(text: str, flag: str) -> list[str]:
+    """`a,b` -> ["a", "b"]. Raises ValueError for an empty list."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts:
+        raise ValueError(f"{flag}: is empty; name at least one")
+    return parts

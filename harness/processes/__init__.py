@@ -1,0 +1,1 @@
+"""Processes and what they leave: starting, ending, last words, folders, shared memory."""

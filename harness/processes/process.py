@@ -1,0 +1,175 @@
+"""How our processes are tied together: nobody outlives its parent, and orphans of a run come to its keeper.
+
+A process that calls `die_with_parent` is killed by the kernel when its parent ends, whatever either was doing; this
+holds for a parent that was killed with SIGKILL, and for a child that is stopped or hangs inside a simulator.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from harness.processes.forked import Forked
+
+from harness.processes import raised
+
+STORE_VARIABLE = "RLBENCH_STORE_FD"
+"""Descriptor of a socket that listens at MASTER_ADDR and MASTER_PORT; rank 0 has it from the launcher."""
+
+SCRATCH_OWNER = ".rlbench-scratch.json"
+"""A file that a run's folder for temporary files has, and no other (`harness/processes/scratch.py`)."""
+
+ANSWER_S = 3.0
+"""Handlers of signals run within microseconds, unless a process is stopped; many processes take longer."""
+SETTLED_S = 0.2
+"""A stack is written word by word, and whoever writes it may lose its core meanwhile."""
+
+PR_SET_PDEATHSIG = 1
+PR_SET_TIMERSLACK = 29
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}, {value})")
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Has the kernel kill this process when its parent ends; exits at once if that has already happened."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:
+        os._exit(1)
+
+
+def end_keeper(keeper: subprocess.Popen[bytes] | Forked, limit_s: float) -> None:
+    """Has a keeper end its run, by the end of its stdin, and kills it when it does not end."""
+    assert keeper.stdin is not None
+    keeper.stdin.close()
+    try:
+        keeper.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        keeper.kill()
+        keeper.wait()
+
+
+def leave_to_others(*numbers: signal.Signals) -> None:
+    """Does nothing on these signals, which terminals and Slurm send to every process they know of.
+
+    With a handler, not ignored: what this process starts would inherit that.
+    """
+    for number in numbers:
+        signal.signal(number, lambda *_: None)
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of every descendant whose own parent ends (some simulators start programs)."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def sleep_precisely() -> None:
+    """Lets sleeps end within microseconds of their time, instead of the usual 50; emulated times need it."""
+    _prctl(PR_SET_TIMERSLACK, 1_000)
+
+
+def dump_stacks_on_signal(path: Path) -> None:
+    """Writes the stacks of all threads to `path` on SIGUSR1, also while Python code is stuck in a call."""
+    file = path.open("w", encoding="utf-8")  # kept open for the life of the process: the handler cannot open files
+    faulthandler.register(signal.SIGUSR1, file=file, all_threads=True)
+
+
+def await_stacks(writers: Mapping[Path, Callable[[], bool]]) -> None:
+    """Blocks until each file holds something and has not grown for `SETTLED_S`, or its writer has ended.
+
+    For `ANSWER_S` at most.
+
+    Args:
+        writers: for each file that `dump_stacks_on_signal` has opened, whether the process that did so has ended.
+    """
+    grown = {path: (0, time.monotonic()) for path in writers}
+    waiting, deadline = set(grown), time.monotonic() + ANSWER_S
+    while waiting and (now := time.monotonic()) < deadline:
+        for path in sorted(waiting):
+            size, at = grown[path]
+            if (new := path.stat().st_size) != size:
+                grown[path] = new, now
+            elif (size and now - at > SETTLED_S) or writers[path]():
+                waiting.remove(path)
+        time.sleep(0.02)
+
+
+def leave_error(path: Path, error: BaseException, **more: object) -> None:
+    """Leaves an exception for whoever looks after this process: a line, its traceback, and when, on no wall clock.
+
+    Raises OSError, and nothing because of what the exception is. `more` is left beside it, as JSON.
+    """
+    left = {"error": raised.in_a_line(error), "traceback": raised.whole(error), "at_s": time.perf_counter(), **more}
+    unfinished = path.with_suffix(".new")  # it is read while this process may be killed
+    unfinished.write_text(json.dumps(left), encoding="utf-8")
+    unfinished.rename(path)
+
+
+def core_wait_s() -> float | None:
+    """Seconds for which threads of this process were ready to run and had no core; None where the kernel does not say.
+
+    Linux, Documentation/scheduler/sched-stats.rst: the second number of `schedstat`.
+    """
+    used_ns = waited_ns = 0
+    try:
+        for task in Path("/proc/self/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended since
+                used, waited, *_ = map(int, (task / "schedstat").read_text(encoding="utf-8").split())
+                used_ns, waited_ns = used_ns + used, waited_ns + waited
+    except (OSError, ValueError):
+        return None
+    return waited_ns / 1e9 if used_ns else None  # where the kernel does not count, all is 0
+
+
+def note_shared_memory(label: str, pids: Iterable[int]) -> None:
+    """Notes what processes have mapped of /dev/shm, in a file `shm-<label>.txt`: it is removed with the run.
+
+    The file lies in the run's folder for temporary files, where nobody else can write. Where TMPDIR is not one, as
+    under anybody else's torchrun, nobody cleans up, and nothing is noted.
+    """
+    folder = Path(tempfile.gettempdir())
+    if not (folder / SCRATCH_OWNER).exists():
+        return
+    lines = []
+    for pid in pids:
+        with suppress(OSError):  # it has ended
+            for name in shared_memory_names(pid):
+                with suppress(OSError):  # it has no name any more
+                    lines.append(b"%d %s\n" % (Path(name).lstat().st_ino, os.fsencode(name)))
+    if lines:
+        with (folder / f"shm-{label}.txt").open("ab") as file:
+            file.writelines(lines)
+
+
+def how_it_ended(returncode: int) -> str:
+    """How a process ended, in words; negative codes are signals, as in `subprocess`."""
+    if returncode >= 0:
+        return f"exited with {returncode}"
+    known = {member.value: member.name for member in signal.Signals}
+    return f"was killed by {known.get(-returncode, f'signal {-returncode}')}"
+
+
+def shared_memory_names(pid: int) -> list[str]:
+    """Names under /dev/shm that a process has mapped; a simulator that is killed cannot remove its own."""
+    names = set()
+    for line in Path(f"/proc/{pid}/maps").read_bytes().split(b"\n"):  # paths may be any bytes
+        path = line[73:].strip().removesuffix(b" (deleted)")
+        if path.startswith(b"/dev/shm/"):
+            names.add(os.fsdecode(path))
+    return sorted(names)

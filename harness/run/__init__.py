@@ -1,0 +1,1 @@
+"""From a cell to its run folder."""

@@ -1,0 +1,172 @@
+"""From how a run ended to its record, whatever goes wrong on the way.
+
+What can be known before the run begins is put down then (`preface`): a profile or a folder that is gone by its end
+changes nothing. What cannot be measured, or recorded, does not end the sweep: the run is then recorded as failed, with
+the reason, and with the traceback in its folder. Only where nothing can be written OSError comes out of here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from harness.contract.traits import Traits
+from harness.launch.nodes import gathered
+from harness.machine import machine
+from harness.plan.libraries import packages_of
+from harness.processes import raised, remarks
+from harness.run.record import Measured, cell_record, measure
+from harness.run.sweep_folder import NO_ROOM
+from results.records import schema
+from results.records.recordable import recordable
+from results.summary.findings import CORE_WAIT_SHARE
+
+if TYPE_CHECKING:
+    from harness.contract.scenario import Scenario
+    from harness.contract.system import System
+    from harness.machine.telemetry import Readings
+    from harness.plan.cells import Cell
+    from harness.processes.outcome import Outcome
+
+BUSY_CPU_SHARE = 0.85
+"""Emulated GPUs whose processes keep the cores busier than this measure the machine too."""
+TRACEBACK_FILE = "traceback.txt"
+T = TypeVar("T")
+REMOVED = "its folder, or files in it, were removed while it ran: what its processes had closed by then is lost"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ended:
+    """A run that is over."""
+
+    cell: Cell
+    system: System
+    scenario: Scenario
+    outcome: Outcome
+    telemetry: Readings
+    began_s: float
+    """When its processes were started, as `time.perf_counter` has it."""
+    duration_s: float
+    warnings: Sequence[str] = ()
+    """What the runner has to say."""
+
+
+def preface(name: str, sweep: str, cell: Cell, command: Sequence[str], about_machine: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the record that do not depend on the run; of a cell that cannot be loaded any more, what is left.
+
+    Call it before the run: a file that the cell names may be gone afterwards.
+    """
+    bare = schema.Cell(
+        **{field: getattr(cell, field) for field in ("system", "scenario", "workload", "gpus", "seed", "protocol")},
+        device=cell.device,
+        settings=cell.system_settings | {f"scenario.{key}": text for key, text in cell.scenario_settings.items()},
+        hash="",
+    )
+    nothing: dict[str, Any] = {}
+    unknown: dict[str, str] = {}
+    return {
+        "id": name,
+        "sweep": sweep,
+        "cell": _or_else(lambda: cell_record(cell), bare),
+        "configuration": _or_else(cell.configuration, nothing),
+        "packages": _or_else(lambda: packages_of(cell.load()[0]), unknown),
+        "machine": about_machine,
+        "commit": machine.commit(Path()),
+        "command": list(command),
+        "started_at": machine.now().isoformat(),
+    }
+
+
+def _or_else(make: Callable[[], T], otherwise: T) -> T:
+    try:
+        return make()
+    except Exception:  # noqa: BLE001  whatever a plug-in raises; the reason of the run says it
+        return otherwise
+
+
+def failed(known: dict[str, Any], reason: str, duration_s: float = 0.0) -> schema.RunRecord:
+    """The record of a run that left nothing to measure."""
+    return recordable({**known, "status": "failed", "reason": reason, "duration_s": duration_s})
+
+
+def record_run(known: dict[str, Any], folder: Path, ended: Ended) -> schema.RunRecord:
+    """The record of the run in `folder`, whose series are written there; `known` is its preface.
+
+    Raises OSError where nothing can be written.
+    """
+    try:
+        return _measured(known, folder, ended)
+    except Exception as problem:
+        if isinstance(problem, OSError) and problem.errno in NO_ROOM:
+            raise
+        status, reason = ended.outcome.status, ended.outcome.reason
+        how = "it ended well" if status == "finished" else f"it ended as {status}: {reason}"
+        text = "\n".join(filter(None, [ended.outcome.traceback, raised.whole(problem)]))
+        with suppress(FileNotFoundError):  # the folder may be gone: that is the problem then
+            (folder / TRACEBACK_FILE).write_text(text, encoding="utf-8", errors="backslashreplace")
+        return failed(known, f"{raised.in_a_line(problem)}, while its record was made; {how}", ended.duration_s)
+
+
+def _measured(known: dict[str, Any], folder: Path, ended: Ended) -> schema.RunRecord:
+    cell, outcome, telemetry = ended.cell, ended.outcome, ended.telemetry
+    time_scale = getattr(ended.scenario, "time_scale", 1.0)
+    nodes = gathered.describe(folder)
+    lost = [one.rank for one in outcome.lost]
+    measured = measure(folder, cell, time_scale, telemetry, Traits.of(ended.system), lost)
+    status, reason = outcome.status, outcome.reason
+    if status == "finished" and measured.problem:
+        status, reason = "invalid", measured.problem
+    if outcome.traceback:
+        (folder / TRACEBACK_FILE).write_text(outcome.traceback, encoding="utf-8", errors="backslashreplace")
+    return recordable(
+        {
+            **known,
+            "status": status,
+            "reason": reason,
+            "counters": measured.counters,
+            "figures": measured.figures,
+            "machine": nodes[0].machine if nodes else known["machine"],
+            "nodes": nodes,
+            "duration_s": ended.duration_s,
+            **(_around_iterations(ended, *measured.iterations_s) if measured.iterations_s and not nodes else {}),
+            "warnings": [
+                *ended.warnings,
+                *_lost(outcome, measured),
+                *remarks.read(folder),
+                *_warnings(cell, measured.figures, telemetry),
+            ],
+        }
+    )
+
+
+def _around_iterations(ended: Ended, first_s: float, last_s: float) -> dict[str, float]:
+    return {"starting_s": first_s - ended.began_s, "ending_s": ended.began_s + ended.duration_s - last_s}
+
+
+def _lost(outcome: Outcome, measured: Measured) -> list[str]:
+    """A line for each rank that the run went on without."""
+    return [
+        f"{lost}; {measured.lost_env_steps[lost.rank]:,} env steps that it had collected and not learned "
+        "count as discarded"
+        for lost in outcome.lost
+    ]
+
+
+def _warnings(cell: Cell, figures: schema.Figures, telemetry: Readings) -> list[str]:
+    warnings = []
+    cores = len(os.sched_getaffinity(0))
+    busy, waited = figures.cpu_percent.value, figures.core_wait.value
+    said = []
+    if busy is not None and busy > 100 * cores * BUSY_CPU_SHARE:
+        said.append(f"the {cores} cores were {busy / cores:.0f} % busy")
+    if waited is not None and waited > CORE_WAIT_SHARE:
+        said.append(f"ranks waited for one of {cores} cores for {100 * waited:.0f} % of their time")
+    if cell.device == "emulated" and said:
+        warnings.append(f"{' and '.join(said)}: figures of emulated GPUs are too low; raise --time-scale")
+    if cell.device == "cuda" and telemetry.problem:
+        warnings.append(telemetry.problem)
+    return warnings

@@ -1,0 +1,235 @@
+"""The figures of one run, from what its ranks and environment workers left."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from harness.metering.meter_file import MAY_BE_UNREPORTED, SPANS
+from harness.metering.window import Window, steps_per_s
+from results.records.schema import Counters, Figures, Lag, Reading, Spread
+from results.statistics import bootstrap
+
+if TYPE_CHECKING:
+    from harness.machine.telemetry import Readings
+    from harness.plan.cells import Cell
+
+Row = dict[str, Any]
+NUM_LAST_EPISODES = 100
+"""Episode figures are means over so many last episodes."""
+LANES = ("span/", "sampler/")
+"""Prefixes of the columns of a rank's timelines; a rank has the second one if it has its columns."""
+CORE_WAIT_SOURCE = "schedstat, time for which threads of ranks were ready to run and had no core / the ranks' time"
+ENV_SPANS = ("simulate", "reset", "wait:inference")
+_RANK_COUNTERS = ("learned", "reused", "discarded", "in_flight")
+_ENV_COUNTERS = ("env_steps", "frames", "episodes")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Clock:
+    """The run's clock: seconds since `zero_s` of `perf_counter`, slowed by the time scale."""
+
+    zero_s: float
+    time_scale: float
+
+    def at(self, moment_s: float) -> float:
+        """A moment of `perf_counter` on the run's clock."""
+        return (moment_s - self.zero_s) / self.time_scale
+
+    def lasting(self, seconds: float) -> float:
+        """A duration on the run's clock."""
+        return seconds / self.time_scale
+
+
+class Meters(Protocol):
+    """The counters of one rank and of its environments, by block; `harness.metering.meter_file` names them."""
+
+    @property
+    def num_envs(self) -> int:
+        """Environments of the rank."""
+
+    def count(self, index: int, name: str) -> int:
+        """An integer counter of a block."""
+
+    def is_reported(self, name: str) -> bool:
+        """Whether the system reports a counter of `MAY_BE_UNREPORTED`."""
+
+    def seconds(self, index: int, name: str) -> float:
+        """A float counter of a block, or the seconds spent in a kind of span."""
+
+    def total(self, name: str) -> int:
+        """An integer counter, summed over the environments of the rank."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Left:
+    """What the processes of a run left; times of rows and episodes are on the run's clock, those of meters are not."""
+
+    cell: Cell
+    clock: Clock
+    meters: Mapping[int, Meters]
+    """By rank; a rank that died before it made its meter has none."""
+    rows: Sequence[Row]
+    """The series: a row for each iteration of each rank."""
+    episodes: Sequence[Row]
+    telemetry: Readings
+    in_step: bool
+    """Whether the ranks go through the same iterations together."""
+    lost: Collection[int]
+    """Ranks that ended before their time, and that the others went on without."""
+
+
+def lost_env_steps(left: Left) -> dict[int, int]:
+    """Env steps that each lost rank had collected and neither learned nor discarded: they are lost with it."""
+    lost = {}
+    for rank in left.lost:
+        meter = left.meters.get(rank)
+        lost[rank] = (
+            max(0, meter.total("env_steps") - meter.count(0, "learned") - meter.count(0, "discarded")) if meter else 0
+        )
+    return lost
+
+
+def count(left: Left) -> Counters:
+    """Sums of all ranks and environments; what is lost with a rank is discarded, what no rank reports is None."""
+    totals = {name: sum(meter.count(0, name) for meter in left.meters.values()) for name in _RANK_COUNTERS}
+    totals |= {name: sum(meter.total(name) for meter in left.meters.values()) for name in _ENV_COUNTERS}
+    totals["discarded"] += sum(lost_env_steps(left).values())
+    totals["in_flight"] -= sum(left.meters[rank].count(0, "in_flight") for rank in left.lost if rank in left.meters)
+    return Counters(**totals).model_copy(update=dict.fromkeys(unreported(left.meters) & totals.keys()))
+
+
+def unreported(meters: Mapping[int, Meters]) -> set[str]:
+    """Counters that no rank reports; `in_flight` if some rank does not, for a rank that was ended has some."""
+    return {
+        name
+        for name in MAY_BE_UNREPORTED
+        if not (all if name == "in_flight" else any)(each.is_reported(name) for each in meters.values()) and meters
+    }
+
+
+def work_out(left: Left, counters: Counters, window: Window | None) -> Figures:
+    """The figures; without a window those of the whole run alone."""
+    import numpy as np
+
+    meters, clock, telemetry = left.meters.values(), left.clock, left.telemetry
+    lag_sum = sum(meter.count(0, "lag_sum") for meter in meters)
+    lag_max = max((meter.count(0, "lag_max") for meter in meters), default=0)
+    knows_lag = "lag_sum" not in unreported(left.meters)
+    last = left.episodes[-NUM_LAST_EPISODES:]
+    figures = Figures(
+        lag=Lag(mean=lag_sum / counters.learned, max=lag_max) if counters.learned and knows_lag else None,
+        steps_counted="collected" if counters.learned is None else "learned",
+        memory_bytes=telemetry.memory_bytes(),
+        gpu_memory_bytes=telemetry.gpu_memory_bytes(),
+        env_step_s=_step_spread(left),
+        env_time_shares=_env_shares(left),
+        episode_return=_mean(last, "return"),
+        episode_length=_mean(last, "length"),
+        success=_mean(last, "success"),
+        spl=_mean(last, "spl"),
+        emulated=left.cell.device == "emulated" or clock.time_scale != 1,
+        predicted=left.cell.device == "predicted",
+        time_scale=clock.time_scale,
+    )
+    if window is None:
+        return figures
+    rate, units = steps_per_s(window), bootstrap.of_parts(window.parts)
+    begin, end = (clock.zero_s + moment * clock.time_scale for moment in _ends(window))
+    return figures.model_copy(
+        update={
+            "steps_per_s": rate,
+            "steps_per_s_interval": bootstrap.interval(units, np.random.default_rng(0)) if units else None,
+            "frames_per_s": rate * counters.frames / counters.env_steps if counters.env_steps else None,
+            "window": window.to_record(),
+            "time_shares": _shares(left, window),
+            "utilisation": _utilisation(left, window, begin, end),
+            "cpu_percent": telemetry.cpu_percent(begin, end),
+            "core_wait": _core_wait(left, window),
+            "gpu_power_w": telemetry.gpu_power_w(begin, end),
+        }
+    )
+
+
+def _ends(window: Window) -> tuple[float, float]:
+    return window.parts[0].begin_s, window.parts[-1].end_s
+
+
+def _counted(left: Left, window: Window) -> Iterator[tuple[Row, float]]:
+    """The rows of the window, and how much of each lies in it: all of it where ranks go in step."""
+    begin_s, end_s = _ends(window)
+    for row in left.rows:
+        if left.in_step:
+            share = float(window.parts[0].iteration <= row["iteration"] <= window.parts[-1].iteration)
+        else:
+            inside_s = min(end_s, row["end_s"]) - max(begin_s, row["begin_s"])
+            share = max(0.0, inside_s) / (row["end_s"] - row["begin_s"])
+        if share:
+            yield row, share
+
+
+def _shares(left: Left, window: Window) -> dict[str, float]:
+    """Shares of the time of the ranks' timelines by span. A lost rank's time is what it had before it was lost."""
+    of_ranks: dict[float, list[tuple[Row, float]]] = {rank: [] for rank in range(left.cell.gpus)}
+    for row, share in _counted(left, window):
+        of_ranks[row["rank"]].append((row, share))
+    total_s, seconds = 0.0, dict.fromkeys(SPANS, 0.0)
+    for rank, rows in of_ranks.items():
+        lasted_s = sum(share * (row["end_s"] - row["begin_s"]) for row, share in rows)
+        lanes = [prefix for prefix in LANES if any(f"{prefix}other" in row for row, _ in rows)] or ["span/"]
+        total_s += len(lanes) * (lasted_s if rank in left.lost else window.seconds)
+        for kind in SPANS:
+            columns = [f"{lane}{kind}" for lane in lanes]
+            seconds[kind] += sum(share * row.get(column, 0.0) for row, share in rows for column in columns)
+    return {kind: spent_s / total_s for kind, spent_s in seconds.items() if spent_s > 0}
+
+
+def _utilisation(left: Left, window: Window, begin: float, end: float) -> Reading:
+    if left.cell.device in {"emulated", "predicted"}:
+        busy_s = sum(share * row["gpu_busy_s"] for row, share in _counted(left, window))
+        return Reading(
+            value=busy_s / (window.seconds * left.cell.gpus),
+            source=f"{left.cell.device}: share of the time for which the emulated GPUs were reserved",
+        )
+    if left.cell.device == "cuda":
+        return left.telemetry.utilisation(begin, end)
+    return Reading(value=None, source="n/a: the ranks run on the CPU")
+
+
+def _core_wait(left: Left, window: Window) -> Reading:
+    counted = list(_counted(left, window))
+    if left.cell.device == "predicted" or not all("core_wait_s" in row for row, _ in counted):
+        return Reading(value=None, source=f"not read: {CORE_WAIT_SOURCE}")
+    waited_s = sum(share * row["core_wait_s"] for row, share in counted)
+    return Reading(value=waited_s / (window.seconds * left.cell.gpus), source=CORE_WAIT_SOURCE)
+
+
+def _env_shares(left: Left) -> dict[str, float]:
+    """Shares of the environments' time: simulating, resetting, waiting for actions."""
+    seconds = {
+        kind: sum(meter.seconds(1 + env, kind) for meter in left.meters.values() for env in range(meter.num_envs))
+        for kind in ENV_SPANS
+    }
+    total_s = sum(seconds.values())
+    return {kind: spent_s / total_s for kind, spent_s in seconds.items() if spent_s > 0}
+
+
+def _step_spread(left: Left) -> Spread | None:
+    means = [
+        left.clock.lasting(meter.seconds(1 + env, "step_s")) / steps
+        for meter in left.meters.values()
+        for env in range(meter.num_envs)
+        if (steps := meter.count(1 + env, "env_steps"))
+    ]
+    if not means:
+        return None
+    mean = sum(means) / len(means)
+    variance = sum((value - mean) ** 2 for value in means) / len(means)
+    return Spread(mean=mean, min=min(means), max=max(means), cv=math.sqrt(variance) / mean if mean else 0.0)
+
+
+def _mean(episodes: Sequence[Row], name: str) -> float | None:
+    values = [episode[name] for episode in episodes if math.isfinite(episode[name])]
+    return sum(values) / len(values) if values else None

@@ -1,0 +1,245 @@
+"""From what the processes of a run left in its folder to its record: `run.json`, and the series as Parquet.
+
+The processes write binary and line files that are cheap to write; this turns them into the files that a run folder
+keeps (`series`, `spans`, `episodes`, `telemetry` as Parquet, `stdout.txt`, `stderr.txt`) and removes them. Times in
+those files are seconds since the first iteration began, on the run's own clock: for an emulated scenario that is the
+profile's, which runs `time_scale` times as long on the wall.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.contract.traits import TRAITS_FILE, Traits
+from harness.launch.nodes import gathered
+from harness.metering.counted import EPISODE, EPISODE_FIELDS, episodes_path
+from harness.metering.meter_file import MeterFile, meter_path
+from harness.metering.window import Window, choose_window
+from harness.processes import remarks
+from harness.processes.outcome import LOST_FILE, OUTCOME_FILE
+from harness.processes.scratch import FILE as SCRATCH_FILE
+from harness.run.figures import LANES, Clock, Left, Row, count, lost_env_steps, unreported, work_out
+from results.records import schema
+from results.records.parts import IN_STEP, LOST, SERIES_COLUMNS, SERIES_FILE, join_ranks
+from results.records.schema import Counters, Figures
+
+if TYPE_CHECKING:
+    from harness.launch.nodes.clocks import Shift
+    from harness.machine.telemetry import Readings
+    from harness.plan.cells import Cell
+
+LEFT_OVER = (
+    "meter-*.bin",
+    "gpu*.bin",
+    "series-*.jsonl",
+    "episodes-*.bin",
+    "error-*",
+    "told-*",
+    remarks.PATTERN,
+    "rank*.out",
+    "rank*.err",
+    "telemetry-node*.json",
+)
+LEFT_OVER_TOO = (
+    ".meter-*.bin",
+    ".new-*",
+    "cell.json",
+    TRAITS_FILE,
+    LOST_FILE,
+    OUTCOME_FILE,
+    f".{OUTCOME_FILE}",
+    SCRATCH_FILE,
+    *gathered.FILES,
+)
+
+COLLECTED = "learned_is_collected"
+"""A column of the series of a system that does not report what it learned: `learned` is then what it collected."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """What a run left, reduced to what its record holds."""
+
+    counters: Counters
+    figures: Figures
+    problem: str | None
+    """Why a run that finished is invalid all the same."""
+    lost_env_steps: dict[int, int]
+    """By lost rank: what it had collected, and neither learned nor discarded."""
+    iterations_s: tuple[float, float] | None
+    """When the first iteration began and the last one ended, as `time.perf_counter` has it; None without one."""
+
+
+def cell_record(cell: Cell) -> schema.Cell:
+    """A cell as `run.json` holds it."""
+    return schema.Cell(
+        system=cell.system,
+        settings=cell.settings(),
+        scenario=cell.scenario,
+        workload=cell.workload,
+        gpus=cell.gpus,
+        seed=cell.seed,
+        device=cell.device,
+        protocol=cell.protocol,
+        hash=cell.hash(),
+    )
+
+
+def measure(
+    folder: Path, cell: Cell, time_scale: float, telemetry: Readings, traits: Traits, lost: Collection[int] = ()
+) -> Measured:
+    """Reads what the ranks left in `folder`, writes the Parquet files there, and works out counters and figures.
+
+    `lost`: ranks that ended before their time, and that the others went on without.
+    """
+    paths = {rank: meter_path(folder, rank) for rank in range(cell.gpus)}
+    meters = {rank: MeterFile(path, writable=False) for rank, path in paths.items() if path.exists()}
+    left = _read(folder, cell, time_scale, meters, telemetry, traits, lost)
+    write_table(folder / SERIES_FILE, left.rows)
+    write_table(folder / "episodes.parquet", left.episodes)
+    write_table(folder / "spans.parquet", _read_spans(meters, left.clock, gathered.read_clocks(folder)))
+    write_table(folder / "telemetry.parquet", [{**row, "t": left.clock.at(row["t"] or 0.0)} for row in telemetry.rows])
+    return reduce(left)
+
+
+def reduce(left: Left) -> Measured:
+    """Counters and figures of what the processes of a run left."""
+    counters = count(left)
+    window, problem = _window(left)
+    if not counters.conserved:
+        told = {"learned": counters.learned, "discarded": counters.discarded, "in flight": counters.in_flight}
+        sums = " + ".join(f"{number} {name}" for name, number in told.items() if number is not None)
+        problem = f"conservation broken: {counters.env_steps} env steps collected, but {sums}"
+    figures = work_out(left, counters, window)
+    return Measured(
+        counters=counters,
+        figures=figures,
+        problem=problem,
+        lost_env_steps=lost_env_steps(left),
+        iterations_s=_iterations_s(left),
+    )
+
+
+def _iterations_s(left: Left) -> tuple[float, float] | None:
+    if not left.rows:
+        return None
+    last_s = max(row["end_s"] for row in left.rows)
+    return left.clock.zero_s, left.clock.zero_s + last_s * left.clock.time_scale
+
+
+def gather_streams(folder: Path, num_ranks: int) -> None:
+    """Joins the output of all ranks in `stdout.txt` and `stderr.txt`, and removes what the record was made of."""
+    for suffix, name in (("out", "stdout.txt"), ("err", "stderr.txt")):
+        with (folder / name).open("wb") as joined:
+            for rank in range(num_ranks):
+                path = folder / f"rank{rank}.{suffix}"
+                if path.exists() and (text := path.read_bytes()):
+                    joined.write(f"== rank {rank} ==\n".encode() + text)
+    for pattern in (*LEFT_OVER, *LEFT_OVER_TOO):
+        for path in folder.glob(pattern):
+            path.unlink()
+    for path in (*folder.glob("stacks-*.txt"), *folder.glob("keeper.err")):
+        if not path.stat().st_size:
+            path.unlink()
+
+
+def _read(
+    folder: Path,
+    cell: Cell,
+    time_scale: float,
+    meters: Mapping[int, MeterFile],
+    telemetry: Readings,
+    traits: Traits,
+    lost: Collection[int],
+) -> Left:
+    shifts = gathered.read_clocks(folder)
+    rows = _read_series(folder, cell.gpus)
+    for row in rows:
+        row["begin_s"], row["end_s"] = shifts[row["rank"]].at(row["begin_s"]), shifts[row["rank"]].at(row["end_s"])
+    zero_s = min((row["begin_s"] for row in rows), default=telemetry.rows[0]["t"] if telemetry.rows else 0.0)
+    clock = Clock(zero_s=zero_s or 0.0, time_scale=time_scale)
+    for row in rows:
+        row["begin_s"], row["end_s"] = clock.at(row["begin_s"]), clock.at(row["end_s"])
+        for name in row:
+            if name.startswith(LANES) or name in {"gpu_busy_s", "core_wait_s"}:
+                row[name] = clock.lasting(row[name])
+        row |= {IN_STEP: traits.in_step, LOST: row["rank"] in lost}
+    rows = [_told(row, unreported(meters)) for row in rows]
+    return Left(
+        cell=cell,
+        clock=clock,
+        meters=meters,
+        rows=rows,
+        episodes=_read_episodes(folder, cell.gpus, clock, shifts),
+        telemetry=telemetry,
+        in_step=traits.in_step,
+        lost=lost,
+    )
+
+
+def _told(row: Row, unreported_names: Collection[str]) -> Row:
+    """A row of the series without what its system does not report; then what it collected counts as `learned`."""
+    told = {name: value for name, value in row.items() if name not in unreported_names}
+    return told | {"learned": row["env_steps"], COLLECTED: True} if "learned" in unreported_names else told
+
+
+def _read_series(folder: Path, num_ranks: int) -> list[Row]:
+    rows = []
+    for rank in range(num_ranks):
+        path = folder / f"series-rank{rank}.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+        rows += [json.loads(line) for line in lines if line.endswith("\n")]  # a killed rank may leave half a line
+    return rows
+
+
+def _read_episodes(folder: Path, num_ranks: int, clock: Clock, shifts: Mapping[int, Shift]) -> list[Row]:
+    episodes = []
+    for rank in range(num_ranks):
+        path = episodes_path(folder, rank)
+        data = path.read_bytes() if path.exists() else b""
+        whole = len(data) // EPISODE.size * EPISODE.size
+        for values in EPISODE.iter_unpack(data[:whole]):
+            episode = dict(zip(EPISODE_FIELDS, values, strict=True))
+            episodes.append({"rank": rank, **episode, "end_s": clock.at(shifts[rank].at(episode["end_s"]))})
+    return sorted(episodes, key=lambda episode: episode["end_s"])
+
+
+def _read_spans(meters: Mapping[int, MeterFile], clock: Clock, shifts: Mapping[int, Shift]) -> list[Row]:
+    """The latest spans of each rank and environment; environment -1 is the rank itself, -2 its second lane."""
+    return [
+        {
+            "rank": rank,
+            "environment": -2 if block == meter.lane_index else block - 1,
+            "begin_s": clock.at(shifts[rank].at(begin)),
+            "end_s": clock.at(shifts[rank].at(end)),
+            "kind": kind,
+        }
+        for rank, meter in meters.items()
+        for block in range(1 + meter.lane_index)
+        for begin, end, kind in meter.spans(block)
+    ]
+
+
+def write_table(path: Path, rows: Sequence[Row]) -> None:
+    """Writes rows as a Parquet file; nothing when there are none."""
+    if rows:
+        import pandas as pd
+
+        with path.open("wb") as file:  # Arrow takes no name that is not UTF-8
+            pd.DataFrame(rows).to_parquet(file, index=False, compression="zstd")
+
+
+def _window(left: Left) -> tuple[Window | None, str | None]:
+    rows = (tuple(row[name] for name in SERIES_COLUMNS) for row in left.rows)
+    try:
+        parts = join_ranks(rows, in_step=left.in_step, lost=left.lost)
+        if not parts and (seconds := left.cell.limits.seconds) is not None:
+            none = f"no iteration ended within --seconds {seconds:g}, nor soon after: nothing to measure"
+            return None, f"{none}; give the run more time, or shorter rollouts"
+        return choose_window(parts, left.cell.protocol), None
+    except ValueError as error:
+        return None, str(error)

@@ -1,0 +1,107 @@
+"""What the processes of a run are doing, left in its folder when it has gone wrong.
+
+Who calls this: the keeper, before it ends what is left of a run. Ranks and environment workers write their own stacks
+to `stacks-….txt` on SIGUSR1 (`harness/processes/process.py`); one that is stopped by a signal is woken for it, which it
+does not outlive by much. `processes.txt` lists all processes, programs that a simulator started too, by what the kernel
+says of them. Nothing blocks for longer than `process.ANSWER_S`, twice.
+"""
+
+from __future__ import annotations
+
+import signal
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from harness.processes import process
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from harness.metering.meter_file import MeterFile
+
+PROCESSES_FILE = "processes.txt"
+STOPPED = {psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP}
+MIB = 2**20
+
+
+def label_processes(ranks: Mapping[int, int], meters: Mapping[int, MeterFile]) -> dict[int, str]:
+    """What to call the processes of a run, by process number.
+
+    Args:
+        ranks: the process number of each rank that lives.
+        meters: of the ranks that have one.
+    """
+    labels = {pid: f"rank{rank}" for rank, pid in ranks.items()}
+    for rank, meter in meters.items():
+        for env in reversed(range(meter.num_envs)):  # a process with several environments is named by the first
+            if (pid := meter.count(1 + env, "pid")) and pid not in ranks.values():
+                labels[pid] = f"rank{rank}-env{env}"
+    return labels
+
+
+def in_words(label: str) -> str:
+    """A label as people read it."""
+    return f"environment worker {label}" if "-" in label else label.replace("rank", "rank ")
+
+
+def leave_stacks(folder: Path, labels: Mapping[int, str]) -> list[str]:
+    """Writes `processes.txt`, and has every process that has a label write its stacks; call it in the run's root.
+
+    Returns the labels of those that a signal had stopped.
+    """
+    below = {one.pid: one for one in psutil.Process().children(recursive=True)}
+    stopped = [pid for pid, one in below.items() if _status(one) in STOPPED]
+    with suppress(OSError):  # the disk may be full
+        lines = [_describe(one, labels) for one in below.values()]
+        (folder / PROCESSES_FILE).write_text("\n".join([TITLES, *lines]) + "\n", "utf-8", "backslashreplace")
+    asked = {pid: folder / f"stacks-{label}.txt" for pid, label in labels.items() if pid in below}
+    asked = {pid: path for pid, path in asked.items() if path.exists()}  # the others have no handler yet
+    for pid in asked:
+        _send(below[pid], signal.SIGUSR1)
+    process.await_stacks({path: partial(_has_ended, below[pid]) for pid, path in asked.items() if pid not in stopped})
+    for pid in stopped:
+        _send(below[pid], signal.SIGCONT)
+    process.await_stacks({path: partial(_has_ended, below[pid]) for pid, path in asked.items() if pid in stopped})
+    return sorted(labels.get(pid, below[pid].name()) for pid in stopped)
+
+
+TITLES = f"{'pid':>8} {'parent':>8} {'state':>12} {'threads':>7} {'cpu s':>8} {'MiB':>7} {'waits in':<24} what"
+
+
+def _describe(one: psutil.Process, labels: Mapping[int, str]) -> str:
+    """A line of `processes.txt`."""
+    try:
+        with one.oneshot():
+            cpu = one.cpu_times()
+            numbers = f"{one.pid:>8} {one.ppid():>8} {one.status():>12} {one.num_threads():>7}"
+            used = f"{cpu.user + cpu.system:>8.1f} {one.memory_info().rss // MIB:>7}"
+            what = labels.get(one.pid) or " ".join(one.cmdline()) or one.name()
+    except psutil.Error:  # it may have ended by now, or be a zombie
+        return f"{one.pid:>8} has ended"
+    return f"{numbers} {used} {_waits_in(one.pid):<24} {what}"
+
+
+def _waits_in(pid: int) -> str:
+    """The kernel's function that a process sleeps in; empty where only root may know."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/wchan").read_text(encoding="utf-8").strip("0\n")
+    return ""
+
+
+def _status(one: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        return str(one.status())
+    return ""
+
+
+def _has_ended(one: psutil.Process) -> bool:
+    return _status(one) in {"", psutil.STATUS_ZOMBIE}
+
+
+def _send(one: psutil.Process, number: signal.Signals) -> None:
+    with suppress(psutil.NoSuchProcess):  # it looks first whether the number is still that process's
+        one.send_signal(number)

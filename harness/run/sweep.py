@@ -1,0 +1,222 @@
+"""A sweep on disk: one folder that holds the plan and a folder for each run.
+
+The runner holds a lock on the plan (`flock`, which the kernel frees when it dies) while it runs cells, so that two of
+them never work on one sweep, and what is called `.partial-…` in an unlocked sweep is left over from a killed one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import secrets
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.launch.nodes.spread import Launch, Slurm, place_of
+from harness.machine import machine
+from harness.plan.cells import Cell
+from harness.processes.leftovers import remove_files
+from harness.processes.removal import inside, open_lock, opened_folder, remove_folder
+from results.reading import outputs
+from results.reading.untrusted import PLAN_BYTES, read_json, visible
+from results.records import store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+PLAN_FILE = "sweep.json"
+STAMP = "%Y%m%d-%H%M%S"
+KEEPER_LIMIT_S = 30.0
+"""A keeper whose harness was killed ends its run within seconds."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sweep:
+    """The cells of a sweep, in order, and its folder."""
+
+    folder: Path
+    cells: tuple[Cell, ...]
+    command: tuple[str, ...]
+    """The command line that planned it."""
+    launch: Launch | Slurm | None = None
+    """The machines that its runs are spread over; None: the one that the harness is on."""
+
+    @property
+    def id(self) -> str:
+        """Its name: when it began (UTC), and four random letters."""
+        return self.folder.name
+
+    @classmethod
+    def create(
+        cls, out: Path, cells: Sequence[Cell], command: Sequence[str], launch: Launch | Slurm | None = None
+    ) -> Sweep:
+        """Makes the folder and writes the plan. Raises ValueError when it cannot be written."""
+        store.check_writable(out)
+        folder = out / f"{_stamp_after(out):{STAMP}}-{secrets.token_hex(2)}"
+        sweep = cls(folder=folder, cells=tuple(cells), command=tuple(command), launch=launch)
+        try:
+            folder.mkdir(parents=True)
+            store.write_whole(folder / PLAN_FILE, sweep._plan)
+        except OSError as error:
+            raise ValueError(f"--out {out}: cannot be written: {error.strerror}; name another folder") from None
+        return sweep
+
+    @property
+    def _plan(self) -> str:
+        plan: dict[str, Any] = {"command": list(self.command), "cells": [asdict(cell) for cell in self.cells]}
+        if self.launch is not None:
+            plan["launch"] = asdict(self.launch)
+        return json.dumps(plan, indent=1)
+
+    def write_locked_plan(self, folder: Path) -> int:
+        """Writes the plan into a folder that was made anew; returns its lock, to be closed. Raises OSError."""
+        with outputs.whole(folder / PLAN_FILE) as file:
+            file.write(self._plan.encode())
+            lock = os.dup(file.fileno())
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return lock
+
+    @classmethod
+    def newest(cls, out: Path) -> Sweep:
+        """The sweep in `out` that was begun last. Raises ValueError when there is none."""
+        plans = sorted(out.glob(f"*/{PLAN_FILE}"), key=_age)
+        if not plans:
+            raise ValueError(f"--resume: {out} holds no sweep; leave --resume out, or name its folder with --out")
+        folder = plans[-1].parent
+        if folder.is_symlink() and not folder.resolve().is_relative_to(out.resolve()):
+            raise ValueError(
+                f"--resume: {visible(str(folder))} is a link that leads out of {out}; remove it, or give the folder in "
+                "which its sweep lies with --out"
+            )
+        return cls.read(folder.resolve() / PLAN_FILE if folder.is_symlink() else plans[-1])
+
+    @classmethod
+    def read(cls, path: Path) -> Sweep:
+        """The sweep with that plan. Raises ValueError when it is damaged."""
+        try:
+            plan = read_json(path, PLAN_BYTES)
+            cells, command = _cells_of(plan["cells"]), tuple(map(str, plan["command"]))
+            launch = place_of(plan.get("launch"))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path}: is damaged ({error}); run the sweep again without --resume") from None
+        return cls(folder=path.parent, cells=cells, command=command, launch=launch)
+
+    @property
+    def plan_file(self) -> Path:
+        """Where its plan is."""
+        return self.folder / PLAN_FILE
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keeps the sweep for this process. Raises ValueError when another one runs it."""
+        try:
+            file = open_lock(self.plan_file, create=False)  # to be written to, as locks on network file systems ask
+        except OSError as error:
+            raise ValueError(f"{self.folder}: cannot be written: {error.strerror}; copy it elsewhere") from None
+        try:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ValueError(
+                    f"{self.folder}: another rlbench is running this sweep; wait for it, or stop it"
+                ) from None
+            yield
+        finally:
+            os.close(file)
+
+    def remove_partial(self, number: int | None = None) -> int:
+        """Removes what killed runs left, or those of one cell; returns how many. Call it with the lock held.
+
+        Waits for the keeper of a run whose harness was killed a moment ago; raises ValueError when it does not end.
+        """
+        of_cell = "" if number is None else f"{1 + number:03d}-"
+        left = [path for path in self.folder.glob(f"{store.PARTIAL_PREFIX}{of_cell}*") if _is_folder(path)]
+        for folder in left:
+            try:
+                with opened_folder(folder) as descriptor:
+                    _wait_until_free(descriptor, folder)
+                    remove_files(inside(descriptor))
+                    remove_folder(folder, descriptor)
+            except OSError as error:
+                raise ValueError(f"{folder}: cannot be removed: {error.strerror}; remove it") from None
+        return len(left)
+
+    def strangers(self) -> list[Path]:
+        """What is called as unfinished runs are, and is none: no folder, or a link to one. It is left alone."""
+        return sorted(path for path in self.folder.glob(f"{store.PARTIAL_PREFIX}*") if not _is_folder(path))
+
+    def finished(self) -> set[str]:
+        """Hashes of the cells that have a finished run; what cannot be read is none."""
+        runs, _ = store.read_readable(self.folder)
+        return {run.record.cell.hash for run in runs if run.record.status == "finished"}
+
+    def run_name(self, cell: Cell, folder: Path | None = None) -> str:
+        """A free name for a run of the cell: readable, and unique within the sweep, whose folder may be elsewhere."""
+        number = 1 + self.cells.index(cell)
+        slug = re.sub(r"[^a-zA-Z0-9.=]+", "-", cell.label.replace(" x", "-x")).strip("-")
+        name = f"{number:03d}-{slug}"[:120]
+        here = folder or self.folder
+        tries = len(list(here.glob(f"{name}*")))
+        while os.path.lexists(here / f"{store.PARTIAL_PREFIX}{_try(name, tries)}"):
+            tries += 1  # what is left alone, for it is no run's
+        return _try(name, tries)
+
+
+def _try(name: str, tries: int) -> str:
+    return f"{name}-try{tries + 1}" if tries else name
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether it is a folder itself, and no link to one."""
+    return path.is_dir() and not path.is_symlink()
+
+
+def _stamp_after(out: Path) -> datetime:
+    """Now, or a second after the newest sweep in `out`: the clock may have been set back, and names order sweeps."""
+    now = machine.now()
+    stamps = []
+    for plan in out.glob(f"*/{PLAN_FILE}"):
+        with suppress(ValueError, OverflowError):  # a folder that somebody named
+            stamp = datetime.strptime(plan.parent.name.rpartition("-")[0], STAMP).replace(tzinfo=UTC)
+            stamps.append(stamp + timedelta(seconds=1))
+    return max(now, *stamps) if stamps else now
+
+
+def _cells_of(plan: Iterable[object]) -> tuple[Cell, ...]:
+    """The cells as they were planned. Raises ValueError or TypeError: a field is missing, unknown or mistyped."""
+    from pydantic import TypeAdapter, ValidationError
+
+    texts = [json.dumps(cell) for cell in plan]
+    types = TypeAdapter(Cell)
+    try:
+        for text in texts:
+            types.validate_json(text, strict=True)
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc'])) or 'a cell'}: {first['msg']}") from None
+    return tuple(map(Cell.from_json, texts))  # not what was validated: a limit of 60 would become 60.0
+
+
+def _age(plan: Path) -> tuple[str, int]:
+    """Orders plans by the second in their folder's name, which a copy keeps, then by when they were written."""
+    return plan.parent.name.rpartition("-")[0], plan.stat().st_mtime_ns
+
+
+def _wait_until_free(descriptor: int, folder: Path) -> None:
+    """Blocks until no process has the folder, which is open, locked, for `KEEPER_LIMIT_S` at most; locks it."""
+    deadline = time.monotonic() + KEEPER_LIMIT_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise ValueError(f"{folder}: a process of a killed rlbench still works in it; end it first") from None
+            time.sleep(0.1)
+        else:
+            return

@@ -1,0 +1,1 @@
+"""Runs and summaries for other programs: JSON, CSV, Parquet, Markdown, traces."""

@@ -1,0 +1,24 @@
+"""Cells over seeds as CSV, for other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from reports.exports.export import csv_of, flat
+from results.summary.document import CellSummary
+
+LEFT_OUT = {"learning": {"curve"}}
+"""The points of a learning curve stand in the JSON."""
+
+
+def to_csv(cells: Sequence[CellSummary]) -> str:
+    """A header and a line per cell; columns are dotted paths (`steps_per_s.low`), lists are JSON, None is empty."""
+    return csv_of([flat(_by_cost(cell.model_dump(mode="json", exclude=LEFT_OUT))) for cell in cells])
+
+
+def _by_cost(cell: dict[str, Any]) -> dict[str, Any]:
+    """With columns for each cost of getting to the threshold, instead of a list of them."""
+    if cell["learning"] is not None:
+        cell["learning"]["to_threshold"] = {each["cost"]: each for each in cell["learning"]["to_threshold"]}
+    return cell

@@ -1,0 +1,125 @@
+"""A summary as Markdown for a pull request: what it comes to, a row per cell, and what is wrong with its runs.
+
+Names and texts come from runs, so whatever Markdown or HTML would take for its own is escaped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from reports.figures import columns as col
+from reports.figures import format as fmt
+from reports.figures.columns import Column, RowT
+from results.summary.document import CellSummary, Estimate, Summary
+
+SPECIAL = re.compile(r"[\\`*\[\]<>|~#$]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|@(?=\w)")
+"""What would be markup, a character reference, or a mention; an underscore inside a word is none of them."""
+SPACE = re.compile(r"\s+")
+AS_HTML = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;", "#": "&#35;", "$": "&#36;"}
+
+
+def to_markdown(summary: Summary) -> str:
+    """The document."""
+    return "\n".join(_lines(summary)) + "\n"
+
+
+def escape(text: str) -> str:
+    """A text that reads the same in Markdown, in a table too, on one line."""
+    return SPECIAL.sub(lambda found: AS_HTML.get(found[0], f"\\{found[0]}"), SPACE.sub(" ", text))
+
+
+def code(text: str) -> str:
+    """A text as code, whatever backticks it holds; for use outside tables."""
+    text = SPACE.sub(" ", text)
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    if not longest:
+        return f"`{text}`"
+    fence = "`" * (longest + 1)
+    return f"{fence} {text} {fence}"
+
+
+def _lines(summary: Summary) -> Iterator[str]:
+    systems = {cell.system for cell in summary.cells}
+    for answer in summary.answers:
+        yield f"- {_answer(answer, systems)}"
+    if summary.answers:
+        yield ""
+    if summary.cells:
+        yield from _table(summary)
+    else:
+        yield "No runs."
+    for line in col.not_comparable(summary):
+        yield f"- {escape(line)}"
+    for _, said in col.findings(summary.findings, len(summary.runs)):
+        yield f"- {escape(said)}"
+
+
+def _answer(sentence: str, systems: set[str]) -> str:
+    """A sentence in which systems stand in backticks."""
+    names = "|".join(re.escape(name) for name in sorted(systems, key=len, reverse=True))
+    parts = re.split(f"`({names})`", sentence) if names else [sentence]
+    return "".join(code(part) if place % 2 else escape(part) for place, part in enumerate(parts))
+
+
+def _table(summary: Summary) -> Iterator[str]:
+    shared, names = col.names(summary)
+    if shared:
+        yield escape(shared)
+        yield ""
+    yield from table_lines([*names, *_figures(summary.cells)], summary.cells)
+    yield ""
+    for note in _notes(summary.cells):
+        yield f"{escape(note)}  "
+    yield ""
+
+
+def table_lines(columns: Sequence[Column[RowT]], rows: Iterable[RowT]) -> Iterator[str]:
+    """The lines of a table."""
+    yield _row([escape(column.title) for column in columns])
+    yield _row(["---:" if column.is_number else "---" for column in columns])
+    for row in rows:
+        yield _row([escape(column.value(row)) for column in columns])
+
+
+def _row(texts: Sequence[str]) -> str:
+    return f"| {' | '.join(texts)} |"
+
+
+def _figures(cells: Sequence[CellSummary]) -> Iterator[Column[CellSummary]]:
+    yield Column(title="steps/s", value=_rate)
+    yield Column(title="scaling", value=lambda cell: _with_interval(fmt.factor(fmt.value(cell.scaling)), cell.scaling))
+    yield from col.rates()[2:]
+    yield Column(title="bound by", value=_bound_by, is_number=False)
+    yield from col.shares_and_lag(cells)
+    learning = [cell.learning for cell in cells if cell.learning is not None]
+    if learning:
+        yield Column(title=f"final {learning[0].metric}", value=_final)
+
+
+def _rate(cell: CellSummary) -> str:
+    ends = fmt.ends(cell.steps_per_s)
+    return fmt.steps_per_s(cell) + ("" if ends is None else f" ({fmt.interval(ends)})")
+
+
+def _with_interval(written: str, estimate: Estimate | None) -> str:
+    ends = fmt.ends(estimate)
+    return written if ends is None else f"{written} ({fmt.interval(ends, fmt.factor)})"
+
+
+def _bound_by(cell: CellSummary) -> str:
+    if cell.bottleneck is None:
+        return fmt.NONE
+    return f"{cell.bottleneck.stage} {fmt.percent(cell.bottleneck.share)}"
+
+
+def _final(cell: CellSummary) -> str:
+    if cell.learning is None:
+        return fmt.NONE
+    return _with_interval(fmt.factor(cell.learning.final.value), cell.learning.final)
+
+
+def _notes(cells: Sequence[CellSummary]) -> Iterator[str]:
+    if said := col.resampled(each for cell in cells for each in (cell.steps_per_s, cell.scaling)):
+        yield f"In parentheses: 95 % {said}."
+    yield from col.kind_notes(cells)

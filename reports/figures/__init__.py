@@ -1,0 +1,1 @@
+"""How figures are written, and the columns of a table of cells."""

@@ -1,0 +1,166 @@
+"""The columns of a table of cells, whatever it is printed as: their titles, and what a cell has there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from reports.figures import format as fmt
+from results.fairness.differences import Difference
+from results.summary.document import CellSummary, Estimate, Finding, Summary
+from results.verdicts.prediction_check import largest_error
+
+NUM_SHARES = 4
+
+RowT = TypeVar("RowT")
+"""What a row of a table is about: a cell, say."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column(Generic[RowT]):
+    """A column: its title, what a row has there, and whether it is a name or a number."""
+
+    title: str
+    value: Callable[[RowT], str]
+    is_number: bool = True
+
+
+def names(summary: Summary) -> tuple[str, list[Column[CellSummary]]]:
+    """What says which cell it is: what all cells have in common, in one line, and the columns for the rest."""
+    seeds = _seeds(summary)
+    several = any(len(each) > 1 for each in seeds.values())
+    shareable: tuple[Column[CellSummary], ...] = (
+        Column(title="scenario", value=lambda cell: cell.scenario, is_number=False),
+        Column(title="workload", value=lambda cell: cell.workload, is_number=False),
+        Column(title="seeds" if several else "seed", value=lambda cell: fmt.seeds(seeds[cell.id])),
+        Column(title="device", value=lambda cell: cell.device, is_number=False),
+        Column(title="protocol", value=lambda cell: cell.protocol, is_number=False),
+        Column(title="sweep", value=lambda cell: cell.sweep, is_number=False),
+    )
+    shared = [column for column in shareable if len({column.value(cell) for cell in summary.cells}) == 1]
+    columns = [
+        Column(title="system", value=lambda cell: cell.system, is_number=False),
+        *(column for column in shareable if column not in shared),
+        Column(title="GPUs", value=fmt.gpus_of),
+    ]
+    return ", ".join(f"{column.title} {column.value(summary.cells[0])}" for column in shared), columns
+
+
+def _seeds(summary: Summary) -> dict[str, list[int]]:
+    """By cell, the seeds that finished; if none did, those that were tried."""
+    tried = {(record.sweep, record.id): record.cell.seed for record in summary.runs}
+    return {cell.id: cell.seeds or sorted({tried[cell.sweep, run] for run in cell.runs}) for cell in summary.cells}
+
+
+def rates() -> list[Column[CellSummary]]:
+    """The figures that every cell has."""
+    return [
+        Column(title="steps/s", value=fmt.steps_per_s),
+        Column(title="scaling", value=lambda cell: fmt.factor(fmt.value(cell.scaling))),
+        Column(title="efficiency", value=lambda cell: fmt.percent(fmt.value(cell.efficiency))),
+        Column(title="utilisation", value=lambda cell: fmt.percent(cell.utilisation)),
+    ]
+
+
+def intervals(cells: Sequence[CellSummary]) -> list[Column[CellSummary]]:
+    """Intervals, where some cell has them."""
+    columns: list[Column[CellSummary]] = []
+    if any(fmt.ends(cell.steps_per_s) for cell in cells):
+        columns.append(Column(title="steps/s, 95 %", value=lambda cell: fmt.interval(fmt.ends(cell.steps_per_s))))
+    if any(fmt.ends(cell.scaling) for cell in cells):
+        columns.append(
+            Column(title="scaling, 95 %", value=lambda cell: fmt.interval(fmt.ends(cell.scaling), fmt.factor))
+        )
+    return columns
+
+
+def shares_and_lag(cells: Sequence[CellSummary]) -> list[Column[CellSummary]]:
+    """Where the time went, and how old the experience was, where that is known."""
+    columns: list[Column[CellSummary]] = []
+    if any(cell.time_shares for cell in cells):
+        columns.append(
+            Column(
+                title="where the time went",
+                value=lambda cell: fmt.shares(cell.time_shares, NUM_SHARES),
+                is_number=False,
+            )
+        )
+    if any(cell.lag_max for cell in cells):
+        columns.append(Column(title="lag", value=fmt.lag))
+    return columns
+
+
+ITERATIONS, SEEDS = "the iterations of the window", "the seeds"
+ALONE = "it says nothing of other runs or seeds"
+
+
+def resampled(estimates: Iterable[Estimate | None]) -> str:
+    """What the intervals of a table were resampled from; empty where it has none."""
+    units = {estimate.units for estimate in estimates if estimate is not None and fmt.ends(estimate)}
+    if not units:
+        return ""
+    if units == {"seeds"}:
+        return f"interval by resampling {SEEDS}"
+    if units == {"iterations"}:
+        return f"interval by resampling {ITERATIONS}; {ALONE}"
+    return f"interval by resampling {SEEDS}, or {ITERATIONS} where there is one run alone; then {ALONE}"
+
+
+def findings(found: Sequence[Finding], num_runs: int) -> list[tuple[str, str]]:
+    """What spoils the figures of so many runs, or may: how bad it is, and a line that begins with it."""
+    return [(finding.severity, _said(finding, num_runs)) for finding in found]
+
+
+def _said(finding: Finding, num_runs: int) -> str:
+    if finding.severity == "failed":  # the text begins with how it ended
+        return finding.text
+    of_runs = f" ({len(finding.runs)} of {num_runs} runs)" if finding.severity == "warning" and num_runs > 1 else ""
+    return f"{finding.severity}: {finding.text}{of_runs}"
+
+
+def not_comparable(summary: Summary) -> list[str]:
+    """Who differs from whom beside their own choices, and in what: a line for each set of aspects.
+
+    What values they have is too long for a table; reports and JSON have it.
+    """
+    groups: dict[tuple[str, ...], list[int]] = {}
+    several_works = len({(each.sweep, each.scenario, each.workload) for each in summary.fairness}) > 1
+    for each in summary.fairness:
+        if each.differences:
+            work = (each.sweep, each.scenario, each.workload) if several_works else ()
+            groups.setdefault((_unlike(each.differences), *work), []).append(each.gpus)
+    return [
+        ", ".join([*work, _on(gpus)]) + f": not comparable: {differences}"
+        for (differences, *work), gpus in groups.items()
+    ]
+
+
+def _unlike(differences: Sequence[Difference]) -> str:
+    """`appo differs from ddppo, ver in batch, epochs`; who differs is left out where aspects part them differently."""
+    aspects = ", ".join(difference.aspect for difference in differences)
+    parts = {frozenset(map(tuple, difference.values.values())) for difference in differences}
+    if len(parts) == 1 and len(sides := sorted(next(iter(parts)), key=lambda side: (len(side), side))) == 2:
+        few, many = (", ".join(side) for side in sides)
+        return f"{few} {'differs' if len(sides[0]) == 1 else 'differ'} from {many} in {aspects}"
+    return f"systems differ in {aspects}"
+
+
+def _on(gpus: Sequence[int]) -> str:
+    return f"{', '.join(map(str, gpus))} {'GPU' if list(gpus) == [1] else 'GPUs'}"
+
+
+def kind_notes(cells: Sequence[CellSummary]) -> Iterator[str]:
+    """What figures speak of that no hardware made, and rates that are not of env steps learned."""
+    if collected := sorted({cell.system for cell in cells if cell.steps_counted == "collected"}):
+        yield f"{', '.join(collected)}: steps/s are of env steps collected; what was learned is not reported"
+    if any(cell.kind == "emulated" for cell in cells):
+        yield "emulated: GPUs are emulated from a profile; the figures speak of that profile, not of this machine"
+    if predicted := {cell.system.partition(":")[0] for cell in cells if cell.kind == "predicted"}:
+        error = largest_error(predicted)
+        held = (
+            "these systems were never held against runs"
+            if error is None
+            else f"held against runs on 1 to 8 emulated GPUs, these systems were off by at most {100 * error:.1f}%"
+        )
+        yield f"predicted: a model of the profile made these runs up, nothing was run; {held}"

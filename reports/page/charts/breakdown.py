@@ -1,0 +1,103 @@
+"""Where the time went: shares of the time of ranks and of environments, stacked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reports.figures import format as fmt
+from reports.figures.format import NONE, percent
+from reports.page.charts.chart import Chart, Entry, Panel, Table, datum, words
+from reports.page.charts.over_gpus import LEAST_HEIGHT, ROOM
+from reports.page.charts.style import in_order, label, plain, row_height, span_style
+from reports.page.charts.works import Placed, Work, works
+from results.summary.document import Summary
+
+ROW_HEIGHT = 24
+MOST_ROWS = 40
+"""In a chart; above, it shows the most GPUs of each series alone."""
+
+Row = tuple[str, Placed]
+"""What a bar is called, and its cell."""
+
+
+def charts(summary: Summary) -> list[Chart]:
+    """Of each work, of its ranks and of its environments."""
+    made = []
+    for number, work in enumerate(works(summary)):
+        made += _chart(work, f"time-{number}", "time_shares", "Where the ranks' time went")
+        made += _chart(work, f"env-time-{number}", "env_time_shares", "Where the environments' time went")
+    return made
+
+
+def _chart(work: Work, name: str, field: str, what: str) -> list[Chart]:
+    rows = [
+        (f"{series.label} x{placed.cell.gpus}", placed)
+        for series in work.series
+        for placed in series.finished
+        if getattr(placed.cell, field)
+    ]
+    if not rows:
+        return []
+    notes, drawn = work.not_drawn(), rows
+    if len(rows) > MOST_ROWS:
+        most = [series.finished[-1].place for series in work.series if series.finished]
+        drawn = [row for row in rows if row[1].place in most]
+        notes = ["Of each system, on the most GPUs; the table has all.", *notes]
+    kinds = in_order({kind for _, placed in rows for kind in getattr(placed.cell, field)})
+    title = f"{what}: {work.title_for(placed for _, placed in rows)}"
+    return [
+        Chart(
+            title=title,
+            panels=[Panel(id=name, figure=_figure(drawn, field, kinds))],
+            table=Table(
+                caption=title,
+                columns=["system", "GPUs", *kinds, *(["bound by"] if field == "time_shares" else [])],
+                rows=[_row(placed, rows[at][0], field, kinds) for at, (_, placed) in enumerate(rows)],
+                num_names=2,
+            ),
+            notes=notes,
+            told=[
+                (name, placed.cell.bottleneck.sentence)
+                for name, placed in rows
+                if field == "time_shares" and placed.cell.bottleneck is not None
+            ],
+        )
+    ]
+
+
+def _figure(rows: Sequence[Row], field: str, kinds: Sequence[str]) -> dict[str, object]:
+    names = [label(name) for name, _ in rows]
+    data = []
+    for kind in kinds:
+        colour, hatching = span_style(kind)
+        data.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": plain(kind),
+                "x": [getattr(placed.cell, field).get(kind) for _, placed in rows],
+                "y": names,
+                "marker": {"color": colour, "pattern": {"shape": hatching, "solidity": 0.35}, "line": {"width": 0}},
+                "hovertemplate": "%{y}<br>%{fullData.name}: %{x:.1%}<extra></extra>",
+            }
+        )
+    layout = {
+        "barmode": "stack",
+        "bargap": 0.25,
+        "xaxis": {"title": {"text": "Share of the time (%)"}, "tickformat": ".0%", "range": [0, 1]},
+        "yaxis": {"type": "category", "autorange": "reversed", "categoryorder": "array", "categoryarray": names},
+        "height": max(LEAST_HEIGHT, ROOM + row_height(names, ROW_HEIGHT) * len(names)),
+        "legend": {"traceorder": "normal"},
+    }
+    return {"data": data, "layout": layout}
+
+
+def _row(placed: Placed, name: str, field: str, kinds: Sequence[str]) -> list[Entry]:
+    cell, shares = placed.cell, getattr(placed.cell, field)
+    entries = [words(name.rpartition(" x")[0]), words(fmt.gpus_of(cell))]
+    for kind in kinds:
+        known = kind in shares
+        entries.append(datum(placed.path(f"{field}.{kind}"), shares[kind], percent) if known else words("-"))
+    if field == "time_shares":
+        entries.append(words(cell.bottleneck.sentence if cell.bottleneck else NONE))
+    return entries

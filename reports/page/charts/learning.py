@@ -1,0 +1,334 @@
+"""Learning curves, what they come to, and what it costs to get to a threshold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reports.figures import format as fmt
+from reports.figures.format import NONE
+from reports.page.charts.chart import Chart, Entry, Figure, Panel, Piece, Table, datum, estimated, words
+from reports.page.charts.over_gpus import UPON_BAR, bar_layout, intervals
+from reports.page.charts.style import NEUTRAL, Style, label, plain, styles
+from reports.page.charts.works import Placed, Work, most_common, works
+from results.statistics.learning_curves import Cost
+from results.summary.document import Estimate, Learning, Point, Summary, ToThreshold
+
+THINNED = 6
+"""Of the points of a curve, the table has every so many."""
+COSTS: dict[Cost, str] = {"env_steps": "Env steps", "seconds": "Seconds", "gpu_seconds": "GPU-seconds"}
+TICK = {"tickformat": "~s"}
+METRICS = {"success": "success (0 to 1)", "return": "return"}
+VERDICTS = {"worse": "learns worse", "not worse": "not worse", "unknown": "cannot be told", None: "-"}
+RESULTS = (
+    "Final: the last 100 episodes of each run, interquartile mean over runs. Mean over env steps: the area under the "
+    "curves, as far as all runs of the same work on as many GPUs went. 95 % intervals, from seeds."
+)
+THRESHOLDS = (
+    "Median over runs (Kaplan and Meier), with its 95 % interval. An open triangle: too many runs never got there; "
+    "it stands where they had spent what they spent, and the cost is more than that."
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Learner:
+    """A cell that learned."""
+
+    label: str
+    placed: Placed
+    learning: Learning
+    style: Style
+
+    @property
+    def gpus(self) -> int:
+        """On how many GPUs."""
+        return self.placed.cell.gpus
+
+    def path(self, field: str) -> str:
+        """Where a field of its learning stands in the summary."""
+        return self.placed.path(f"learning.{field}")
+
+
+def _learners(work: Work, look: Mapping[str, Style]) -> list[Learner]:
+    return [
+        Learner(label=series.label, placed=placed, learning=placed.cell.learning, style=look[series.system])
+        for series in work.series
+        for placed in series.cells
+        if placed.cell.learning is not None
+    ]
+
+
+def _side_by_side(learners: Sequence[Learner]) -> list[Learner]:
+    """Those on the number of GPUs that most systems ran on."""
+    gpus = most_common(learner.gpus for learner in learners)
+    return [learner for learner in learners if learner.gpus == gpus]
+
+
+def _where(work: Work, drawn: Sequence[Learner]) -> str:
+    return f"{work.count(drawn[0].gpus)}: {work.title_for(each.placed for each in drawn)}"
+
+
+def _each(summary: Summary) -> Iterator[tuple[int, Work, list[Learner]]]:
+    look = styles(summary)
+    for number, work in enumerate(works(summary)):
+        if learners := _learners(work, look):
+            yield number, work, learners
+
+
+def _metric(learners: Sequence[Learner]) -> str:
+    return " or ".join(dict.fromkeys(METRICS.get(each.learning.metric, each.learning.metric) for each in learners))
+
+
+def curves(summary: Summary) -> list[Chart]:
+    """The metric as training went on, against env steps, seconds and GPU-seconds, on the GPUs that most ran on."""
+    made = []
+    for number, work, all_learners in _each(summary):
+        learners = [learner for learner in all_learners if learner.learning.curve]
+        if not learners:
+            continue
+        drawn = _side_by_side(learners)
+        metric = _metric(drawn)
+        title = f"Learning curves on {_where(work, drawn)}"
+        notes = ["Mean over runs of the last 100 episodes; shaded from the lowest to the highest run, no interval."]
+        if len(drawn) < len(learners):
+            notes.append(f"On {work.count(drawn[0].gpus)}; the tables of results have all.")
+        if apart := [each for each in all_learners if not each.learning.curve]:
+            named = "; ".join(f"{each.label} on {work.count(each.gpus)}" for each in apart)
+            notes.append(f"Not drawn, for no env steps are covered by the curves of all runs: {named}.")
+        made.append(
+            Chart(
+                title=title,
+                panels=[
+                    Panel(
+                        id=f"learning-{cost.replace('_', '-')}-{number}",
+                        figure=_curves(drawn, cost, metric),
+                        title=f"{metric.partition(' ')[0].capitalize()} against {name[0].lower()}{name[1:]}"
+                        if cost != "gpu_seconds"
+                        else f"{metric.partition(' ')[0].capitalize()} against GPU-seconds",
+                    )
+                    for cost, name in COSTS.items()
+                ],
+                table=Table(
+                    caption=f"{title}. Every {THINNED}th point; all of them are in the JSON below",
+                    columns=["system", "env steps", "seconds", "GPU-seconds", metric, "lowest run", "highest run"],
+                    rows=[row for learner in drawn for row in _points(learner)],
+                ),
+                notes=notes,
+            )
+        )
+    return made
+
+
+def _along(learner: Learner, cost: Cost) -> list[float]:
+    """The costs of a curve's points."""
+    return [getattr(point, cost) for point in learner.learning.curve]
+
+
+def _curves(learners: Sequence[Learner], cost: Cost, metric: str) -> Figure:
+    data: list[dict[str, Any]] = []
+    for learner in learners:
+        x, points = _along(learner, cost), learner.learning.curve
+        group = {"type": "scatter", "name": label(learner.label), "legendgroup": plain(learner.label)}
+        if all(point.low is not None for point in points):
+            edge = {**group, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False, "x": x}
+            data.append({**edge, "y": [point.low for point in points]})
+            filled = {"fill": "tonexty", "fillcolor": learner.style.shade(0.13)}
+            data.append({**edge, "y": [point.high for point in points], **filled})
+        data.append(
+            {
+                **group,
+                "mode": "lines+markers" if len(points) == 1 else "lines",
+                "x": x,
+                "y": [point.value for point in points],
+                "line": {"color": learner.style.colour, "width": 2, "dash": learner.style.dash},
+                "marker": {"color": learner.style.colour, "symbol": learner.style.symbol, "size": 9},
+                "hovertemplate": f"%{{fullData.name}}<br>{COSTS[cost]} %{{x:,.4~r}}: %{{y:.3~r}}<extra></extra>",
+            }
+        )
+    threshold = next((each.learning.threshold for each in learners if each.learning.threshold is not None), None)
+    if threshold is not None:
+        data.append(_threshold(threshold, max(max(_along(each, cost)) for each in learners)))
+    axis = {"title": {"text": COSTS[cost]}, "rangemode": "tozero", **TICK}
+    return {"data": data, "layout": {"xaxis": axis, "yaxis": {"title": {"text": plain(metric.capitalize())}}}}
+
+
+def _threshold(threshold: float, end: float) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "threshold",
+        "x": [0, end],
+        "y": [threshold, threshold],
+        "line": {"color": NEUTRAL, "width": 1.5, "dash": "longdash"},
+        "hoverinfo": "skip",
+    }
+
+
+def _points(learner: Learner) -> Iterator[list[Entry]]:
+    points = learner.learning.curve
+    for at in [*range(0, len(points) - 1, THINNED), len(points) - 1]:
+        path = learner.path(f"curve.{at}")
+        yield [words(learner.label), *(_point(path, points[at], field) for field in Point.model_fields)]
+
+
+def _point(path: str, point: Point, field: str) -> Entry:
+    return datum(f"{path}.{field}", getattr(point, field))
+
+
+def results(summary: Summary) -> list[Chart]:
+    """How well each learned in the end."""
+    made = []
+    for number, work, learners in _each(summary):
+        drawn, metric = _side_by_side(learners), _metric(learners)
+        title = f"What was learned in the end, on {_where(work, drawn)}"
+        finals = [(label(each.label), each.learning.final, each) for each in drawn]
+        data: list[dict[str, Any]] = [
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": name,
+                "x": [final.value],
+                "y": [name],
+                "marker": {"color": each.style.colour},
+                "hovertemplate": "%{y}: %{x:.3~r}<extra></extra>",
+            }
+            for name, final, each in finals
+        ]
+        for name, final, each in finals:
+            ends = intervals([(name, final)], each.style, each.label, horizontal=True)
+            data += [{**trace, **UPON_BAR} for trace in ends]
+        axis = {"title": {"text": f"Final {plain(metric)}"}}
+        made.append(
+            Chart(
+                title=title,
+                panels=[
+                    Panel(
+                        id=f"final-{number}",
+                        figure={"data": data, "layout": bar_layout([each.label for each in drawn], axis)},
+                    )
+                ],
+                table=Table(
+                    caption=f"What was learned, on each number of GPUs: {work.title}",
+                    columns=[
+                        "system",
+                        "GPUs",
+                        f"final {metric}",
+                        "mean over env steps",
+                        "to env steps",
+                        f"against {summary.reference}, for the same env steps",
+                    ],
+                    rows=[_result(each) for each in learners],
+                    num_names=2,
+                ),
+                notes=[RESULTS],
+            )
+        )
+    return made
+
+
+def _result(learner: Learner) -> list[Entry]:
+    learning = learner.learning
+    return [
+        words(learner.label),
+        words(fmt.gpus_of(learner.placed.cell)),
+        estimated(learner.path("final"), learning.final),
+        estimated(learner.path("area"), learning.area),
+        datum(learner.path("area_env_steps"), learning.area_env_steps),
+        words(VERDICTS[learning.against_reference]),
+    ]
+
+
+def thresholds(summary: Summary) -> list[Chart]:
+    """What it cost to get to the threshold, the runs that never did included."""
+    made = []
+    for number, work, all_learners in _each(summary):
+        learners = [each for each in all_learners if each.learning.to_threshold]
+        if not learners:
+            continue
+        drawn = _side_by_side(learners)
+        goal = learners[0].learning.threshold
+        title = f"To {_metric(drawn).partition(' ')[0]} {goal:g}, on {_where(work, drawn)}"
+        made.append(
+            Chart(
+                title=title,
+                panels=[
+                    Panel(
+                        id=f"threshold-{cost.replace('_', '-')}-{number}",
+                        figure=_to_threshold(drawn, cost),
+                        title=f"{name} to the threshold",
+                    )
+                    for cost, name in COSTS.items()
+                ],
+                table=Table(
+                    caption=f"Cost of getting to the threshold, on each number of GPUs: {work.title}",
+                    columns=["system", "GPUs", *(name.lower() for name in COSTS.values()), "never got there", "runs"],
+                    rows=[_threshold_row(each) for each in learners],
+                    num_names=2,
+                ),
+                notes=[THRESHOLDS],
+            )
+        )
+    return made
+
+
+def _cost(learner: Learner, cost: str) -> tuple[int, ToThreshold] | None:
+    return next(((at, each) for at, each in enumerate(learner.learning.to_threshold) if each.cost == cost), None)
+
+
+def _to_threshold(learners: Sequence[Learner], cost: Cost) -> Figure:
+    data: list[dict[str, Any]] = []
+    for learner in learners:
+        found = _cost(learner, cost)
+        if found is None:
+            continue
+        median, name = found[1], label(learner.label)
+        reached = median.value is not None
+        marker = learner.style.marker("measured")
+        if not reached:
+            marker |= {"symbol": "triangle-right-open", "size": 12}
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": name,
+                "x": [median.value if reached else median.at_least],
+                "y": [name],
+                "marker": marker,
+                "hovertemplate": f"%{{y}}: {'' if reached else 'more than '}%{{x:,.4~r}}<extra></extra>",
+            }
+        )
+        if median.value is not None:
+            ends = Estimate(value=median.value, low=median.low, high=median.high)
+            data += intervals([(name, ends)], learner.style, learner.label, horizontal=True)
+    axis = {"title": {"text": COSTS[cost]}, "rangemode": "tozero", **TICK}
+    return {"data": data, "layout": bar_layout([each.label for each in learners], axis)}
+
+
+def _threshold_row(learner: Learner) -> list[Entry]:
+    entries = [words(learner.label), words(fmt.gpus_of(learner.placed.cell))]
+    for cost in COSTS:
+        found = _cost(learner, cost)
+        entries.append(_median(learner, *found) if found else words(NONE))
+    place = learner.path("to_threshold.0")
+    first = learner.learning.to_threshold[0]
+    return [
+        *entries,
+        datum(f"{place}.num_censored", first.num_censored, _count),
+        datum(f"{place}.num_runs", first.num_runs, _count),
+    ]
+
+
+def _median(learner: Learner, at: int, median: ToThreshold) -> Entry:
+    path = learner.path(f"to_threshold.{at}")
+    if median.value is None:
+        return (Piece("more than "), *datum(f"{path}.at_least", median.at_least))
+    value = datum(f"{path}.value", median.value)
+    if median.low is None and median.high is None:
+        return value
+    ends = datum(f"{path}.low", median.low), datum(f"{path}.high", median.high)
+    return (*value, Piece(" ["), *ends[0], Piece(", "), *ends[1], Piece("]"))
+
+
+def _count(value: float | None) -> str:
+    return NONE if value is None else f"{value:.0f}"

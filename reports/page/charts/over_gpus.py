@@ -1,0 +1,196 @@
+"""A figure of the cells against the number of GPUs: lines; where there is one number of GPUs, bars."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reports.figures import format as fmt
+from reports.figures.format import number
+from reports.page.charts.chart import Entry, Figure, Table, datum, estimated, words
+from reports.page.charts.style import Style, label, plain, row_height
+from reports.page.charts.works import Placed, Series, Work
+from results.summary.document import CellSummary, Estimate
+
+BAR_HEIGHT = 30
+LEAST_HEIGHT = 150
+ROOM = 90
+"""Of axes, titles and legend, in pixels."""
+UPON_BAR = {"meta": "ink", "opacity": 1}
+"""Of an interval drawn upon a bar: the page draws it in the colour of its text."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Quantity:
+    """A figure of a cell."""
+
+    field: str
+    """Its name in `CellSummary`."""
+    title: str
+    """Of the axis and the column, with its unit."""
+    write: Callable[[float | None], str] = number
+    tick: str = ""
+    """How d3 writes it at an axis."""
+    hover_format: str = ",.4~r"
+    from_zero: bool = True
+
+    def of(self, cell: CellSummary) -> Estimate | None:
+        """The figure, with its interval if it has one."""
+        value: Estimate | float | None = getattr(cell, self.field)
+        return value if isinstance(value, Estimate) or value is None else Estimate(value=value)
+
+    def entry(self, placed: Placed) -> Entry:
+        """The figure in a table."""
+        value = getattr(placed.cell, self.field)
+        if isinstance(value, Estimate):
+            return estimated(placed.path(self.field), value, self.write)
+        return datum(placed.path(self.field), value, self.write)
+
+    @property
+    def axis(self) -> dict[str, Any]:
+        """A linear axis of it."""
+        return {
+            "title": {"text": plain(self.title)},
+            "tickformat": self.tick,
+            "rangemode": "tozero" if self.from_zero else "normal",
+        }
+
+    @property
+    def log_axis(self) -> dict[str, Any]:
+        """A logarithmic one, with ticks at 1, 2 and 5."""
+        return {**self.axis, "type": "log", "dtick": "D2"}
+
+    def hover(self, estimate: Estimate, along: str) -> str:
+        """What a point says; `along` names its variable, `x` or `y`."""
+        said = f"%{{{along}:{self.hover_format}}}"
+        if estimate.low is not None and estimate.high is not None:
+            said += f" [{self.write(estimate.low)}, {self.write(estimate.high)}]"
+        return said
+
+
+STEPS_PER_S = Quantity(field="steps_per_s", title="Steps/s", tick=",")
+
+
+def table(work: Work, caption: str, quantities: Sequence[Quantity]) -> Table:
+    """A row for each cell."""
+    return Table(
+        caption=caption,
+        columns=["system", "GPUs", *(quantity.title for quantity in quantities)],
+        rows=[
+            [
+                words(series.label),
+                words(fmt.gpus_of(placed.cell)),
+                *(quantity.entry(placed) for quantity in quantities),
+            ]
+            for series in work.series
+            for placed in series.cells
+        ],
+        num_names=2,
+    )
+
+
+def gpus_axis(work: Work, gpus: Sequence[int]) -> dict[str, Any]:
+    """A logarithmic axis of the number of GPUs."""
+    return {
+        "type": "log",
+        "title": {"text": work.gpus_title},
+        "tickmode": "array",
+        "tickvals": list(gpus),
+        "ticktext": [f"{each:,}" for each in gpus],
+    }
+
+
+def figure(work: Work, look: Mapping[str, Style], quantity: Quantity) -> Figure:
+    """Lines against the number of GPUs; bars, the systems below each other, where there is one number of GPUs."""
+    if len(work.gpus) > 1:
+        data = [trace for series in work.series for trace in _line(series, look[series.system], quantity)]
+        return {"data": data, "layout": {"xaxis": gpus_axis(work, work.gpus), "yaxis": quantity.axis}}
+    data = [trace for series in work.series for trace in _bar(series, look[series.system], quantity)]
+    return {"data": data, "layout": bar_layout([series.label for series in work.series], quantity.axis)}
+
+
+def bar_layout(names: Sequence[str], axis: dict[str, Any]) -> dict[str, Any]:
+    """The layout of horizontal bars, the first name at the top."""
+    order = [label(name) for name in names]
+    return {
+        "xaxis": axis,
+        "yaxis": {
+            "type": "category",
+            "range": [len(order) - 0.5, -0.5],
+            "categoryorder": "array",
+            "categoryarray": order,
+        },
+        "height": max(LEAST_HEIGHT, ROOM + row_height(order, BAR_HEIGHT) * len(order)),
+        "showlegend": False,
+    }
+
+
+def _known(series: Series, quantity: Quantity) -> list[tuple[int, Estimate]]:
+    return [(each.cell.gpus, value) for each in series.cells if (value := quantity.of(each.cell)) is not None]
+
+
+def _line(series: Series, style: Style, quantity: Quantity) -> list[dict[str, Any]]:
+    known = _known(series, quantity)
+    if not known:
+        return []
+    trace = {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": label(series.label),
+        "legendgroup": plain(series.label),
+        "x": [gpus for gpus, _ in known],
+        "y": [each.value for _, each in known],
+        "line": style.line(series.kind),
+        "marker": style.marker(series.kind),
+        "hovertemplate": [
+            f"%{{fullData.name}}<br>on %{{x}}: {quantity.hover(each, 'y')}<extra></extra>" for _, each in known
+        ],
+    }
+    return [trace, *intervals(known, style, series.label)]
+
+
+def _bar(series: Series, style: Style, quantity: Quantity) -> list[dict[str, Any]]:
+    known = _known(series, quantity)
+    if not known:
+        return []
+    trace = {
+        "type": "bar",
+        "orientation": "h",
+        "name": label(series.label),
+        "x": [each.value for _, each in known],
+        "y": [label(series.label)],
+        "marker": style.bar(series.kind),
+        "hovertemplate": [f"%{{fullData.name}}<br>{quantity.hover(each, 'x')}<extra></extra>" for _, each in known],
+    }
+    ends = intervals([(label(series.label), each) for _, each in known], style, series.label, horizontal=True)
+    return [trace, *({**each, **UPON_BAR} for each in ends)]
+
+
+def intervals(
+    known: Sequence[tuple[float | str, Estimate]], style: Style, name: str, *, horizontal: bool = False
+) -> list[dict[str, Any]]:
+    """A trace of all intervals of some estimates, by their place on the other axis; none where there are none."""
+    places: list[float | str | None] = []
+    ends: list[float | None] = []
+    for place, estimate in known:
+        if estimate.low is not None and estimate.high is not None:
+            places += [place, place, None]
+            ends += [estimate.low, estimate.high, None]
+    if not places:
+        return []
+    line = {"color": style.colour, "width": 1.5}
+    return [
+        {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "legendgroup": plain(name),
+            "x": ends if horizontal else places,
+            "y": places if horizontal else ends,
+            "line": line,
+            "marker": {"symbol": "line-ns" if horizontal else "line-ew", "size": 9, "line": line},
+            "opacity": 0.7,
+            "hoverinfo": "skip",
+            "showlegend": False,
+        }
+    ]

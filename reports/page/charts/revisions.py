@@ -1,0 +1,129 @@
+"""Throughput over revisions, and where it changed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from reports.page.charts.chart import Chart, Entry, Panel, Table, datum, words
+from reports.page.charts.over_gpus import STEPS_PER_S, intervals
+from reports.page.charts.style import COLOURS, DASHES, SYMBOLS, Style, label, plain
+from reports.page.charts.works import with_kinds
+from results.summary.document import Estimate, Series, Summary
+
+SHORT = 10
+"""Digits of a commit."""
+NOTE = (
+    "Revisions in the order in which they were measured, on one machine class. A vertical line is where the level "
+    "changed: few shuffles of the series part it as well (1 %)."
+)
+
+
+def charts(summary: Summary) -> list[Chart]:
+    """A chart for each machine class, scenario and workload of the history."""
+    groups: dict[tuple[str, str, str], list[tuple[int, Series]]] = defaultdict(list)
+    for place, each in enumerate(summary.history):
+        groups[each.machine, each.rows[0].scenario, each.rows[0].workload].append((place, each))
+    return [_chart(number, key, group) for number, (key, group) in enumerate(groups.items())]
+
+
+def _chart(number: int, key: tuple[str, str, str], group: Sequence[tuple[int, Series]]) -> Chart:
+    machine, scenario, workload = key
+    title = (
+        f"Steps/s over revisions: {with_kinds(f'{scenario}, {workload}', {each.rows[-1].kind for _, each in group})}"
+    )
+    first: dict[str, str] = {}
+    for row in sorted((row for _, each in group for row in each.rows), key=lambda row: row.measured_at):
+        first.setdefault(plain(row.commit[:SHORT]), row.measured_at)
+    commits = list(first)
+    return Chart(
+        title=title,
+        panels=[Panel(id=f"revisions-{number}", figure=_figure(group, commits))],
+        table=Table(
+            caption=f"{title}; {machine}",
+            columns=["system", "GPUs", "revision", "measured", "steps/s", "level, from here"],
+            rows=[row for place, each in group for row in _rows(place, each)],
+            num_names=3,
+        ),
+        notes=[f"{machine}. {NOTE}"],
+    )
+
+
+def _figure(group: Sequence[tuple[int, Series]], commits: Sequence[str]) -> dict[str, Any]:
+    data: list[dict[str, Any]] = []
+    shapes, names = [], _names([each for _, each in group])
+    for number, (_, each) in enumerate(group):
+        style = Style(
+            colour=COLOURS[number % len(COLOURS)],
+            symbol=SYMBOLS[number % len(SYMBOLS)],
+            dash=DASHES[number % len(DASHES)],
+        )
+        name, kind = names[number], each.rows[-1].kind
+        points = [
+            (plain(row.commit[:SHORT]), Estimate(value=row.steps_per_s, low=row.low, high=row.high))
+            for row in each.rows
+        ]
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": label(name),
+                "legendgroup": plain(name),
+                "x": [commit for commit, _ in points],
+                "y": [rate.value for _, rate in points],
+                "line": style.line(kind),
+                "marker": style.marker(kind),
+                "hovertemplate": "%{fullData.name}<br>%{x}: %{y:,.4~r} steps/s<extra></extra>",
+            }
+        )
+        data += intervals(points, style, name)
+        shapes += [
+            {
+                "type": "line",
+                "x0": commits.index(plain(change.commit[:SHORT])) - 0.5,
+                "x1": commits.index(plain(change.commit[:SHORT])) - 0.5,
+                "y0": 0,
+                "y1": 1,
+                "yref": "paper",
+                "line": {"color": style.colour, "width": 1.5, "dash": "dot"},
+            }
+            for change in each.changes
+        ]
+    axis = {"title": {"text": "Revision"}, "type": "category", "categoryorder": "array", "categoryarray": list(commits)}
+    return {"data": data, "layout": {"xaxis": axis, "yaxis": STEPS_PER_S.axis, "shapes": shapes}}
+
+
+def _names(group: Sequence[Series]) -> list[str]:
+    """The system and its GPUs, and the device and length of its runs where they tell it from others."""
+    last = [each.rows[-1] for each in group]
+    short = [f"{row.system} x{row.gpus}" for row in last]
+    return [
+        name if short.count(name) == 1 else f"{name}, {row.device}, {row.length}"
+        for name, row in zip(short, last, strict=True)
+    ]
+
+
+def _rows(place: int, series: Series) -> list[list[Entry]]:
+    changes = {change.commit: at for at, change in enumerate(series.changes)}
+    made = []
+    for at, row in enumerate(series.rows):
+        path = f"history.{place}.rows.{at}"
+        change = changes.get(row.commit)
+        made.append(
+            [
+                words(row.system),
+                words(str(row.gpus)),
+                words(row.commit[:SHORT]),
+                words(row.measured_at[:16].replace("T", " ")),
+                datum(f"{path}.steps_per_s", row.steps_per_s),
+                words("")
+                if change is None
+                else datum(f"history.{place}.changes.{change}.ratio", series.changes[change].ratio, _times),
+            ]
+        )
+    return made
+
+
+def _times(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}x"

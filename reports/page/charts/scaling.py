@@ -1,0 +1,143 @@
+"""Throughput, speed-up and efficiency against the number of GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from reports.figures.format import factor, percent
+from reports.page.charts.chart import Chart, Entry, Panel, Table, datum, interval_notes, words
+from reports.page.charts.over_gpus import STEPS_PER_S, Quantity, figure, gpus_axis, table
+from reports.page.charts.style import NEUTRAL, Style, label, plain, styles
+from reports.page.charts.works import Work, works
+from results.summary.document import Reference, Summary
+
+SCALING = Quantity(field="scaling", title="Speed-up (x)", write=factor, tick=",", hover_format=".3~r")
+EFFICIENCY = Quantity(field="efficiency", title="Efficiency (%)", write=percent, tick=".0%", hover_format=".1%")
+STEPS = "Steps/s: fresh env steps learned per second, over all ranks."
+
+
+def throughput(summary: Summary) -> list[Chart]:
+    """Steps/s, with what papers have published of the same."""
+    look = styles(summary)
+    charts = []
+    for number, work in enumerate(works(summary)):
+        if not work.gpus:
+            continue
+        drawn = figure(work, look, STEPS_PER_S)
+        drawn["data"] += _published(work, look)
+        if len(work.gpus) > 1:
+            gpus = sorted({*work.gpus, *(each.gpus for _, each in work.published)})
+            drawn["layout"] |= {"xaxis": gpus_axis(work, gpus), "yaxis": STEPS_PER_S.log_axis}
+        numbers = table(work, f"Steps/s: {work.title}", [STEPS_PER_S])
+        notes = [STEPS, *_intervals(work, STEPS_PER_S)]
+        if work.published:
+            sources = dict.fromkeys(each.source for _, each in work.published)
+            notes.append(f"Published, not measured here: {'; '.join(sources)}")
+        charts.append(
+            Chart(
+                title=f"Steps/s on each number of GPUs: {work.title}",
+                panels=[Panel(id=f"throughput-{number}", figure=drawn)],
+                table=Table(
+                    caption=numbers.caption,
+                    columns=numbers.columns,
+                    rows=[*numbers.rows, *(_row(place, each) for place, each in work.published)],
+                    num_names=2,
+                ),
+                notes=[*notes, *work.not_drawn()],
+            )
+        )
+    return charts
+
+
+def _intervals(work: Work, quantity: Quantity) -> list[str]:
+    return interval_notes(quantity.of(placed.cell) for placed in work.cells)
+
+
+def _row(place: int, reference: Reference) -> list[Entry]:
+    return [
+        words(f"{reference.system} (published)"),
+        words(f"{reference.gpus} GPUs (published)"),
+        datum(f"published.{place}.steps_per_s", reference.steps_per_s),
+    ]
+
+
+def _published(work: Work, look: Mapping[str, Style]) -> list[dict[str, Any]]:
+    """Markers of published figures, never joined by a line."""
+    systems = dict.fromkeys(reference.system for _, reference in work.published)
+    each = {system: [r for _, r in work.published if r.system == system] for system in systems}
+    if len(work.gpus) == 1:  # bars: a published figure stands in the row of its system
+        each = {system: [r for r in of_system if r.gpus == work.gpus[0]] for system, of_system in each.items()}
+    traces = []
+    for system, references in each.items():
+        if not references:
+            continue
+        rates: list[float] = [reference.steps_per_s for reference in references]
+        rows = [label(next(series.label for series in work.series if series.system == system)) for _ in references]
+        bars = len(work.gpus) == 1
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": label(f"{system} (published)"),
+                "x": rates if bars else [reference.gpus for reference in references],
+                "y": rows if bars else rates,
+                "marker": look[system].published,
+                "hovertemplate": f"%{{fullData.name}}<br>%{{{'x' if bars else 'y'}:,.4~r}} steps/s<extra></extra>",
+            }
+        )
+    return traces
+
+
+def speed_up(summary: Summary) -> list[Chart]:
+    """Speed-up on logarithmic axes, with the ideal line."""
+    return _relative(summary, SCALING, "speed-up", "Speed-up: steps/s relative to the fewest GPUs", log=True)
+
+
+def efficiency(summary: Summary) -> list[Chart]:
+    """Speed-up / GPUs."""
+    return _relative(summary, EFFICIENCY, "efficiency", "Efficiency: speed-up as a share of the ideal", log=False)
+
+
+def _relative(summary: Summary, quantity: Quantity, name: str, title: str, *, log: bool) -> list[Chart]:
+    look = styles(summary)
+    charts = []
+    for number, work in enumerate(works(summary)):
+        scaled = _scaled(work)
+        if not scaled.series:
+            continue
+        drawn = figure(scaled, look, quantity)
+        bases = {each.cell.scaling_base_gpus for series in scaled.series for each in series.finished}
+        drawn["data"] += [_ideal(base, scaled.gpus, log=log) for base in sorted(base for base in bases if base)]
+        if log:
+            drawn["layout"]["yaxis"] = quantity.log_axis
+        charts.append(
+            Chart(
+                title=f"{title}: {scaled.title}",
+                panels=[Panel(id=f"{name}-{number}", figure=drawn)],
+                table=table(scaled, f"{title}: {scaled.title}", [quantity]),
+                notes=[*_intervals(scaled, quantity), *work.not_drawn()],
+            )
+        )
+    return charts
+
+
+def _scaled(work: Work) -> Work:
+    """A work with those of its series alone that have rates on two numbers of GPUs or more."""
+    series = [each for each in work.series if len({placed.cell.gpus for placed in each.finished}) > 1]
+    return replace(work, series=series, published=[])
+
+
+def _ideal(base: int, gpus: Sequence[int], *, log: bool) -> dict[str, Any]:
+    """What linear scaling would be: no figure of anybody's."""
+    along = [each for each in gpus if each >= base]
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": plain("ideal" if base == 1 else f"ideal from {base} GPUs"),
+        "x": along,
+        "y": [each / base if log else 1 for each in along],
+        "line": {"color": NEUTRAL, "width": 1.5, "dash": "longdash"},
+        "hoverinfo": "skip",
+    }

@@ -1,0 +1,142 @@
+"""What stands for what: a colour, a marker and a dash for each system, the same in all charts, and for each span.
+
+The colours are those of Okabe and Ito, which the colour-blind tell apart; orange and sky blue are darkened, yellow and
+black left out, so that each has a contrast of 3 to 1 or more with both backgrounds of the page. Markers and dashes
+change with each system too. Dots and open markers belong to what was not measured.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from results.records import labels
+from results.summary.document import Kind, Summary
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#C58700", "#2E96D6", "#808080")
+SYMBOLS = (
+    "circle",
+    "square",
+    "diamond",
+    "triangle-up",
+    "cross",
+    "x",
+    "triangle-down",
+    "star",
+    "pentagon",
+    "hexagram",
+)
+DASHES = ("solid", "dash", "dashdot", "longdash", "longdashdot", "6px,3px")
+"""Dots are of what is predicted."""
+NEUTRAL = "#808080"
+"""Of what is no system: the ideal, a threshold."""
+NO_COLOUR = "rgba(0,0,0,0)"
+PUBLISHED = "-open-dot"
+"""Of the markers of published figures."""
+LINE_LETTERS = 22
+"""In a chart, labels longer than this go on in the next line."""
+MOST_LETTERS = 2 * LINE_LETTERS
+"""Of a line, where there is no better place to break it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Style:
+    """How a system is drawn."""
+
+    colour: str
+    symbol: str
+    dash: str
+
+    def line(self, kind: Kind) -> dict[str, Any]:
+        """A line: dotted where it is predicted."""
+        return {"color": self.colour, "width": 2, "dash": "dot" if kind == "predicted" else self.dash}
+
+    def marker(self, kind: Kind) -> dict[str, Any]:
+        """A marker: open where it is predicted."""
+        symbol = f"{self.symbol}-open" if kind == "predicted" else self.symbol
+        return {"color": self.colour, "symbol": symbol, "size": 9, "line": {"width": 2, "color": self.colour}}
+
+    def bar(self, kind: Kind) -> dict[str, Any]:
+        """A bar: hatched and open where it is predicted."""
+        if kind != "predicted":
+            return {"color": self.colour}
+        pattern = {"shape": "/", "fgcolor": self.colour, "bgcolor": NO_COLOUR}
+        return {"color": NO_COLOUR, "line": {"color": self.colour, "width": 2}, "pattern": pattern}
+
+    @property
+    def published(self) -> dict[str, Any]:
+        """The marker of a published figure."""
+        return {
+            "color": self.colour,
+            "symbol": f"{self.symbol}{PUBLISHED}",
+            "size": 11,
+            "line": {"width": 1.5, "color": self.colour},
+        }
+
+    def shade(self, opacity: float) -> str:
+        """The colour, see-through."""
+        red, green, blue = (int(self.colour[at : at + 2], 16) for at in (1, 3, 5))
+        return f"rgba({red},{green},{blue},{opacity})"
+
+
+def styles(summary: Summary) -> dict[str, Style]:
+    """Of each system, in the order of first appearance in the runs."""
+    systems = dict.fromkeys(labels.system(run.cell) for run in summary.runs)
+    systems |= dict.fromkeys(cell.system for cell in summary.cells)
+    return {
+        system: Style(
+            colour=COLOURS[number % len(COLOURS)],
+            symbol=SYMBOLS[number % len(SYMBOLS)],
+            dash=DASHES[number % len(DASHES)],
+        )
+        for number, system in enumerate(systems)
+    }
+
+
+SPANS = {
+    "simulate": ("#2E96D6", ""),
+    "reset": ("#0072B2", ""),
+    "infer": ("#C58700", ""),
+    "learn": ("#009E73", ""),
+    "communicate": ("#CC79A7", ""),
+    "wait:straggler": ("#D55E00", "/"),
+    "wait:learner": ("#8C6BB1", "\\"),
+    "wait:rollout": ("#A39000", "x"),
+    "wait:inference": ("#9AA0A6", "."),
+    "other": ("#808080", ""),
+}
+"""Colour and hatching of what ranks and environments do, in the order in which they are stacked."""
+
+
+def span_style(kind: str) -> tuple[str, str]:
+    """Colour and hatching of a kind of span, of one that only somebody else's system has too."""
+    return SPANS.get(kind, (NEUTRAL, "+"))
+
+
+def in_order(kinds: set[str]) -> list[str]:
+    """Kinds of spans as they are stacked; unknown ones come last."""
+    known = list(SPANS)
+    return sorted(kinds, key=lambda kind: (known.index(kind) if kind in known else len(known), kind))
+
+
+def plain(text: str) -> str:
+    """A text that plotly shows as it is: it would take `<b>` for bold, and `<a>` for a link."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def row_height(names: Sequence[str], least: int) -> int:
+    """Pixels that a row of a chart takes, so that the longest of its labels fits."""
+    return max([least, *(14 * (1 + name.count("<br>")) + 10 for name in names if "<br>" in name)])
+
+
+def label(text: str) -> str:
+    """A name in a chart, as it is, broken between settings where it is long, and wherever it must be."""
+    lines = [""]
+    whole = re.split(r"(?<=[:,])|(?= \()", text)
+    for part in (each[at : at + MOST_LETTERS] for each in whole for at in range(0, len(each), MOST_LETTERS)):
+        if lines[-1] and len(lines[-1]) + len(part) > LINE_LETTERS:
+            lines.append("")
+        lines[-1] += part
+    return "<br>".join(plain(line.strip()) for line in lines)

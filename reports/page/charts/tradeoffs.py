@@ -1,0 +1,92 @@
+"""Throughput beside what it may cost: policy lag, reuse of samples, samples thrown away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from reports.page.charts.chart import Chart, Figure, Panel, Table
+from reports.page.charts.over_gpus import STEPS_PER_S, Quantity, intervals
+from reports.page.charts.over_gpus import table as table_of
+from reports.page.charts.style import Style, label, plain, styles
+from reports.page.charts.works import Placed, Series, Work, most_common, works
+from results.summary.document import Estimate, Summary
+
+LAG = Quantity(field="lag_mean", title="Policy lag, mean (optimiser steps)", from_zero=False)
+MOST_LAG = Quantity(field="lag_max", title="largest policy lag (optimiser steps)")
+USES = Quantity(field="uses_per_sample", title="Uses of each sample", from_zero=False)
+USEFUL = Quantity(field="useful_fraction", title="Useful samples (learned / (learned + discarded))", from_zero=False)
+PANELS = {"lag": LAG, "uses": USES, "useful": USEFUL}
+
+
+def charts(summary: Summary) -> list[Chart]:
+    """Steps/s against lag, reuse and the useful fraction, on the number of GPUs that most systems ran on."""
+    look = styles(summary)
+    made = []
+    for number, work in enumerate(works(summary)):
+        gpus = most_common(placed.cell.gpus for series in work.series for placed in series.finished)
+        drawn = [(series, placed) for series in work.series if (placed := series.on(gpus))]
+        quantities = {
+            name: quantity
+            for name, quantity in PANELS.items()
+            if any(quantity.of(placed.cell) is not None for _, placed in drawn)
+        }
+        if not quantities:
+            continue
+        kinds = work.title_for(placed for _, placed in drawn)
+        title = f"Throughput beside lag, reuse and useful samples, on {work.count(gpus)}: {kinds}"
+        numbers = table_of(work, title, [STEPS_PER_S, LAG, MOST_LAG, USES, USEFUL])
+        made.append(
+            Chart(
+                title=title,
+                panels=[
+                    Panel(
+                        id=f"{name}-{number}",
+                        figure=_figure(drawn, look, quantity),
+                        title=f"Steps/s against {quantity.title[0].lower()}{quantity.title[1:]}",
+                    )
+                    for name, quantity in quantities.items()
+                ],
+                table=Table(
+                    caption=f"The same, on each number of GPUs: {work.title}",
+                    columns=numbers.columns,
+                    rows=numbers.rows,
+                    num_names=2,
+                ),
+                notes=_not_drawn(work, gpus),
+            )
+        )
+    return made
+
+
+def _not_drawn(work: Work, gpus: int) -> list[str]:
+    others = [series.label for series in work.series if series.finished and not series.on(gpus)]
+    return [f"Not drawn, for it was not run on {work.count(gpus)}: {', '.join(others)}."] if others else []
+
+
+def _figure(drawn: list[tuple[Series, Placed]], look: Mapping[str, Style], quantity: Quantity) -> Figure:
+    data: list[dict[str, Any]] = []
+    for series, placed in drawn:
+        rate, at = placed.cell.steps_per_s, quantity.of(placed.cell)
+        if rate is None or at is None:
+            continue
+        style = look[series.system]
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": label(series.label),
+                "legendgroup": plain(series.label),
+                "x": [at.value],
+                "y": [rate.value],
+                "marker": {**style.marker(series.kind), "size": 11},
+                "hovertemplate": _hover(quantity, rate),
+            }
+        )
+        data += intervals([(at.value, rate)], style, series.label)
+    return {"data": data, "layout": {"xaxis": quantity.axis, "yaxis": STEPS_PER_S.axis, "height": 340}}
+
+
+def _hover(quantity: Quantity, rate: Estimate) -> str:
+    said = f"{STEPS_PER_S.hover(rate, 'y')} steps/s<br>{plain(quantity.title)}: %{{x:{quantity.hover_format}}}"
+    return f"%{{fullData.name}}<br>{said}<extra></extra>"

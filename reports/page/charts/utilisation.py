@@ -1,0 +1,64 @@
+"""How busy the GPUs were, and what else a run used."""
+
+from __future__ import annotations
+
+from reports.figures import format as fmt
+from reports.figures.format import NONE, number, percent
+from reports.page.charts.chart import Chart, Entry, Panel, Table, datum, words
+from reports.page.charts.over_gpus import Quantity, figure
+from reports.page.charts.style import styles
+from reports.page.charts.works import Placed, works
+from results.summary.document import Summary
+
+UTILISATION = Quantity(field="utilisation", title="Utilisation (%)", write=percent, tick=".0%", hover_format=".1%")
+COLUMNS = ["system", "GPUs", "utilisation", "read from", "CPU (100 % is one core)", "peak memory", "GPU power (W)"]
+
+
+def charts(summary: Summary) -> list[Chart]:
+    """Utilisation against the number of GPUs, with its source."""
+    look = styles(summary)
+    made = []
+    for place, work in enumerate(works(summary)):
+        known = [each for each in work.cells if each.cell.utilisation is not None]
+        if not known:
+            continue
+        title = f"Utilisation, the busy share of the GPUs: {work.title_for(known)}"
+        drawn = figure(work, look, UTILISATION)
+        axis = "yaxis" if len(work.gpus) > 1 else "xaxis"
+        drawn["layout"][axis] |= {"range": [0, 1.05]}
+        sources = dict.fromkeys(each.cell.utilisation_source for each in known)
+        made.append(
+            Chart(
+                title=title,
+                panels=[Panel(id=f"utilisation-{place}", figure=drawn)],
+                table=Table(
+                    caption=title,
+                    columns=COLUMNS,
+                    rows=[_row(each, series.label) for series in work.series for each in series.cells],
+                    num_names=2,
+                ),
+                notes=[f"Read from: {'; '.join(sources)}.", *work.not_drawn()],
+            )
+        )
+    return made
+
+
+def _row(placed: Placed, name: str) -> list[Entry]:
+    cell = placed.cell
+    return [
+        words(name),
+        words(fmt.gpus_of(cell)),
+        datum(placed.path("utilisation"), cell.utilisation, percent),
+        words(cell.utilisation_source),
+        datum(placed.path("cpu_percent"), cell.cpu_percent, _whole_percent),
+        datum(placed.path("memory_bytes"), cell.memory_bytes, _gibibytes),
+        datum(placed.path("gpu_power_w"), cell.gpu_power_w, number),
+    ]
+
+
+def _whole_percent(value: float | None) -> str:
+    return NONE if value is None else f"{value:,.0f}%"
+
+
+def _gibibytes(value: float | None) -> str:
+    return NONE if value is None else f"{number(value / 2**30)} GiB"

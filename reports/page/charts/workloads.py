@@ -1,0 +1,91 @@
+"""Homogeneous beside heterogeneous: what it costs a system that environments differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reports.figures import format as fmt
+from reports.page.charts.chart import Chart, Entry, Panel, Table, interval_notes, words
+from reports.page.charts.over_gpus import STEPS_PER_S, intervals
+from reports.page.charts.scaling import EFFICIENCY, SCALING
+from reports.page.charts.style import label, plain, styles
+from reports.page.charts.works import Placed, Series, Work, with_kinds, works
+from results.summary.document import Summary
+
+WORKLOADS = ("homogeneous", "heterogeneous")
+Pair = tuple[Series, Placed, Placed]
+"""A series of the homogeneous workload, and the two cells on the same number of GPUs."""
+
+
+def charts(summary: Summary) -> list[Chart]:
+    """Steps/s on both workloads, of each scenario that was run on both, on the most GPUs that were."""
+    found = works(summary)
+    made = []
+    for number, work in enumerate(found):
+        other = next((w for w in found if w.scenario == work.scenario and w.workload == WORKLOADS[1]), None)
+        if work.workload != WORKLOADS[0] or other is None:
+            continue
+        pairs = [pair for series in work.series if (pair := _pair(series, other))]
+        if pairs:
+            made.append(_chart(summary, f"workloads-{number}", work, pairs))
+    return made
+
+
+def _pair(series: Series, other: Work) -> Pair | None:
+    """The cells of both workloads on the most GPUs that have both, of the same sweep and settings."""
+    first = series.cells[0].cell
+    own = (first.system, first.sweep, first.device, first.protocol, first.time_scale, first.kind)
+    for twin in other.series:
+        cell = twin.cells[0].cell
+        if (cell.system, cell.sweep, cell.device, cell.protocol, cell.time_scale, cell.kind) != own:
+            continue
+        for gpus in sorted((each.cell.gpus for each in series.finished), reverse=True):
+            a, b = series.on(gpus), twin.on(gpus)
+            if a is not None and b is not None:
+                return series, a, b
+    return None
+
+
+def _chart(summary: Summary, name: str, work: Work, pairs: list[Pair]) -> Chart:
+    look = styles(summary)
+    data: list[dict[str, Any]] = []
+    rows: list[list[Entry]] = []
+    for series, *both in pairs:
+        known = [(each.cell.workload, rate) for each in both if (rate := each.cell.steps_per_s) is not None]
+        style = look[series.system]
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": f"{label(series.label)} x{both[0].cell.gpus}",
+                "legendgroup": plain(series.label),
+                "x": [workload for workload, _ in known],
+                "y": [rate.value for _, rate in known],
+                "line": style.line(series.kind),
+                "marker": style.marker(series.kind),
+                "hovertemplate": [
+                    f"%{{fullData.name}}, %{{x}}<br>{STEPS_PER_S.hover(rate, 'y')} steps/s<extra></extra>"
+                    for _, rate in known
+                ],
+            }
+        )
+        data += intervals(known, style, series.label)
+        for each in both:
+            columns = [quantity.entry(each) for quantity in (STEPS_PER_S, SCALING, EFFICIENCY)]
+            rows.append([words(series.label), words(each.cell.workload), words(fmt.gpus_of(each.cell)), *columns])
+    title = f"Homogeneous beside heterogeneous: {with_kinds(work.scenario, {series.kind for series, *_ in pairs})}"
+    layout = {"xaxis": {"type": "category", "title": {"text": "Workload"}}, "yaxis": STEPS_PER_S.axis}
+    return Chart(
+        title=title,
+        panels=[Panel(id=name, figure={"data": data, "layout": layout})],
+        table=Table(
+            caption=title,
+            columns=["system", "workload", "GPUs", STEPS_PER_S.title, SCALING.title, EFFICIENCY.title],
+            rows=rows,
+            num_names=3,
+        ),
+        notes=[
+            "Of each system, on the most GPUs that have both.",
+            *interval_notes(each.cell.steps_per_s for _, *both in pairs for each in both),
+        ],
+    )

@@ -1,0 +1,388 @@
+"""The HTML report: one file that needs no network, for screens, phones, paper and screen readers.
+
+It holds plotly.js once, the figures, the summary as JSON, and the same as CSV. Whatever comes from a run (names, paths,
+reasons, configurations) is text: the template escapes it, JSON stands in elements that no browser runs, and the page's
+content security policy lets nothing run but the two scripts whose hashes it names, and nothing be loaded.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+from pydantic_core import to_json as any_to_json
+
+from reports.exports import cells_csv, export
+from reports.figures import format as fmt
+from reports.figures.columns import kind_notes
+from reports.page.charts import (
+    ablation,
+    breakdown,
+    learning,
+    matrix,
+    profiles,
+    revisions,
+    scaling,
+    tradeoffs,
+    utilisation,
+    workloads,
+)
+from reports.page.charts.chart import Chart, Table, datum, words
+from reports.page.charts.style import in_order, span_style
+from reports.page.provenance import as_typed, provenance
+from reports.page.timeline import (
+    MOST_GPUS,
+    MOST_SPANS,
+    SPAN_BYTES,
+    Choice,
+    Timeline,
+    page_data,
+    read_iterations,
+    timelines,
+    with_iterations,
+)
+from results.reading.outputs import write_output
+from results.summary.document import Finding, Iteration, Summary
+
+TEMPLATES = Path(__file__).parent / "templates"
+PLOTLY = Path("package_data", "plotly.min.js")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Section:
+    """A part of the page that is made of charts."""
+
+    id: str
+    title: str
+    make: Callable[[Summary], list[Chart]]
+    nothing: str
+    """What the page says where there is nothing to draw."""
+
+
+BEFORE_TIMELINE = (
+    Section(
+        id="speed-up",
+        title="Speed-up",
+        make=scaling.speed_up,
+        nothing="No system has finished runs on two numbers of GPUs of the same sweep.",
+    ),
+    Section(
+        id="efficiency",
+        title="Efficiency",
+        make=scaling.efficiency,
+        nothing="No system has finished runs on two numbers of GPUs of the same sweep.",
+    ),
+    Section(
+        id="throughput",
+        title="Throughput",
+        make=scaling.throughput,
+        nothing="No run finished, so there is no rate.",
+    ),
+    Section(
+        id="workloads",
+        title="Homogeneous beside heterogeneous",
+        make=workloads.charts,
+        nothing="No scenario has finished runs of one system on both workloads.",
+    ),
+    Section(
+        id="time",
+        title="Where the time went",
+        make=breakdown.charts,
+        nothing="No finished run has spans of time.",
+    ),
+)
+AFTER_TIMELINE = (
+    Section(
+        id="utilisation",
+        title="Utilisation",
+        make=utilisation.charts,
+        nothing="No run could read how busy its GPUs were.",
+    ),
+    Section(
+        id="samples",
+        title="Throughput beside lag, reuse and useful samples",
+        make=tradeoffs.charts,
+        nothing="No finished run says how old, how often used and how useful its samples were.",
+    ),
+    Section(
+        id="learning",
+        title="Learning",
+        make=lambda summary: [
+            *learning.curves(summary),
+            *learning.results(summary),
+            *learning.thresholds(summary),
+            *profiles.charts(summary),
+        ],
+        nothing="No finished run has a learning curve: it takes 100 episodes.",
+    ),
+    Section(
+        id="ablation",
+        title="Ablation",
+        make=ablation.charts,
+        nothing="No system was run with several settings on the same work: `--systems ver,ver:preempt=never` does.",
+    ),
+    Section(
+        id="history",
+        title="History",
+        make=revisions.charts,
+        nothing="No history was given: `rlbench report --history` draws what `rlbench history` keeps.",
+    ),
+)
+PAGE_BYTES = 7_600_000
+"""Worker timelines take what other parts leave of this."""
+HTML_BYTES = 9_000
+"""Of the tables that tell of one cell, about."""
+SEVERITIES = {"unreadable": "Cannot be read", "failed": "Did not finish, or is invalid", "warning": "Warning"}
+
+
+def write_report(
+    summary: Summary, folders: Mapping[str, Path], out: Path, *, title: str, command: Sequence[str]
+) -> None:
+    """Writes the page; it appears whole or not at all.
+
+    Args:
+        summary: what the page says.
+        folders: run folders by `sweep/id`, or by the id of the run, for the worker timelines; some may be missing.
+        out: the file.
+        title: of the page.
+        command: that made the page, named at its end.
+
+    Raises ValueError when the file cannot be written.
+    """
+    page = render(summary, folders, title=title, command=command)
+    try:
+        write_output(out, [page])
+    except BrokenPipeError:  # whoever reads `--out /dev/stdout` has had enough
+        raise
+    except OSError as problem:
+        raise ValueError(f"{out}: cannot be written ({problem.strerror or problem}); choose another --out") from None
+
+
+def render(summary: Summary, folders: Mapping[str, Path], *, title: str, command: Sequence[str]) -> str:
+    """The page as a text; arguments are those of `write_report`."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    read = read_iterations(summary, folders)
+    summary = with_iterations(summary, read)
+    before = [_filled(section, summary) for section in BEFORE_TIMELINE]
+    after = [_filled(section, summary) for section in AFTER_TIMELINE]
+    charts = [chart for section in (*before, *after) for chart in section["charts"]]
+    scripts = [_plotly(), (TEMPLATES / "report.js").read_text(encoding="utf-8")]
+    embedded = {
+        "figures-data": _embedded({panel.id: panel.figure for chart in charts for panel in chart.panels}),
+        "summary-data": _inert(summary.model_dump_json()),
+        "csv-data": _embedded({"cells": cells_csv.to_csv(summary.cells), "runs": export.to_csv(summary.runs)}),
+    }
+    taken = len(scripts[0]) + sum(map(len, embedded.values())) + HTML_BYTES * len(summary.cells)
+    choices = timelines(read, _num_spans(PAGE_BYTES - taken))
+    embedded |= {
+        "timelines-data": _embedded({f"timeline-{number}": page_data(choice) for number, choice in enumerate(choices)}),
+        "spans-data": _embedded({kind: span_style(kind)[0] for kind in _span_kinds(choices)}),
+    }
+    return environment.get_template("report.html.j2").render(
+        title=title,
+        command=as_typed(command),
+        policy=_policy(scripts),
+        css=Markup((TEMPLATES / "report.css").read_text(encoding="utf-8")),  # noqa: S704  ours
+        plotly=Markup(scripts[0]),  # noqa: S704  plotly's
+        script=Markup(scripts[1]),  # noqa: S704  ours
+        overview=_overview(summary),
+        answers=[_with_code(answer) for answer in summary.answers],
+        kinds=list(_kinds(summary)),
+        findings=[(SEVERITIES[kind], list(_findings(summary, kind))) for kind in SEVERITIES],
+        fairness=list(_fairness(summary)),
+        tables=matrix.tables(summary),
+        comparisons=matrix.comparisons(summary),
+        before=before,
+        after=after,
+        timelines=[_timeline(number, choice, summary) for number, choice in enumerate(choices)],
+        most_gpus=MOST_GPUS,
+        runs=summary.runs,
+        run_table=_runs(summary),
+        provenance=provenance(summary.runs),
+        embedded=embedded,
+    )
+
+
+def _num_spans(room_bytes: int) -> int:
+    """How many spans fit into what is left of a page: a tenth of the most at least, however large the page is."""
+    return min(max(room_bytes // SPAN_BYTES, MOST_SPANS // 10), MOST_SPANS)
+
+
+def _plotly() -> str:
+    """plotly.js as its Python package holds it, found without importing the package, which would take a second."""
+    found = importlib.util.find_spec("plotly")
+    assert found is not None
+    assert found.submodule_search_locations is not None
+    text = Path(found.submodule_search_locations[0], PLOTLY).read_text(encoding="utf-8")
+    assert "</script" not in text.lower()
+    return text
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    """A content security policy: our scripts run, by their hashes, and nothing is loaded from anywhere."""
+    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{each}'" for each in hashes)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _embedded(value: object) -> Markup:
+    """Data for the page's script."""
+    return _inert(any_to_json(value, inf_nan_mode="null").decode())
+
+
+def _inert(json_text: str) -> Markup:
+    """JSON that can stand in a `script` element: nothing in it looks like markup, and it reads as the same values."""
+    for letter in "<>&\u2028\u2029":
+        json_text = json_text.replace(letter, f"\\u{ord(letter):04x}")
+    return Markup(json_text)  # noqa: S704  nothing of HTML is left in it
+
+
+def _with_code(text: str) -> list[tuple[str, bool]]:
+    """The parts of a sentence, and whether each stood between backticks."""
+    return [(part, bool(at % 2)) for at, part in enumerate(text.split("`")) if part]
+
+
+def _filled(section: Section, summary: Summary) -> dict[str, Any]:
+    return {
+        "id": section.id,
+        "title": section.title,
+        "charts": section.make(summary),
+        "nothing": _with_code(section.nothing),
+    }
+
+
+def _overview(summary: Summary) -> str:
+    """What the page is about, in a line."""
+    statuses = Counter(run.status for run in summary.runs)
+    sweeps = len({run.sweep for run in summary.runs})
+    said = [
+        f"{len(summary.runs)} {'run' if len(summary.runs) == 1 else 'runs'}"
+        f" ({', '.join(f'{count} {status}' for status, count in statuses.items())})"
+        if statuses
+        else "no runs",
+        f"{sweeps} sweeps" if sweeps > 1 else "",
+        f"from {min(run.started_at for run in summary.runs)[:16].replace('T', ' ')}" if summary.runs else "",
+        f"held against {summary.reference}" if summary.reference else "",
+    ]
+    return "; ".join(part for part in said if part)
+
+
+def _kinds(summary: Summary) -> Iterator[tuple[str, str]]:
+    """What the figures are that were not measured on hardware."""
+    for note in kind_notes(summary.cells):
+        kind, _, text = note.partition(": ")
+        yield kind, text
+    for source in dict.fromkeys(each.source for each in summary.published):
+        yield "published", f"not measured here; markers with a dot in them, in no line: {source}"
+
+
+def _findings(summary: Summary, severity: str) -> Iterator[tuple[Finding, str]]:
+    """The findings of a kind, and how many of the runs each is about."""
+    for finding in summary.findings:
+        if finding.severity == severity:
+            several = severity == "warning" and len(summary.runs) > 1
+            yield finding, f"{len(finding.runs)} of {len(summary.runs)} runs" if several else ""
+
+
+def _fairness(summary: Summary) -> Iterator[tuple[str, list[str]]]:
+    """Groups of runs that stand side by side, and what they differ in; what holds on all numbers of GPUs comes once."""
+    works: dict[tuple[str, str, str], dict[int, list[str]]] = defaultdict(dict)
+    for each in summary.fairness:
+        said = [difference.sentence() for difference in each.differences]
+        works[each.sweep, each.scenario, each.workload][each.gpus] = said
+    several = len({sweep for sweep, *_ in works}) > 1
+    for (sweep, scenario, workload), of_gpus in works.items():
+        common = [line for line in next(iter(of_gpus.values())) if all(line in said for said in of_gpus.values())]
+        own: dict[str, list[int]] = defaultdict(list)
+        for gpus, said in of_gpus.items():
+            for line in said:
+                if line not in common:
+                    own[line].append(gpus)
+        fair = [gpus for gpus, said in of_gpus.items() if not said]
+        where = f"{sweep}: {scenario}, {workload}" if several else f"{scenario}, {workload}"
+        if fair:
+            yield f"{where}, on {_numbers(fair)}", []
+        if len(fair) < len(of_gpus):
+            unfair = [gpus for gpus, said in of_gpus.items() if said]
+            yield (
+                f"{where}, on {_numbers(unfair)}",
+                [*common, *(f"on {_numbers(on)}: {line}" for line, on in own.items())],
+            )
+
+
+def _numbers(gpus: Sequence[int]) -> str:
+    return f"{', '.join(map(str, gpus))} {'GPU' if list(gpus) == [1] else 'GPUs'}"
+
+
+def _runs(summary: Summary) -> Table:
+    """All runs, whatever became of them."""
+    return Table(
+        caption="All runs",
+        columns=["system", "scenario", "workload", "GPUs", "seed", "status", "steps/s", "took (s)", "sweep", "run"],
+        rows=[
+            [
+                words(fmt.system(run)),
+                words(fmt.scenario(run)),
+                words(run.cell.workload),
+                words(fmt.gpus(run)),
+                words(str(run.cell.seed)),
+                words(run.status),
+                datum(f"runs.{at}.figures.steps_per_s", run.figures.steps_per_s)
+                if run.status == "finished"
+                else words("-"),
+                datum(f"runs.{at}.duration_s", run.duration_s),
+                words(run.sweep),
+                words(run.id),
+            ]
+            for at, run in enumerate(summary.runs)
+        ],
+    )
+
+
+def _span_kinds(choices: Sequence[Choice]) -> list[str]:
+    found = {kind for choice in choices for each in choice.timelines for kind in each.spans}
+    return in_order(found | {"wait:inference"})
+
+
+def _timeline(number: int, choice: Choice, summary: Summary) -> dict[str, Any]:
+    """What the template needs of the timelines of a work."""
+    return {
+        "id": f"timeline-{number}",
+        "title": f"One iteration, worker by worker: {choice.work.title}",
+        "labels": [each.label for each in choice.timelines],
+        "problems": choice.problems,
+        "tables": [_totals(each, summary.iterations[each.place]) for each in choice.timelines],
+    }
+
+
+def _totals(timeline: Timeline, iteration: Iteration) -> Table:
+    kinds = in_order({kind for thread in iteration.threads for kind in thread.milliseconds})
+    rows = []
+    for at, thread in enumerate(iteration.threads):
+        path = f"iterations.{timeline.place}.threads.{at}.milliseconds"
+        known = thread.milliseconds
+        rows.append(
+            [
+                words(thread.name),
+                *(datum(f"{path}.{kind}", known[kind]) if kind in known else words("-") for kind in kinds),
+            ]
+        )
+    caption = f"{timeline.label}: milliseconds by what was done; {timeline.note}"
+    return Table(caption=caption, columns=["row", *kinds], rows=rows)

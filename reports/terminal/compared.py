@@ -1,0 +1,129 @@
+"""Two sets of runs against each other in a terminal: a row for each cell that both have run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+
+from reports.figures import columns as col
+from reports.figures import format as fmt
+from reports.figures.columns import Column
+from reports.terminal.table import make_console, print_blocks, print_lines
+from results.records import labels
+from results.summary.document import CellSummary, Estimate
+from results.verdicts.compare import COMPARED, Compared, Pair, Side
+
+
+def print_compared(compared: Compared, console: Console | None = None) -> None:
+    """Prints whether the sides may be compared, their cells, and what is wrong with the runs of each."""
+    console = console or make_console()
+    print_lines(console, [f"A: {compared.a.name}", f"B: {compared.b.name}", compared.heading()])
+    if allowed := [each.sentence() for each in compared.differences if each.aspect in COMPARED]:
+        print_lines(console, ["; ".join(allowed)])
+    if compared.pairs:
+        shared, names = _names(compared.pairs)
+        print_lines(console, [shared] if shared else [])
+        print_blocks(console, names, [_rates(compared), _learning(compared.pairs)], compared.pairs)
+    print_lines(console, [*_alone(compared), *_findings(compared), *_notes(compared)])
+
+
+_SHAREABLE: tuple[Column[Pair], ...] = (
+    Column(title="scenario", value=lambda pair: pair.a.scenario, is_number=False),
+    Column(title="workload", value=lambda pair: pair.a.workload, is_number=False),
+    Column(title="device", value=lambda pair: pair.a.device, is_number=False),
+    Column(title="seeds A", value=lambda pair: fmt.seeds(pair.a.seeds) or fmt.NONE, is_number=False),
+    Column(title="seeds B", value=lambda pair: fmt.seeds(pair.b.seeds) or fmt.NONE, is_number=False),
+    Column(title="comparable", value=lambda pair: "yes" if pair.comparable else "no", is_number=False),
+)
+
+
+def _names(pairs: Sequence[Pair]) -> tuple[str, list[Column[Pair]]]:
+    """What says which cell it is: what all share, in one line, and the columns for the rest."""
+    shared = [column for column in _SHAREABLE if len({column.value(pair) for pair in pairs}) == 1]
+    columns: list[Column[Pair]] = [
+        Column(title="system", value=_system, is_number=False),
+        *(column for column in _SHAREABLE if column not in shared),
+        Column(title="GPUs", value=lambda pair: fmt.gpus_of(pair.a)),
+    ]
+    told = [column for column in shared if column.title != "comparable"]  # the heading says that
+    return ", ".join(f"{column.title} {column.value(pairs[0])}" for column in told), columns
+
+
+def _rates(compared: Compared) -> list[Column[Pair]]:
+    columns: list[Column[Pair]] = [
+        Column(title="steps/s A", value=lambda pair: fmt.steps_per_s(pair.a)),
+        Column(title="steps/s B", value=lambda pair: fmt.steps_per_s(pair.b)),
+        Column(title="B / A", value=lambda pair: fmt.factor(fmt.value(pair.ratio))),
+    ]
+    if any(fmt.ends(pair.ratio) for pair in compared.pairs):
+        columns.append(Column(title="B / A, 95 %", value=lambda pair: _interval(pair.ratio)))
+    if compared.reference is not None:
+        columns += [
+            Column(title=f"A / {compared.reference} A", value=lambda pair: _factor(pair.a_to_reference)),
+            Column(title=f"B / {compared.reference} B", value=lambda pair: _factor(pair.b_to_reference)),
+        ]
+    return columns
+
+
+def _learning(pairs: Sequence[Pair]) -> list[Column[Pair]]:
+    """Where some runs have a learning curve."""
+    metric = next((cell.learning.metric for pair in pairs for cell in (pair.a, pair.b) if cell.learning), None)
+    if metric is None:
+        return []
+    return [
+        Column(title=f"{metric} A", value=lambda pair: _area(pair.a)),
+        Column(title=f"{metric} B", value=lambda pair: _area(pair.b)),
+        Column(title="B learns", value=_verdict, is_number=False),
+    ]
+
+
+def _system(pair: Pair) -> str:
+    return pair.a.system if pair.a.system == pair.b.system else f"{pair.a.system} (A), {pair.b.system} (B)"
+
+
+def _interval(estimate: Estimate | None) -> str:
+    return fmt.interval(fmt.ends(estimate), fmt.factor)
+
+
+def _factor(estimate: Estimate | None) -> str:
+    return fmt.factor(fmt.value(estimate))
+
+
+def _area(cell: CellSummary) -> str:
+    return fmt.factor(fmt.value(cell.learning.area)) if cell.learning else fmt.NONE
+
+
+def _verdict(pair: Pair) -> str:
+    return (pair.b.learning.against_reference if pair.b.learning else None) or "unknown"
+
+
+def _alone(compared: Compared) -> Iterator[str]:
+    for letter, side in (("A", compared.a), ("B", compared.b)):
+        for cell in side.alone:
+            ranks = labels.ranks(cell.gpus, cell.device)
+            rate = fmt.steps_per_s(cell) + (" steps/s" if cell.steps_per_s else "")
+            yield f"only in {letter}: {cell.system}, {cell.scenario}, {cell.workload}, {ranks}: {rate}"
+
+
+def _findings(compared: Compared) -> Iterator[str]:
+    for letter, side in (("A", compared.a), ("B", compared.b)):
+        yield from (f"{letter}: {said}" for said in _said(side))
+
+
+def _said(side: Side) -> list[str]:
+    return [said for _, said in col.findings(side.findings, side.num_runs)]
+
+
+def _notes(compared: Compared) -> Iterator[str]:
+    """What the columns mean."""
+    pairs = compared.pairs
+    yield "steps/s: fresh env steps learned per second, over all ranks"
+    if said := col.resampled(pair.ratio for pair in pairs):
+        yield f"95 %: {said}"
+    metric = next((cell.learning.metric for pair in pairs for cell in (pair.a, pair.b) if cell.learning), None)
+    if metric is not None:
+        yield f"{metric}: mean over the env steps that both have trained; worse is beyond the 95 % interval of seeds"
+    for system, why in {pair.a.system: pair.beside_reference for pair in pairs if pair.beside_reference}.items():
+        yield f"{system} / {compared.reference}: not comparable, because of {'; '.join(why)}"
+    yield from col.kind_notes([cell for pair in pairs for cell in (pair.a, pair.b)])

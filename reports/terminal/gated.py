@@ -1,0 +1,156 @@
+"""What a gate says: in a terminal, as Markdown for a pull request, as JUnit XML, and to GitHub Actions."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from xml.etree import ElementTree as ET
+
+from rich.console import Console
+
+from reports.exports.markdown import escape, table_lines
+from reports.figures import columns as col
+from reports.figures import format as fmt
+from reports.figures.columns import Column
+from reports.terminal.table import make_console, print_blocks, print_lines
+from results.verdicts.gate import Check, Gate
+
+NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 cannot hold."""
+MEMORY, MB = "memory_bytes", 1e6
+LEVELS = {"regression": "error", "not comparable": "error", "inconclusive": "warning"}
+"""How GitHub marks a check that did not pass."""
+
+
+def print_gate(gate: Gate, console: Console | None = None) -> None:
+    """Prints the outcome, a row for each check, why those did not pass that count, and what spoils the figures."""
+    console = console or make_console()
+    print_lines(console, [gate.sentence, _sides(gate)])
+    if gate.checks:
+        console.print()
+        print_blocks(console, _NAMES, [[*_FIGURES, _OUTCOME]], gate.checks)
+    counting = [check for check in gate.checks if check.outcome in LEVELS]
+    print_lines(console, [f"{check.outcome}: {check.where}: {check.title}: {check.reason}" for check in counting])
+    print_lines(console, _below(gate))
+
+
+def to_markdown(gate: Gate) -> str:
+    """The same for a pull request: what did not pass first, all checks below."""
+    lines = [f"**{escape(gate.sentence)}**", "", escape(_sides(gate)), ""]
+    if gate.checks:
+        ranked = sorted(gate.checks, key=lambda check: list(_RANK).index(check.outcome))
+        lines += [*table_lines([*_NAMES, *_FIGURES, _WHY], ranked), ""]
+    lines += [f"{escape(line)}  " for line in _below(gate)]
+    return "\n".join(lines) + "\n"
+
+
+def to_junit(gate: Gate) -> str:
+    """A test case for each check, and one that fails where nothing was measured."""
+    suite = ET.Element("testsuite", name=_xml(f"rlbench gate {gate.baseline} {gate.candidate}"))
+    counts: dict[str, int] = defaultdict(int)
+    for check in gate.checks:
+        case = ET.SubElement(suite, "testcase", classname=_xml(check.where), name=_xml(check.title))
+        kind = {"regression": "failure", "passed": "", "not judged": "skipped"}.get(check.outcome, "error")
+        if kind:
+            counts[kind] += 1
+            ET.SubElement(case, kind, message=_xml(f"{check.outcome}: {_told(check)}"))
+    if not gate.checks:
+        counts["error"] += 1
+        case = ET.SubElement(suite, "testcase", classname="rlbench gate", name="cells")
+        ET.SubElement(case, "error", message=_xml(gate.sentence))
+    suite.set("tests", str(max(1, len(gate.checks))))
+    for kind, name in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+        suite.set(name, str(counts[kind]))
+    ET.indent(suite)
+    return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def workflow_commands(gate: Gate) -> Iterator[str]:
+    """A line for each check that did not pass, as GitHub Actions reads them from a step's output."""
+    for check in gate.checks:
+        if level := LEVELS.get(check.outcome):
+            yield f"::{level} title={_property(f'{check.outcome}: {check.where}')}::{_data(_told(check))}"
+    if not gate.checks:
+        yield f"::error title=rlbench gate::{_data(gate.sentence)}"
+
+
+_RANK = {"regression": 0, "not comparable": 1, "inconclusive": 2, "passed": 3, "not judged": 4}
+
+_NAMES: tuple[Column[Check], ...] = (
+    Column(title="system", value=lambda check: check.system, is_number=False),
+    Column(title="scenario", value=lambda check: f"{check.scenario}, {check.workload}", is_number=False),
+    Column(title="GPUs", value=lambda check: fmt.ranks(check.gpus, check.kind, check.device)),
+    Column(title="metric", value=lambda check: check.title, is_number=False),
+)
+_FIGURES: tuple[Column[Check], ...] = (
+    Column(title="baseline", value=lambda check: _amount(check, check.baseline)),
+    Column(title="candidate", value=lambda check: _amount(check, check.candidate)),
+    Column(title="runs", value=lambda check: f"{check.num_runs[0]}, {check.num_runs[1]}"),
+    Column(title="ratio", value=lambda check: _factor(fmt.value(check.ratio))),
+    Column(title="interval", value=lambda check: fmt.interval(fmt.ends(check.ratio), _factor)),
+    Column(title="limit", value=lambda check: f"{'>=' if check.higher_is_better else '<='} {_factor(check.limit)}"),
+)
+_OUTCOME: Column[Check] = Column(title="outcome", value=lambda check: check.outcome, is_number=False)
+_WHY: Column[Check] = Column(
+    title="outcome",
+    value=lambda check: check.outcome if check.outcome == "passed" else f"{check.outcome}: {check.reason}",
+    is_number=False,
+)
+
+
+def _factor(value: float | None) -> str:
+    """A ratio that is held against a tolerance of a few percent."""
+    return fmt.NONE if value is None else f"{value:.3f}"
+
+
+def _amount(check: Check, value: float | None) -> str:
+    """A figure of one side."""
+    if value is not None and check.metric == MEMORY:
+        return f"{value / MB:,.0f} MB"
+    return fmt.number(value)
+
+
+def _sides(gate: Gate) -> str:
+    return f"baseline {gate.baseline}, candidate {gate.candidate}, tolerance {100 * gate.tolerance:g} %"
+
+
+def _told(check: Check) -> str:
+    """A check in a line."""
+    said = [f"{check.title}: {check.reason}"]
+    if check.ratio is not None:
+        ends = fmt.ends(check.ratio)
+        said.append(
+            f"{_amount(check, check.baseline)} -> {_amount(check, check.candidate)}, ratio {_factor(check.ratio.value)}"
+            + (f" ({fmt.interval(ends, _factor)})" if ends else "")
+        )
+    return "; ".join(said)
+
+
+def _below(gate: Gate) -> list[str]:
+    """What the columns mean, and what spoils the figures."""
+    lines = []
+    repeated = [check for check in gate.checks if check.ratio is not None and fmt.ends(check.ratio)]
+    units = {"pairs of runs with the same seed" if check.paired else "the runs of each side" for check in repeated}
+    if units:
+        said = " or ".join(sorted(units))
+        lines.append(f"ratio: candidate / baseline; {100 * gate.level:g} % interval by resampling {said}")
+    if any(check.outcome == "not judged" for check in gate.checks):
+        lines.append("not judged: whether it is worse was not shown; beside steps/s only what was shown counts")
+    if kinds := {check.kind for check in gate.checks} - {"measured"}:
+        lines.append(f"{' and '.join(sorted(kinds))}: the figures speak of a profile, not of hardware")
+    return lines + [said for _, said in col.findings(gate.findings, 0)]
+
+
+def _xml(text: str) -> str:
+    return NOT_XML.sub("?", text)
+
+
+def _data(text: str) -> str:
+    """As the message of a workflow command."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    """As a property of a workflow command."""
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,48 @@
+"""A history in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from reports.figures import format as fmt
+from reports.figures.columns import Column
+from reports.terminal.table import make_console, print_blocks, print_lines
+from results.summary.document import Revision, Series
+
+MOST_ROWS = 20
+"""Of a series, the newest."""
+SHORT = 12
+"""Digits of a commit."""
+
+
+def print_history(series: Sequence[Series], console: Console | None = None) -> None:
+    """Prints each series, the newest revisions last, and where it changed."""
+    console = console or make_console()
+    if not series:
+        print_lines(console, ["no revisions: `rlbench history RUNS` adds those of a folder of runs"])
+    for each in series:
+        changed = {change.commit: change.ratio for change in each.changes}
+        print_lines(console, [f"{each.name}; {each.machine}"])
+        names: list[Column[Revision]] = [
+            Column(title="revision", value=lambda row: row.commit[:SHORT], is_number=False),
+            Column(title="measured", value=lambda row: row.measured_at[:16].replace("T", " "), is_number=False),
+        ]
+        figures: list[Column[Revision]] = [
+            Column(title="steps/s", value=lambda row: fmt.number(row.steps_per_s)),
+            Column(title="steps/s, 95 %", value=_interval),
+            Column(title="runs", value=lambda row: str(row.num_runs)),
+            Column(title="change", value=lambda row, changed=changed: _change(changed.get(row.commit))),  # type: ignore[misc]
+        ]
+        print_blocks(console, names, [figures], each.rows[-MOST_ROWS:])
+        if len(each.rows) > MOST_ROWS:
+            print_lines(console, [f"{len(each.rows) - MOST_ROWS} older revisions are not shown"])
+
+
+def _interval(row: Revision) -> str:
+    return fmt.NONE if row.low is None or row.high is None else fmt.interval((row.low, row.high))
+
+
+def _change(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.3f}x from here"

@@ -1,0 +1,89 @@
+"""The table of cells in a terminal: a row per cell, what all cells share above it, sources and warnings below.
+
+The layout is ASCII and fits 80 columns: where there is little room, intervals and time shares get tables of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TextIO
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from reports.figures import columns as col
+from reports.figures.columns import Column, RowT
+from results.reading.untrusted import visible
+from results.summary.document import CellSummary, Summary
+
+WIDE = 130
+"""Columns from which the time shares fit beside the figures."""
+PIPED_WIDTH = 160
+
+
+def make_console(file: TextIO | None = None) -> Console:
+    """A console for a report: as wide as the terminal; without one 160 columns, unless COLUMNS says otherwise."""
+    file = file or sys.stdout
+    knows_width = file.isatty() or "COLUMNS" in os.environ
+    return Console(file=file, highlight=False, width=None if knows_width else PIPED_WIDTH)
+
+
+def print_table(summary: Summary, console: Console | None = None) -> None:
+    """Prints the cells of a summary, then what is wrong with its runs, then what the figures are."""
+    console = console or make_console()
+    findings = col.findings(summary.findings, len(summary.runs))
+    unreadable = [said for severity, said in findings if severity == "unreadable"]
+    if not summary.cells:
+        print_lines(console, ["no runs", *unreadable])
+        return
+    cells, (shared, names) = summary.cells, col.names(summary)
+    print_lines(console, [shared])
+    print_blocks(console, names, [col.rates(), col.intervals(cells), col.shares_and_lag(cells)], cells)
+    problems = [said for severity, said in findings if severity != "unreadable"]
+    print_lines(console, [*problems, *col.not_comparable(summary), *_notes(cells), *unreadable])
+
+
+def print_lines(console: Console, lines: Iterable[str]) -> None:
+    """Prints lines as they are; names of folders may hold what a terminal would obey."""
+    for line in lines:
+        console.print(Text(visible(line)))  # no markup: a reason may hold brackets
+
+
+def print_blocks(
+    console: Console, names: Sequence[Column[RowT]], blocks: Sequence[Sequence[Column[RowT]]], rows: Sequence[RowT]
+) -> None:
+    """Prints blocks of columns beside the names: in one table, or in one each where there is little room."""
+    if console.width >= WIDE:
+        blocks = [[column for block in blocks for column in block]]
+    for columns in filter(None, blocks):
+        shown = [*names, *columns]
+        table = Table(box=box.ASCII2, show_edge=False, pad_edge=False)
+        for column in shown:
+            table.add_column(column.title, justify="right" if column.is_number else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(column.value(row)) for column in shown))
+        console.print(table)
+        console.print()
+
+
+def _notes(cells: Sequence[CellSummary]) -> Iterator[str]:
+    """What the columns mean and where the figures come from."""
+    finished = [cell for cell in cells if "finished" in cell.statuses]
+    yield "steps/s: fresh env steps learned per second, over all ranks"
+    if said := col.resampled(each for cell in cells for each in (cell.steps_per_s, cell.scaling)):
+        yield f"95 %: {said}"
+    for base in sorted({cell.scaling_base_gpus for cell in cells if cell.scaling_base_gpus}):
+        of = "1 GPU" if base == 1 else f"{base} GPUs"
+        yield f"scaling: relative to the same on {of}; efficiency: that / {'GPUs' if base == 1 else f'(GPUs / {base})'}"
+    if sources := dict.fromkeys(cell.utilisation_source for cell in finished):
+        yield f"utilisation: {'; '.join(sources)}"
+    if any(cell.time_shares for cell in cells):
+        yield "where the time went: shares of the ranks' time, the largest first"
+    lags = [cell.lag_max for cell in cells if cell.lag_max is not None]
+    if lags:
+        yield "lag: policy versions, mean (max)" if any(lags) else "lag: 0 policy versions in all runs"
+    yield from col.kind_notes(cells)

@@ -1,0 +1,1 @@
+"""Whether runs may be compared."""

@@ -1,0 +1,58 @@
+"""How people call a system and a scenario: with what was set, as the command line takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from results.records.schema import Cell
+
+SCENARIO_PREFIX = "scenario."
+"""Of settings that belong to the scenario, not to the system."""
+
+
+def system(cell: Cell) -> str:
+    """The system as `--systems` takes it: `ddppo:preempt.p=0.8`."""
+    own = {name: value for name, value in cell.settings.items() if not name.startswith(SCENARIO_PREFIX)}
+    return ":".join([cell.system, *(f"{name}={_typed(value)}" for name, value in own.items())])
+
+
+def scenario(cell: Cell) -> str:
+    """The scenario as `--scenario` takes it: `vizdoom:num_envs=4`."""
+    settings = cell.settings.items()
+    own = {name.removeprefix(SCENARIO_PREFIX): value for name, value in settings if name.startswith(SCENARIO_PREFIX)}
+    return ":".join([cell.scenario, *(f"{name}={_typed(value)}" for name, value in own.items())])
+
+
+def ranks(num: int, device: str) -> str:
+    """So many ranks, by what each of them owns: `8 emulated GPUs`, `1 CPU rank`."""
+    kind = {"cpu": "CPU rank", "emulated": "emulated GPU", "predicted": "predicted GPU"}.get(device, "GPU")
+    return f"{num} {kind}" if num == 1 else f"{num} {kind}s"
+
+
+def parent(variant: str, systems: Iterable[str]) -> str | None:
+    """Which of some systems a variant of one hangs on: that with the most of its settings and no other, if any.
+
+    It is the plain system, or, where settings were changed one after the other, the one before.
+    """
+    base, settings = parts(variant)
+    below = [each for each in systems if parts(each)[0] == base and parts(each)[1] < settings]
+    return max(below, key=lambda each: len(parts(each)[1]), default=None)
+
+
+def parts(system: str) -> tuple[str, frozenset[str]]:
+    """A system's name and its settings: `ver`, {`preempt=never`}."""
+    base, *settings = system.split(":")
+    return base, frozenset(settings)
+
+
+def number(value: float) -> str:
+    """Three digits that count, and no fewer than all before the point: 1,234, 56.7, 0.0321."""
+    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:#.3g}".rstrip(".")
+
+
+def _typed(value: Any) -> str:
+    """A setting as the command line takes it."""
+    if value is None:
+        return "none"
+    return "+".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

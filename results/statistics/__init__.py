@@ -1,0 +1,1 @@
+"""Intervals and curves: pure functions of numbers."""

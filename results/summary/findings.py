@@ -1,0 +1,211 @@
+"""What spoils the figures of a set of runs, or may: the first thing that a report says.
+
+What a run's record says of itself stands beside what follows from it: rates that are not steady, cores or GPUs that
+are shared, GPUs that others use or that heat holds back, sweeps that were taken up on another machine. What several
+runs say alike is said once, with the range of the numbers in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from results.fairness.aspects import gpus_of, usable_cores
+from results.fairness.differences import Difference, find_changes
+from results.reading.untrusted import visible
+from results.records import labels
+from results.records.schema import RunRecord
+from results.records.store import Unreadable
+from results.summary.document import CellSummary, Comparison, Finding
+
+BUSY_CORES_SHARE = 0.9
+"""Cores that are busier than this are too few: processes wait for one."""
+CORE_WAIT_SHARE = 0.15
+"""Ranks on emulated GPUs that were ready to run and had no core for longer than this measure the machine too."""
+FOREIGN_GPU_MEMORY_SHARE = 0.05
+"""More of a GPU's memory than this is not in use before a sweep begins, unless somebody else's work is on it."""
+NUMBER = re.compile(r"(?<![\w.])(?<!GPU )(?<!rank )\d+(?:,\d{3})*(?:\.\d+)?")
+"""A quantity; the number of a GPU or of a rank is a name."""
+
+
+def find_all(
+    records: Sequence[RunRecord], unreadable: Sequence[Unreadable] = (), repeated: Sequence[RunRecord] = ()
+) -> list[Finding]:
+    """Folders that cannot be read; runs that did not finish; then what may spoil the figures of those that did.
+
+    Args:
+        records: the runs that count, one of each cell.
+        unreadable: folders.
+        repeated: earlier runs of the same cells.
+    """
+    ids = _Ids([*records, *repeated])
+    found = [Finding(severity="unreadable", text=each.reason, runs=[visible(str(each.path))]) for each in unreadable]
+    found += _failures(records, ids)
+    again = [(f"{run.status}, and was run again: {label(run)}: {run.reason}", run) for run in repeated if run.reason]
+    warnings = _merged([*again, *((text, run) for run in records for text in _warnings(run))], ids)
+    found += [Finding(severity="warning", text=text, runs=runs) for text, runs in warnings]
+    found += _changes(records, ids)
+    return found
+
+
+def label(record: RunRecord, seeds: Sequence[int] = ()) -> str:
+    """Which run it is, in words; or runs that differ in their `seeds` alone."""
+    cell = record.cell
+    told = sorted(seeds) if len(seeds) > 1 else [cell.seed]
+    seed = f"{'seeds' if len(told) > 1 else 'seed'} {', '.join(map(str, told))}"
+    ranks = labels.ranks(cell.gpus, cell.device)
+    return f"{labels.system(cell)}, {labels.scenario(cell)}, {cell.workload}, {ranks}, {seed}"
+
+
+def faster_but_worse(
+    cells: Iterable[CellSummary], comparisons: Sequence[Comparison], reference: str | None
+) -> list[CellSummary]:
+    """The cells that win against the reference on speed and lose on learning, beyond the intervals of both."""
+    faster = {
+        (c.sweep, c.scenario, c.workload, c.gpus, c.system)
+        for c in comparisons
+        if c.against == reference and (c.ratio.value if c.ratio.low is None else c.ratio.low) > 1
+    }
+    return [
+        cell
+        for cell in cells
+        if cell.learning is not None
+        and cell.learning.against_reference == "worse"
+        and (cell.sweep, cell.scenario, cell.workload, cell.gpus, cell.system) in faster
+    ]
+
+
+def find_bought_speed(
+    cells: Sequence[CellSummary], comparisons: Sequence[Comparison], reference: str | None
+) -> list[Finding]:
+    """Speed that was bought with learning: a warning for each system and work, with the numbers of GPUs."""
+    alike: dict[tuple[str, ...], list[CellSummary]] = defaultdict(list)
+    for cell in faster_but_worse(cells, comparisons, reference):
+        alike[cell.sweep, cell.system, cell.scenario, cell.workload, cell.device].append(cell)
+    several = len({cell.sweep for cell in cells}) > 1
+    found = []
+    for (_, system, scenario, workload, device), group in alike.items():
+        gpus = [labels.ranks(cell.gpus, device) for cell in group]
+        text = f"{system} is faster than {reference} but learns worse from as many env steps: {scenario}, {workload}"
+        runs = [f"{cell.sweep}/{run}" if several else run for cell in group for run in cell.runs]
+        found.append(Finding(severity="warning", text=f"{text}, {', '.join(gpus)}", runs=runs))
+    return found
+
+
+def held_back(cells: Iterable[CellSummary]) -> list[CellSummary]:
+    """The cells of emulated GPUs whose ranks waited so long for a core that their figures are too low."""
+    return [c for c in cells if c.kind == "emulated" and c.core_wait is not None and c.core_wait > CORE_WAIT_SHARE]
+
+
+class _Ids:
+    """What to call runs: ids are unique within a sweep alone."""
+
+    def __init__(self, records: Iterable[RunRecord]) -> None:
+        self._several = len({record.sweep for record in records}) > 1
+
+    def of(self, record: RunRecord) -> str:
+        return f"{record.sweep}/{record.id}" if self._several else record.id
+
+
+def _failures(records: Iterable[RunRecord], ids: _Ids) -> Iterator[Finding]:
+    """Runs that ended alike, and differ in their seeds alone, together."""
+    alike: dict[tuple[str, ...], list[RunRecord]] = defaultdict(list)
+    for record in records:
+        if record.reason:
+            work = (labels.system(record.cell), labels.scenario(record.cell), record.cell.workload, record.cell.device)
+            alike[record.sweep, record.status, record.reason, str(record.cell.gpus), *work].append(record)
+    for runs in alike.values():
+        named = label(runs[0], [run.cell.seed for run in runs])
+        text = f"{runs[0].status}: {named}: {runs[0].reason}"
+        yield Finding(severity="failed", text=text, runs=[ids.of(run) for run in runs])
+
+
+def _warnings(run: RunRecord) -> Iterator[str]:
+    """What the run says, and what follows from its figures and its machine."""
+    window = run.figures.window
+    if run.status == "finished" and window is not None and not window.steady:
+        yield f"not steady: {window.reason}"
+    yield from run.warnings
+    if not run.figures.predicted:
+        yield from _crowded(run)
+    if run.cell.device == "cuda":
+        yield from (text for gpu in gpus_of(run) for text in _of_gpu(gpu))
+
+
+def _crowded(run: RunRecord) -> Iterator[str]:
+    usable, busy = usable_cores(run), run.figures.cpu_percent.value
+    if run.cell.device != "emulated" and usable and busy is not None and busy > 100 * usable * BUSY_CORES_SHARE:
+        yield f"the {usable:g} cores were {busy / usable:.0f} % busy: they are oversubscribed, processes wait for one"
+    if run.cell.device == "cpu" and usable and run.cell.gpus > usable:
+        yield f"{run.cell.gpus} CPU ranks share {usable:g} cores"
+    num_gpus = len(gpus_of(run))
+    if run.cell.device == "cuda" and 0 < num_gpus < run.cell.gpus:
+        yield f"{run.cell.gpus} ranks share {num_gpus} {'GPU' if num_gpus == 1 else 'GPUs'}"
+
+
+def _of_gpu(gpu: Mapping[str, Any]) -> Iterator[str]:
+    """As it was before the sweep began: whatever was on it was somebody else's."""
+    name = f"GPU {gpu.get('index')} ({gpu.get('name')})"
+    if slowdowns := _list(gpu.get("slowdowns")):
+        yield f"{name} was held back by {', '.join(map(str, slowdowns))} when the sweep began"
+    processes = _list(gpu.get("process_ids"))
+    used, memory = (_number(gpu.get(name)) for name in ("memory_used_bytes", "memory_bytes"))
+    if processes or used > FOREIGN_GPU_MEMORY_SHARE * memory > 0:
+        share = f"{100 * used / memory:.0f} % of its memory was" if memory else "its memory was"
+        yield f"{name} had {len(processes)} foreign processes when the sweep began, and {share} in use"
+
+
+def _list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else ()
+
+
+def _number(value: Any) -> float:
+    return value if isinstance(value, (int, float)) else 0
+
+
+def _merged(told: Sequence[tuple[str, RunRecord]], ids: _Ids) -> Iterator[tuple[str, list[str]]]:
+    """Texts that differ in their numbers alone as one, unless the same run says them, and the runs that say it."""
+    alike: dict[tuple[str, int], list[tuple[str, str]]] = defaultdict(list)
+    times: dict[tuple[str, str], int] = defaultdict(int)
+    for text, run in dict.fromkeys((text, ids.of(run)) for text, run in told):
+        pattern = NUMBER.sub("#", text)
+        alike[pattern, times[pattern, run]].append((text, run))
+        times[pattern, run] += 1
+    for each in alike.values():
+        yield _ranged([text for text, _ in each]), [run for _, run in each]
+
+
+def _ranged(texts: Sequence[str]) -> str:
+    """One text for several that differ in their numbers alone: `the 2 cores were 91 to 93 % busy`."""
+    columns = iter(zip(*(NUMBER.findall(text) for text in texts), strict=True))
+
+    def spread(_: re.Match[str]) -> str:
+        numbers = sorted(next(columns), key=lambda number: float(number.replace(",", "")))
+        return numbers[0] if numbers[0] == numbers[-1] else f"{numbers[0]} to {numbers[-1]}"
+
+    return NUMBER.sub(spread, texts[0])
+
+
+def _changes(records: Iterable[RunRecord], ids: _Ids) -> Iterator[Finding]:
+    """Sweeps whose runs were not made in the same surroundings: taken up elsewhere, or after an upgrade."""
+    sweeps: dict[str, list[RunRecord]] = defaultdict(list)
+    for record in records:
+        if record.status == "finished":
+            sweeps[record.sweep].append(record)
+    severity: Literal["warning"] = "warning"
+    for runs in sweeps.values():
+        by_id = {run.id: run for run in runs}
+        for changed in find_changes(runs):
+            common = max(changed.values.values(), key=len)
+            others = [name for names in changed.values.values() if names is not common for name in names]
+            text = (
+                f"the runs of a sweep differ in {_counted(changed)}; its scaling factors and means over seeds mix them"
+            )
+            yield Finding(severity=severity, text=text, runs=[ids.of(by_id[name]) for name in others])
+
+
+def _counted(changed: Difference) -> str:
+    told = (f"{value} ({len(names)} {'run' if len(names) == 1 else 'runs'})" for value, names in changed.values.items())
+    return f"{changed.aspect}: {', '.join(told)}"

@@ -1,0 +1,41 @@
+"""Published figures of the work that cells are about, to stand beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from results import published
+from results.summary.document import CellSummary, Reference
+
+TASKS = {"pointnav": "emulated/pointnav-hm3d", "objectnav": "emulated/objectnav-mp3d"}
+TABLE1 = "emulated/open-fridge"
+
+
+def references(cells: Sequence[CellSummary]) -> list[Reference]:
+    """What papers have published of the scenarios, workloads and systems that some cells have; each figure once."""
+    ours = {(_plain(cell.scenario), cell.workload, cell.system) for cell in cells}
+    return [each for each in _all() if (each.scenario, each.workload, each.system) in ours]
+
+
+def _plain(scenario: str) -> str:
+    """A scenario whose only setting is how fast its clock goes is that scenario."""
+    name, *settings = scenario.split(":")
+    return name if all(setting.startswith("time_scale=") for setting in settings) else scenario
+
+
+def _all() -> Iterator[Reference]:
+    for row in published.read("ver_table1"):
+        yield _reference(TABLE1, row, row["mean_sps"], "ver_table1")
+    for row in published.read("ver_navigation"):
+        yield _reference(TASKS[row["task"]], row, row["sps"], "ver_navigation")
+
+
+def _reference(scenario: str, row: dict[str, str], steps_per_s: str, table: str) -> Reference:
+    return Reference(
+        scenario=scenario,
+        workload="homogeneous",
+        gpus=int(row["gpus"]),
+        system=row["system"],
+        steps_per_s=float(steps_per_s),
+        source=published.source(table),
+    )

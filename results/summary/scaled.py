@@ -1,0 +1,58 @@
+"""Runs against the one on the fewest GPUs: scaling factor, its interval, and efficiency."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from results.records.store import StoredRun
+
+
+def scale(runs: Sequence[StoredRun]) -> list[StoredRun]:
+    """Fills in scaling factor, its interval and efficiency of finished runs; the order stays.
+
+    Runs that differ in nothing but GPUs, within a sweep, are scaled against the finished one on the fewest GPUs (of
+    several such, the latest). The interval's random draws are the same on every reading.
+    """
+    comparable: dict[str, list[StoredRun]] = defaultdict(list)
+    for run in runs:
+        if run.record.status == "finished" and run.record.figures.steps_per_s:
+            cell = run.record.cell.model_dump(mode="json", exclude={"gpus", "hash"})
+            comparable[json.dumps([run.record.sweep, cell], sort_keys=True)].append(run)
+    scaled = {}
+    for group in comparable.values():
+        fewest = min(run.record.cell.gpus for run in group)
+        base = max((run for run in group if run.record.cell.gpus == fewest), key=lambda run: run.record.started_at)
+        for run in group:
+            scaled[run.path] = _scaled(run, base)
+    return [scaled.get(run.path, run) for run in runs]
+
+
+def _scaled(run: StoredRun, base: StoredRun) -> StoredRun:
+    import numpy as np
+
+    from results.statistics import bootstrap
+
+    figures, base_gpus = run.record.figures, base.record.cell.gpus
+    base_rate = base.record.figures.steps_per_s
+    assert figures.steps_per_s is not None
+    assert base_rate
+    factor = figures.steps_per_s / base_rate
+    interval = None  # a run has no uncertainty against itself
+    units, base_units = bootstrap.of_parts(run.parts), bootstrap.of_parts(base.parts)
+    if run is not base and units and base_units:
+        interval = bootstrap.ratio_interval(units, base_units, np.random.default_rng(0))
+    figures = figures.model_copy(
+        update={
+            "scaling_factor": factor,
+            "scaling_factor_interval": interval,
+            "scaling_base_gpus": base_gpus,
+            "efficiency": factor * base_gpus / run.record.cell.gpus,
+        }
+    )
+    return replace(run, record=run.record.model_copy(update={"figures": figures}))

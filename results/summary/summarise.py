@@ -1,0 +1,155 @@
+"""From runs to their summary: cells over seeds, what they are relative to, what is fair, and what it comes to.
+
+runs --> cells (`cells.py`) --> system against system --> fairness, learning --> sentences (`answers.py`)
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from results.fairness.differences import find_differences
+from results.records import labels
+from results.records.schema import RunRecord
+from results.records.store import StoredRun, Unreadable
+from results.summary.across_tasks import across_tasks
+from results.summary.answers import answer
+from results.summary.cells import Cell, Group, latest, make_cells, other_tries, ratio
+from results.summary.document import Comparison, Fairness, Learning, Summary
+from results.summary.findings import find_all, find_bought_speed
+from results.summary.learned_cells import learning_of_intact
+from results.summary.references import references
+from results.summary.scaled import scale
+
+
+def summarise(
+    runs: Sequence[StoredRun],
+    *,
+    unreadable: Sequence[Unreadable] = (),
+    reference: str | None = None,
+    threshold: float | None = None,
+    seed: int = 0,
+) -> Summary:
+    """Makes the summary.
+
+    Args:
+        runs: of one sweep or several; of a cell that was run again, the latest that finished counts, and the others
+            are named.
+        unreadable: folders of runs that could not be read, and why.
+        reference: the system that others are held against, as a label; by default the first of the newest sweep.
+        threshold: of learning curves; by default what `--until` of the runs said.
+        seed: of all intervals.
+
+    Raises ValueError when no run is of the reference.
+    """
+    runs = scale(runs)
+    records = [run.record for run in runs]
+    reference = _reference(records, reference)
+    cells = make_cells(runs, seed)
+    fairness = list(_fairness(cells))
+    cells, damaged = _with_learning(cells, reference, threshold, seed)
+    comparisons = [_compare(a, b, seed) for a, b in _pairs(cells, reference)]
+    summaries = [cell.summary for cell in cells]
+    return Summary(
+        reference=reference,
+        seed=seed,
+        answers=answer(summaries, comparisons, reference),
+        findings=[
+            *find_all(
+                [run.record for run in latest(runs)],
+                [*unreadable, *damaged],
+                [run.record for run in other_tries(runs)],
+            ),
+            *find_bought_speed(summaries, comparisons, reference),
+        ],
+        fairness=fairness,
+        cells=summaries,
+        comparisons=comparisons,
+        across_tasks=across_tasks(summaries, reference, seed),
+        published=references(summaries),
+        runs=records,
+    )
+
+
+def _reference(records: Sequence[RunRecord], wanted: str | None) -> str | None:
+    systems = list(dict.fromkeys(labels.system(record.cell) for record in records))
+    if wanted is not None and wanted not in systems:
+        raise ValueError(f"--reference {wanted}: no run of it; there are: {', '.join(systems) or 'none'}")
+    if wanted is not None or not records:
+        return wanted
+    newest = max(records, key=lambda record: record.began).sweep
+    first = min((record for record in records if record.sweep == newest), key=lambda record: record.started_at)
+    return labels.system(first.cell)
+
+
+def _side_by_side(cells: Sequence[Cell]) -> dict[Group, list[Cell]]:
+    groups: dict[Group, list[Cell]] = defaultdict(list)
+    for cell in cells:
+        if cell.finished:
+            groups[cell.group].append(cell)
+    return groups
+
+
+def _fairness(cells: Sequence[Cell]) -> Iterable[Fairness]:
+    for (sweep, scenario, workload, gpus), group in _side_by_side(cells).items():
+        records = [run.record for cell in group for run in cell.finished]
+        if len(records) > 1:
+            yield Fairness(
+                sweep=sweep, scenario=scenario, workload=workload, gpus=gpus, differences=find_differences(records)
+            )
+
+
+def _pairs(cells: Sequence[Cell], reference: str | None) -> Iterable[tuple[Cell, Cell]]:
+    """The fastest of each group against all others, all others against the reference, and variants against theirs."""
+    for group in _side_by_side(cells).values():
+        fastest = max(group, key=lambda cell: cell.rate)
+        pairs = [(fastest, other) for other in group if other is not fastest]
+        for base in (cell for cell in group if cell.summary.system == reference and cell is not fastest):
+            pairs += ((other, base) for other in group if other is not base and other is not fastest)
+        systems = [cell.summary.system for cell in group]
+        for variant in group:
+            parent = labels.parent(variant.summary.system, systems)
+            pairs += ((variant, cell) for cell in group if cell.summary.system == parent)
+        there: set[frozenset[str]] = set()
+        for a, b in pairs:
+            key = frozenset((a.summary.id, b.summary.id))
+            if key not in there:
+                there.add(key)
+                yield a, b
+
+
+def _compare(a: Cell, b: Cell, seed: int) -> Comparison:
+    generator = np.random.default_rng(seed)
+    return Comparison(
+        sweep=a.summary.sweep,
+        scenario=a.summary.scenario,
+        workload=a.summary.workload,
+        gpus=a.summary.gpus,
+        kind=a.summary.kind,
+        system=a.summary.system,
+        against=b.summary.system,
+        ratio=ratio(a, b, a.rate / b.rate, generator),
+        comparable=not find_differences([run.record for run in (*a.finished, *b.finished)]),
+    )
+
+
+def _with_learning(
+    cells: Sequence[Cell], reference: str | None, threshold: float | None, seed: int
+) -> tuple[list[Cell], list[Unreadable]]:
+    """With how well the runs learned, as far as they did; and the runs whose curves cannot be read."""
+    learning: dict[str, Learning] = {}
+    damaged: list[Unreadable] = []
+    for group in _side_by_side(cells).values():
+        of_cells = {cell.summary.id: [*cell.finished, *cell.timed_out] for cell in group}
+        base = next((cell.summary.id for cell in group if cell.summary.system == reference), None)
+        of_group, found = learning_of_intact(of_cells, base, threshold, seed)
+        learning |= of_group
+        damaged += found
+    with_learning = [
+        replace(cell, summary=cell.summary.model_copy(update={"learning": learning.get(cell.summary.id)}))
+        for cell in cells
+    ]
+    return with_learning, damaged

@@ -1,0 +1,1 @@
+"""Judgements of runs: comparisons, the gate, histories, and how far predictions were off."""

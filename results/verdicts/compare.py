@@ -1,0 +1,227 @@
+"""Two sets of runs against each other, cell by cell: what a change, a machine or a version has done.
+
+Cells of A and B match by system, scenario, workload, GPUs and device; where a side has several sweeps, or runs a cell
+under several protocols, the latest counts. Where each side has run one system, and not the same, the two are held
+against each other. A and B may have been made on different commits: that is what they are compared for. All else in
+which they differ is named, and they are then not comparable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from results.fairness.differences import Difference, find_differences
+from results.records.schema import RunRecord
+from results.records.store import StoredRun, Unreadable
+from results.summary.cells import Cell, latest, make_cells, ratio
+from results.summary.document import CellSummary, Estimate, Finding
+from results.summary.findings import find_all
+from results.summary.learned_cells import learning_of_intact
+
+COMPARED_VERSION = 1
+A, B = "A", "B"
+COMPARED = frozenset({"commit"})
+"""Aspects that A and B may differ in all the same."""
+
+Match = tuple[str, str, str, int, str]
+"""System, scenario, workload, GPUs, device."""
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+
+class Pair(_Document):
+    """A cell that both sides have run."""
+
+    a: CellSummary
+    b: CellSummary
+    """`learning.against_reference` holds it against A."""
+    ratio: Estimate | None
+    """B's steps/s / A's; None where either side has no finished run."""
+    a_to_reference: Estimate | None = None
+    b_to_reference: Estimate | None = None
+    """Steps/s / those of the reference system of the same side, on the same work."""
+    beside_reference: list[str] = []
+    """Why these are not comparable, where they are not: sentences, of both sides."""
+    differences: list[Difference]
+    comparable: bool
+    """Whether nothing but `COMPARED` differs."""
+
+
+class Side(_Document):
+    """What one side has beside the cells that both have."""
+
+    name: str
+    """What the user called it: a folder."""
+    alone: list[CellSummary]
+    """Cells that the other side has not run."""
+    findings: list[Finding]
+    num_runs: int
+
+
+class Compared(_Document):
+    """Everything."""
+
+    compared_version: int = COMPARED_VERSION
+    seed: int
+    """Of the generators that intervals were drawn with."""
+    reference: str | None
+    comparable: bool
+    differences: list[Difference]
+    """Those of all pairs, each once."""
+    pairs: list[Pair]
+    a: Side
+    b: Side
+
+    def heading(self) -> str:
+        """`comparable`, or why not."""
+        if not self.pairs:
+            return "nothing to compare: no cell was run on both sides"
+        told = [each.sentence() for each in self.differences if each.aspect not in COMPARED]
+        return "comparable" if self.comparable else f"not comparable, because of {'; '.join(told)}"
+
+    def to_json(self) -> str:
+        """As a document."""
+        return self.model_dump_json(indent=1) + "\n"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Runs:
+    """The runs of one side, as they were read."""
+
+    name: str
+    runs: Sequence[StoredRun]
+    unreadable: Sequence[Unreadable] = ()
+
+
+def compare(
+    a: Runs, b: Runs, *, reference: str | None = None, threshold: float | None = None, seed: int = 0
+) -> Compared:
+    """Holds B's cells against A's.
+
+    Args:
+        a: what was before, say.
+        b: what came of it.
+        reference: a system that the others of each side are held against as well, as a label.
+        threshold: of learning curves; by default what `--until` of the runs said.
+        seed: of all intervals.
+
+    Raises ValueError when no run of either side is of the reference.
+    """
+    cells = {side: newest_cells(runs.runs, seed) for side, runs in ((A, a), (B, b))}
+    systems = list(dict.fromkeys(match[0] for each in cells.values() for match in each))
+    if reference is not None and reference not in systems:
+        raise ValueError(f"--reference {reference}: no run of it; there are: {', '.join(systems) or 'none'}")
+    cells[B] = _as_called(cells[B], cells[A])
+    matches = [match for match in cells[A] if match in cells[B]]
+    damaged: list[Unreadable] = []
+    pairs = [_pair(match, cells, reference, threshold, seed, damaged) for match in matches]
+    return Compared(
+        seed=seed,
+        reference=reference,
+        comparable=bool(pairs) and all(pair.comparable for pair in pairs),
+        differences=_each_once([difference for pair in pairs for difference in pair.differences]),
+        pairs=pairs,
+        a=_side(a, [cell for match, cell in cells[A].items() if match not in cells[B]], damaged),
+        b=_side(b, [cell for match, cell in cells[B].items() if match not in cells[A]], damaged),
+    )
+
+
+def newest_cells(runs: Sequence[StoredRun], seed: int) -> dict[Match, Cell]:
+    """Cells by what they match with; of several the one that was begun last, in the order of the first."""
+    newest: dict[Match, Cell] = {}
+    for cell in make_cells(runs, seed):
+        own = cell.summary
+        match = (own.system, own.scenario, own.workload, own.gpus, own.device)
+        if match not in newest or _age(newest[match]) < _age(cell):
+            newest[match] = cell
+    return newest
+
+
+def _as_called(cells: dict[Match, Cell], others: dict[Match, Cell]) -> dict[Match, Cell]:
+    """Cells by what they match with; those of one system alone under the name of the others', if that is one alone."""
+    own, theirs = ({match[0] for match in each} for each in (cells, others))
+    if len(own) != 1 or len(theirs) != 1:
+        return cells
+    (name,) = theirs
+    return {(name, *match[1:]): cell for match, cell in cells.items()}
+
+
+def _age(cell: Cell) -> tuple[str, str]:
+    """When the latest finished run of a cell was begun; before all others where none finished."""
+    return max((run.record.began for run in cell.finished), default=("", ""))
+
+
+def _side(runs: Runs, alone: Sequence[Cell], damaged: Sequence[Unreadable]) -> Side:
+    """`damaged`: the runs of either side whose learning curves cannot be read."""
+    records, paths = [run.record for run in latest(runs.runs)], {run.path for run in runs.runs}
+    findings = find_all(records, [*runs.unreadable, *(each for each in damaged if each.path in paths)])
+    return Side(name=runs.name, alone=[cell.summary for cell in alone], findings=findings, num_runs=len(records))
+
+
+def _each_once(differences: Sequence[Difference]) -> list[Difference]:
+    return list({difference.sentence(): difference for difference in differences}.values())
+
+
+def _pair(
+    match: Match,
+    cells: dict[str, dict[Match, Cell]],
+    reference: str | None,
+    threshold: float | None,
+    seed: int,
+    damaged: list[Unreadable],
+) -> Pair:
+    """Adds the runs whose learning curves cannot be read to `damaged`."""
+    a, b = cells[A][match], cells[B][match]
+    ended = {A: [*a.finished, *a.timed_out], B: [*b.finished, *b.timed_out]}
+    learning, unreadable = learning_of_intact(ended, A, threshold, seed)
+    damaged += unreadable
+    found = differences(a, b)
+    against: dict[str, Any] = {}
+    beside: dict[str, None] = {}
+    for side, cell in ((A, a), (B, b)):
+        base = cells[side].get((reference, *match[1:])) if reference is not None else None
+        if base is not None and base.summary.system != reference:
+            base = None  # it stands under the other side's name: see `_as_called`
+        if base is not None and base is not cell:
+            beside |= dict.fromkeys(each.sentence() for each in find_differences(_records(cell, base)))
+        if base is not None:
+            against[f"{side.lower()}_to_reference"] = _ratio(cell, base, seed)
+    return Pair(
+        a=a.summary.model_copy(update={"learning": learning.get(A)}),
+        b=b.summary.model_copy(update={"learning": learning.get(B)}),
+        ratio=_ratio(b, a, seed),
+        differences=found,
+        comparable=all(difference.aspect in COMPARED for difference in found),
+        beside_reference=list(beside),
+        **against,
+    )
+
+
+def differences(a: Cell, b: Cell) -> list[Difference]:
+    """What the finished runs of both sides differ in."""
+    of_a = {id(run.record) for run in a.finished}
+
+    def side(record: RunRecord) -> str:
+        return A if id(record) in of_a else B
+
+    return find_differences(_records(a, b), side)
+
+
+def _records(a: Cell, b: Cell) -> list[RunRecord]:
+    return [run.record for run in (*a.finished, *b.finished)]
+
+
+def _ratio(over: Cell, under: Cell, seed: int) -> Estimate | None:
+    """How many times the rate of one cell is that of another."""
+    if not over.finished or not under.finished:
+        return None
+    if over is under:
+        return Estimate(value=1)
+    return ratio(over, under, over.rate / under.rate, np.random.default_rng(seed))

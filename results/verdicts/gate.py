@@ -1,0 +1,386 @@
+"""Whether a candidate has become worse than a baseline, cell by cell and metric by metric.
+
+A *regression* is a change for the worse beyond the tolerance that is more than noise: the whole interval of candidate /
+baseline lies on the wrong side of the limit. A check has *passed* when the whole interval lies on the right side (which
+is what a test of non-inferiority asks). Where the limit is within the interval nothing was shown, and the check is
+*inconclusive*: it says how many repetitions would settle it if the ratio stays what it is. A gate passes by the steps/s
+of all its cells: another metric can be a regression, but what it does not show is *not judged*, and holds nobody up.
+
+Runs of one cell on one side are its repetitions; they differ in their seeds, or repeat one seed. Where both sides ran
+the same seeds, once each, they are held against each other in *pairs*: a seed that draws slow environments is slow on
+both sides. Of a side with a single run nothing is known of other runs, whatever its iterations say.
+
+What was measured in part never passes: a cell of the baseline that the candidate has not finished, or of which more of
+its runs failed, and one in which something but the commit differs, is *not comparable*, whatever the others say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, computed_field
+
+from results.records import labels
+from results.records.schema import RunRecord
+from results.records.store import StoredRun
+from results.statistics import bootstrap
+from results.statistics.bootstrap import LEVEL
+from results.summary.cells import Cell
+from results.summary.document import Estimate, Finding, Kind
+from results.summary.findings import find_all
+from results.verdicts.compare import COMPARED, Match, Runs, differences, newest_cells
+
+GATE_VERSION = 1
+TOLERANCE = 0.05
+LEAST_REPETITIONS = 3
+"""Of a side: an interval of two runs is as wide as a barn door."""
+MOST_REPETITIONS = 1000
+"""Beyond so many the change is about as large as the tolerance, and no number of runs is worth saying."""
+Outcome = Literal["passed", "regression", "inconclusive", "not comparable", "not judged"]
+EXIT_CODES: dict[Outcome, int] = {"passed": 0, "regression": 1, "inconclusive": 3, "not comparable": 4}
+"""Of a whole gate; 2 is a usage error."""
+RANKED: tuple[Outcome, ...] = ("regression", "not comparable", "inconclusive", "passed")
+"""The worst first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric:
+    """A figure of a run, and which way is better."""
+
+    name: str
+    title: str
+    higher_is_better: bool
+    of: Callable[[RunRecord], float | None]
+
+
+METRICS = (
+    Metric(name="steps_per_s", title="steps/s", higher_is_better=True, of=lambda run: run.figures.steps_per_s),
+    Metric(name="duration_s", title="time of a run (s)", higher_is_better=False, of=lambda run: run.duration_s),
+    Metric(
+        name="lag_mean",
+        title="policy lag",
+        higher_is_better=False,
+        of=lambda run: None if run.figures.lag is None else run.figures.lag.mean,
+    ),
+    Metric(
+        name="memory_bytes",
+        title="memory",
+        higher_is_better=False,
+        of=lambda run: run.figures.memory_bytes.value,
+    ),
+)
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+
+class Check(_Document):
+    """A metric of a cell."""
+
+    system: str
+    scenario: str
+    workload: str
+    gpus: int
+    device: str
+    kind: Kind
+    metric: str
+    title: str
+    higher_is_better: bool
+    baseline: float | None = None
+    """Mean over its runs."""
+    candidate: float | None = None
+    num_runs: tuple[int, int]
+    """Finished runs of baseline and candidate."""
+    ratio: Estimate | None = None
+    """Candidate / baseline; the interval is of the gate's level."""
+    paired: bool = False
+    """Whether the interval is of pairs of runs with the same seed; else of two sides that have nothing in common."""
+    limit: float
+    """The ratio at which a regression begins."""
+    outcome: Outcome
+    reason: str
+    repetitions: int | None = None
+    """Of each side that would settle an inconclusive check, as far as can be said."""
+
+    @property
+    def where(self) -> str:
+        """The cell: `ver, emulated/open-fridge, homogeneous, 8 emulated GPUs`."""
+        return f"{self.system}, {self.scenario}, {self.workload}, {labels.ranks(self.gpus, self.device)}"
+
+
+class Gate(_Document):
+    """Everything."""
+
+    gate_version: int = GATE_VERSION
+    baseline: str
+    """What the user called it: a folder, a revision."""
+    candidate: str
+    tolerance: float
+    level: float
+    """Of the intervals: 0.95, but nearer to 1 for a look before the end."""
+    seed: int
+    checks: list[Check]
+    findings: list[Finding]
+    """What spoils the figures of either side."""
+
+    @computed_field  # type: ignore[prop-decorator]  # pydantic's way of having it in the document
+    @property
+    def outcome(self) -> Outcome:
+        """The worst of the checks; inconclusive where none could be judged, not comparable where there is none."""
+        there = {check.outcome for check in self.checks}
+        return next((outcome for outcome in RANKED if outcome in there), "inconclusive" if there else "not comparable")
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def exit_code(self) -> int:
+        """0 passed, 1 regression, 3 inconclusive, 4 not comparable."""
+        return EXIT_CODES[self.outcome]
+
+    @property
+    def repetitions(self) -> int | None:
+        """Of each side that would settle all inconclusive checks, as far as can be said."""
+        return max((check.repetitions for check in self.checks if check.repetitions is not None), default=None)
+
+    @property
+    def sentence(self) -> str:
+        """What came out, in a line."""
+        counts = Counter(check.outcome for check in self.checks)
+        said = ", ".join(f"{counts[outcome]} {outcome}" for outcome in (*RANKED, "not judged") if counts[outcome])
+        line = f"{self.outcome}: {said or 'nothing was measured'}"
+        if self.outcome == "inconclusive" and self.repetitions is not None:
+            least = min(min(check.num_runs) for check in self.checks) < bootstrap.LEAST_SEEDS
+            line += f"; {self.repetitions} repetitions of each side {'at least' if least else 'would settle it'}"
+        return line
+
+    def to_json(self) -> str:
+        """As a document."""
+        return self.model_dump_json(indent=1) + "\n"
+
+
+def pooled(runs: Sequence[StoredRun], name: str) -> list[StoredRun]:
+    """Runs of several sweeps as repetitions of the cells of one, for a side that was measured bit by bit."""
+    return [
+        StoredRun(
+            path=run.path,
+            record=run.record.model_copy(
+                update={
+                    "sweep": name,
+                    "cell": run.record.cell.model_copy(update={"hash": f"{run.record.cell.hash}-{number}"}),
+                }
+            ),
+            parts=run.parts,
+        )
+        for number, run in enumerate(runs)
+    ]
+
+
+def check_tolerance(tolerance: float) -> None:
+    """Raises ValueError unless it is a share."""
+    if not 0 < tolerance < 1:
+        raise ValueError(f"--tolerance {tolerance}: must be above 0 and below 1, a share: 0.05")
+
+
+def judge(
+    baseline: Runs, candidate: Runs, *, tolerance: float = TOLERANCE, level: float = LEVEL, seed: int = 0
+) -> Gate:
+    """Holds a candidate against a baseline.
+
+    Args:
+        baseline: what it must not be worse than; of several sweeps the newest that has a cell counts.
+        candidate: the same.
+        tolerance: share by which a metric may be worse.
+        level: of the intervals.
+        seed: of all intervals.
+
+    Raises ValueError for a tolerance that is none.
+    """
+    check_tolerance(tolerance)
+    before, after = newest_cells(baseline.runs, seed), newest_cells(candidate.runs, seed)
+    checks = [
+        check
+        for match, cell in before.items()
+        for check in _checks(match, cell, after.get(match), tolerance, level, seed)
+    ]
+    alike = baseline.name == candidate.name
+    sides = (("baseline ", baseline), ("candidate ", candidate))
+    findings = [
+        finding.model_copy(update={"text": f"{role if alike else ''}{side.name}: {finding.text}"})
+        for role, side in sides
+        for finding in find_all([run.record for run in side.runs], side.unreadable)
+    ]
+    return Gate(
+        baseline=baseline.name,
+        candidate=candidate.name,
+        tolerance=tolerance,
+        level=level,
+        seed=seed,
+        checks=checks,
+        findings=findings,
+    )
+
+
+def _checks(match: Match, before: Cell, after: Cell | None, tolerance: float, level: float, seed: int) -> list[Check]:
+    """All metrics of a cell; the first alone where it cannot be judged."""
+    if not before.finished:
+        return []  # the baseline has nothing to lose
+    why_not = _why_not(before, after)
+    runs = [_by_seed(cell) for cell in (before, after)]
+    checks = []
+    for metric in METRICS[:1] if why_not else METRICS:
+        known = [[value for run in each if (value := metric.of(run)) is not None] for each in runs]
+        if metric is not METRICS[0] and not all(known):
+            continue
+        limit = 1 - tolerance if metric.higher_is_better else 1 + tolerance
+        check = Check(
+            system=match[0],
+            scenario=match[1],
+            workload=match[2],
+            gpus=match[3],
+            device=match[4],
+            kind=before.summary.kind,
+            metric=metric.name,
+            title=metric.title,
+            higher_is_better=metric.higher_is_better,
+            baseline=_mean(known[0]),
+            candidate=_mean(known[1]),
+            num_runs=(len(known[0]), len(known[1])),
+            limit=limit,
+            outcome="not comparable",
+            reason=why_not,
+        )
+        if not why_not:
+            whole = len(known[0]) == len(runs[0]) and len(known[1]) == len(runs[1])
+            check = _judged(check.model_copy(update={"paired": whole and _are_pairs(*runs)}), known, level, seed)
+        checks.append(check)
+    return checks
+
+
+def _by_seed(cell: Cell | None) -> list[RunRecord]:
+    """The finished runs of a side."""
+    return sorted((run.record for run in cell.finished), key=lambda run: run.cell.seed) if cell else []
+
+
+def _are_pairs(before: Sequence[RunRecord], after: Sequence[RunRecord]) -> bool:
+    """Whether both sides ran the same seeds, once each."""
+    seeds = [run.cell.seed for run in before]
+    return len(set(seeds)) == len(seeds) and seeds == [run.cell.seed for run in after]
+
+
+def _why_not(before: Cell, after: Cell | None) -> str:
+    """Why a cell cannot be judged; empty if it can."""
+    if after is None:
+        return "the candidate has not run it"
+    if not after.finished:
+        return f"no run of the candidate finished ({', '.join(sorted(after.summary.statuses))})"
+    lost, lost_before = _lost(after), _lost(before)
+    if lost > lost_before:
+        return f"{lost} of the candidate's {sum(after.summary.statuses.values())} runs did not finish"
+    said = [each.sentence() for each in differences(before, after) if each.aspect not in COMPARED]
+    return f"they differ in {'; '.join(said)}" if said else ""
+
+
+def _lost(cell: Cell) -> int:
+    """How many runs did not finish."""
+    return sum(count for status, count in cell.summary.statuses.items() if status != "finished")
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def _judged(check: Check, known: Sequence[Sequence[float]], level: float, seed: int) -> Check:
+    """With the ratio and what it says."""
+    if check.baseline == 0 or check.candidate == 0:
+        return _judged_zero(check, known)
+    assert check.baseline is not None
+    assert check.candidate is not None
+    ratio = check.candidate / check.baseline
+    if min(check.num_runs) < bootstrap.LEAST_SEEDS:
+        return _not_repeated(check.model_copy(update={"ratio": Estimate(value=ratio), "paired": False}))
+    ends = _interval(known, level, seed, paired=check.paired)
+    if ends is None:
+        return check.model_copy(update={"outcome": "not judged", "reason": "it is 0 in some runs"})
+    estimate = Estimate(value=ratio, low=ends[0], high=ends[1], units="seeds", num_units=min(check.num_runs))
+    outcome, reason = _outcome(estimate, check.limit, higher_is_better=check.higher_is_better)
+    needed = None
+    if outcome == "inconclusive":
+        needed = repetitions(estimate, check.limit, min(check.num_runs), level, paired=check.paired)
+        reason += f": {needed} repetitions of each side would settle it" if needed else ": it is about the tolerance"
+        if check.metric != METRICS[0].name:
+            outcome, needed = "not judged", None
+    return check.model_copy(update={"ratio": estimate, "outcome": outcome, "reason": reason, "repetitions": needed})
+
+
+def _interval(known: Sequence[Sequence[float]], level: float, seed: int, *, paired: bool) -> tuple[float, float] | None:
+    """Of candidate / baseline."""
+    generator = np.random.default_rng(seed)
+    if paired:
+        pairs = bootstrap.of_pairs(known[1], known[0])
+        assert pairs is not None
+        return bootstrap.interval(pairs, generator, level=level)
+    before, after = (bootstrap.of_seeds(values) for values in known)
+    assert before is not None
+    assert after is not None
+    return bootstrap.ratio_interval(after, before, generator, level=level)
+
+
+def _not_repeated(check: Check) -> Check:
+    """Of a single run of a side."""
+    if check.metric != METRICS[0].name:
+        return check.model_copy(update={"outcome": "not judged", "reason": "a single run says nothing of others"})
+    reason = f"a single run says nothing of others: it takes {LEAST_REPETITIONS} repetitions of each side at least"
+    return check.model_copy(update={"outcome": "inconclusive", "reason": reason, "repetitions": LEAST_REPETITIONS})
+
+
+def _judged_zero(check: Check, known: Sequence[Sequence[float]]) -> Check:
+    """A metric that is 0 on a side, as the lag of a system in lockstep is, has no ratio."""
+    if min(check.num_runs) < bootstrap.LEAST_SEEDS:
+        return check.model_copy(update={"outcome": "not judged", "reason": "a single run says nothing of others"})
+    better, worse = (known[1], known[0]) if check.higher_is_better else (known[0], known[1])
+    if not any(worse):
+        return check.model_copy(update={"outcome": "passed", "reason": "0 in every run"})
+    if not any(better) and all(worse):
+        return check.model_copy(update={"outcome": "regression", "reason": "it was 0 in every run of one side alone"})
+    return check.model_copy(update={"outcome": "not judged", "reason": "it is 0 in some runs"})
+
+
+def _outcome(ratio: Estimate, limit: float, *, higher_is_better: bool) -> tuple[Outcome, str]:
+    assert ratio.low is not None
+    assert ratio.high is not None
+    low, high = (ratio.low, ratio.high) if higher_is_better else (1 / ratio.high, 1 / ratio.low)
+    edge = limit if higher_is_better else 1 / limit
+    if high < edge:
+        return "regression", "worse by more than the tolerance, and not by chance"
+    if low >= edge:
+        return "passed", "not worse by more than the tolerance"
+    return "inconclusive", "the noise is wider than what is left to the tolerance"
+
+
+def repetitions(ratio: Estimate, limit: float, num_runs: int, level: float, *, paired: bool) -> int | None:
+    """How many runs of each side it takes until an interval around the same ratio leaves the limit out.
+
+    An interval of n runs of each side, at least 2, has the half width t(2 n - 2) s / sqrt(n), on a logarithmic scale,
+    and one of n pairs t(n - 1) s / sqrt(n). None with more than `MOST_REPETITIONS`.
+    """
+    from scipy import special
+
+    assert ratio.low is not None
+    assert ratio.high is not None
+    half, distance = math.log(ratio.high / ratio.low) / 2, abs(math.log(ratio.value / limit))
+
+    def quantile(num: int) -> float:
+        return float(special.stdtrit(num - 1 if paired else 2 * num - 2, (1 + level) / 2))
+
+    spread = half * math.sqrt(num_runs) / quantile(num_runs)
+    if not distance:
+        return None
+    for num in range(num_runs + 1, MOST_REPETITIONS + 1):
+        if quantile(num) * spread / math.sqrt(num) <= distance:
+            return num
+    return None

@@ -1,0 +1,203 @@
+"""Throughput over revisions: one row for each revision, machine class and cell, and where it changed.
+
+A history is a text file of JSON lines that can stand in a repository. Figures of different machine classes are never
+mixed: a series is of one cell on one class.
+
+Change points are found by splitting: the place that parts a series into the two means that lie furthest apart, in units
+of the spread around them, is a change point if few shuffles of the series have a place that is as good; then both parts
+are looked at in the same way (binary segmentation; significance by permutation as Matteson and James have it, A
+nonparametric approach for multiple change point analysis, JASA 109, 2014, which is how MongoDB watches its builds: Daly
+et al., ICPE 2020). Each look adds its own chance of error: `LEVEL` bounds that of a series without any change.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from results.fairness.aspects import gpus_of, usable_cores
+from results.reading.untrusted import HISTORY_BYTES, parse_json, read_text
+from results.records import labels
+from results.records.schema import RunRecord
+from results.records.store import StoredRun, write_whole
+from results.summary.cells import Cell, make_cells
+from results.summary.document import HISTORY_VERSION, ChangePoint, Revision, Series
+
+LEVEL = 0.01
+NUM_SHUFFLES = 999
+BLOCK_VALUES = 2**22
+"""So many are shuffled at once."""
+LEAST_SIDE = 2
+"""Revisions on either side of a change point: one alone may be a bad day."""
+
+
+def machine_class(run: RunRecord) -> str:
+    """Machines whose figures may stand in one line: processor, usable cores, GPUs, and how many of them."""
+    cores = usable_cores(run)
+    gpus = [str(gpu.get("name")) for gpu in gpus_of(run)]
+    named = [f"{gpus.count(name)} x {name}" for name in dict.fromkeys(gpus)] if run.cell.device == "cuda" else []
+    known = "unknown cores" if cores is None else f"{cores:g} cores"
+    machines = [f"{len(run.nodes)} machines"] if len(run.nodes) > 1 else []
+    return ", ".join([str(run.machine.get("cpu_model") or "unknown processor"), known, *named, *machines])
+
+
+def rows_of(runs: Sequence[StoredRun], seed: int = 0) -> list[Revision]:
+    """A row for each cell of some runs that has a rate and a commit; of a commit's sweeps the newest counts.
+
+    Runs of a work tree with changes are of no revision, and left out.
+    """
+    found: dict[tuple[str, ...], Revision] = {}
+    for cell in make_cells(runs, seed):
+        commits = {run.record.commit for run in cell.finished}
+        commit = commits.pop() if len(commits) == 1 else None
+        if commit is None or commit.endswith("-dirty"):
+            continue
+        row = _revision(cell, commit)
+        if row.key not in found or found[row.key].measured_at < row.measured_at:
+            found[row.key] = row
+    return list(found.values())
+
+
+def _revision(cell: Cell, commit: str) -> Revision:
+    own, first = cell.summary, cell.finished[0].record
+    assert own.steps_per_s is not None
+    return Revision(
+        commit=commit,
+        measured_at=min(_utc(run.record.started_at) for run in cell.finished),
+        machine=machine_class(first),
+        system=own.system,
+        scenario=own.scenario,
+        workload=own.workload,
+        gpus=own.gpus,
+        device=own.device,
+        length=_length(first),
+        kind=own.kind,
+        steps_per_s=own.steps_per_s.value,
+        low=own.steps_per_s.low,
+        high=own.steps_per_s.high,
+        num_runs=len(cell.finished),
+    )
+
+
+def _length(run: RunRecord) -> str:
+    """How long a run was, and what of it counts: others are other measurements."""
+    limits = run.configuration.get("limits")
+    known = limits if isinstance(limits, dict) else {}
+    given = [f"{name}={value}" for name, value in sorted(known.items()) if value is not None and name != "kind"]
+    return " ".join([f"protocol={run.cell.protocol}", *given])
+
+
+def _utc(moment: str) -> str:
+    """A moment as a text that sorts in time: other machines, and summers, have other zones."""
+    return datetime.fromisoformat(moment).astimezone(UTC).isoformat(timespec="seconds")
+
+
+def read(path: Path) -> list[Revision]:
+    """The rows of a history; none where there is no file. Raises ValueError for a damaged or a newer one."""
+    if not path.exists():
+        return []
+    rows = []
+    try:
+        lines = read_text(path, HISTORY_BYTES, inside=False).split("\n")
+    except ValueError as problem:
+        raise ValueError(f"{path}: cannot be read ({problem})") from None
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            rows.append(_parsed(path, number, line))
+    return rows
+
+
+def _parsed(path: Path, number: int, line: str) -> Revision:
+    try:
+        document: Any = parse_json(line)
+        version = document["history_version"]
+        if version <= HISTORY_VERSION:
+            return Revision.model_validate(document)
+    except (ValueError, KeyError, TypeError) as problem:
+        said = f"{type(problem).__name__}: {problem}".splitlines()[0]
+        raise ValueError(f"{path}, line {number}: is no row of a history ({said})") from None
+    raise ValueError(f"{path}, line {number}: has version {version}, this rlbench reads up to {HISTORY_VERSION}")
+
+
+def merged(old: Iterable[Revision], new: Iterable[Revision]) -> list[Revision]:
+    """All rows, one of each key, the newest; in the order in which they were measured."""
+    kept: dict[tuple[str, ...], Revision] = {}
+    for row in (*old, *new):
+        if row.key not in kept or kept[row.key].measured_at <= row.measured_at:
+            kept[row.key] = row
+    return sorted(kept.values(), key=lambda row: (row.measured_at, row.key))
+
+
+def write(path: Path, rows: Sequence[Revision]) -> None:
+    """Writes a history; it appears whole or not at all. Raises ValueError when it cannot be written."""
+    try:
+        write_whole(path, "".join(f"{row.model_dump_json()}\n" for row in rows))
+    except OSError as problem:
+        raise ValueError(f"{path}: cannot be written ({problem.strerror or problem})") from None
+
+
+def series_of(rows: Sequence[Revision], seed: int = 0) -> list[Series]:
+    """The rows as series, with their change points; `seed` is of the shuffles."""
+    groups: Mapping[tuple[str, ...], list[Revision]] = defaultdict(list)
+    first: dict[str, str] = {}  # a revision stays where it was first measured, whatever of it was measured again
+    for row in sorted(rows, key=lambda row: row.measured_at):
+        first.setdefault(row.commit, row.measured_at)
+    for row in sorted(rows, key=lambda row: (first[row.commit], row.measured_at)):
+        groups[row.series].append(row)
+    made = []
+    for group in groups.values():
+        rates = np.log([row.steps_per_s for row in group])
+        places = change_points(rates, np.random.default_rng(seed))
+        ends = [0, *places, len(group)]
+        levels = [float(np.mean(rates[begin:end])) for begin, end in pairwise(ends)]
+        changes = [
+            ChangePoint(commit=group[place].commit, ratio=float(np.exp(levels[at + 1] - levels[at])))
+            for at, place in enumerate(places)
+        ]
+        last = group[-1]
+        name = f"{last.system}, {last.scenario}, {last.workload}, {labels.ranks(last.gpus, last.device)}, {last.length}"
+        made.append(Series(name=name, machine=last.machine, rows=group, changes=changes))
+    return made
+
+
+def change_points(values: NDArray[np.float64], generator: np.random.Generator) -> list[int]:
+    """Where the mean of a series [n] changes: the first index of each new level, ascending."""
+    if len(values) < 2 * LEAST_SIDE:
+        return []
+    (scores,) = _scores(values[None])
+    place = LEAST_SIDE + int(np.argmax(scores))
+    as_good, left = 0, NUM_SHUFFLES
+    while left:  # in blocks: of a long history all at once would take gigabytes
+        num = min(left, max(1, BLOCK_VALUES // len(values)))
+        shuffles = generator.permuted(np.broadcast_to(values, (num, len(values))), axis=1)
+        as_good += int((_scores(shuffles).max(1) >= scores.max()).sum())
+        left -= num
+    if (1 + as_good) / (1 + NUM_SHUFFLES) > LEVEL:
+        return []
+    before = change_points(values[:place], generator)
+    after = change_points(values[place:], generator)
+    return [*before, place, *(place + each for each in after)]
+
+
+def _scores(series: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How good each place is to part some series [S, n]: squared distance of the means over the spread around them.
+
+    Places are `LEAST_SIDE` to n - `LEAST_SIDE`: the scores are [S, n - 2 * `LEAST_SIDE` + 1].
+    """
+    num = series.shape[1]
+    sums, squares = np.cumsum(series, 1), (series**2).sum(1, keepdims=True)
+    left = np.arange(LEAST_SIDE, num - LEAST_SIDE + 1)
+    right = num - left
+    of_left = sums[:, left - 1]
+    of_right = sums[:, -1:] - of_left
+    between = (of_left / left - of_right / right) ** 2 * left * right / num
+    within = squares - of_left**2 / left - of_right**2 / right
+    scores: NDArray[np.float64] = between / np.maximum(within, 1e-12 * squares + 1e-300)  # of equal values: rounding
+    return scores

@@ -1,0 +1,27 @@
+"""How many times as fast one system is as another, of runs that were made in pairs: with the same seed, in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from results.statistics import bootstrap
+from results.summary.document import Estimate
+
+
+def ratio_of_pairs(rates: Sequence[float], references: Sequence[float], seed: int = 0) -> Estimate:
+    """The ratio of the means, with the 95 % interval that resampling the pairs gives; none where there is but one pair.
+
+    Args:
+        rates: steps/s of one system, above 0, [K].
+        references: of the other, in the same order, [K].
+        seed: of the draws.
+    """
+    assert len(rates) == len(references) > 0
+    units = bootstrap.of_pairs(rates, references)
+    if units is None:
+        return Estimate(value=rates[0] / references[0])
+    ends = bootstrap.interval(units, np.random.default_rng(seed))
+    assert ends is not None  # all are above 0, and so is every draw
+    return Estimate(value=units.rate, low=ends[0], high=ends[1], units="seeds", num_units=len(rates))

@@ -1,0 +1,1 @@
+"""How ranks agree on weights and on progress, carried out."""

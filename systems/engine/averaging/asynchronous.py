@@ -1,0 +1,143 @@
+"""What all asynchronous ways to agree share: progress, the end of the run, and leaving it.
+
+Who writes: each rank publishes in its own mailbox one vector: its phase, what it has to agree on, and a sketch of its
+weights. Who reads: every other rank, at the end of each of its iterations; what it last heard of a rank counts on when
+that rank is slow or gone. What blocks: questions, each at most the mailbox's limit, and at the very end `final_policy`
+and `close`, until all ranks that are still there have come so far. What frees it: their coming, or their silence, or
+`LEAVE_LIMIT_S`. If a process dies the others go on; `mailbox.py` says how they notice.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from systems.engine.averaging.flat_weights import Sketch, Weights, consensus_distance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import torch
+    from numpy.typing import NDArray
+
+    from harness.metering.meter import RankMeter
+    from systems.engine.wire.group import Group
+    from systems.engine.wire.mailbox import Mailbox
+
+RUNNING, OVER, FINAL, LEAVING = 0.0, 1.0, 2.0, 3.0
+Phase = float
+LEAVE_LIMIT_S = 600.0
+"""A rank that answers yet never ends its last iteration holds the others up so long."""
+POLL_S = 0.05
+
+
+class AsynchronousRank:
+    """The part of an averager that is about progress; weights are the subclasses'."""
+
+    is_synchronous = False
+
+    def __init__(self, group: Group, meter: RankMeter, policy: torch.nn.Module, mailbox: Mailbox) -> None:
+        self._group, self._meter, self._mailbox = group, meter, mailbox
+        self._weights = Weights(policy)
+        self._sketch = Sketch(self._weights.get().numel())
+        self._phase = RUNNING
+        self._own = np.zeros(0)
+        self._own_sketch = np.zeros(0)
+        self._heard: dict[int, NDArray[np.float64]] = {}
+        self._num_asked = self._num_lost = 0
+
+    def begin_update(self) -> None:
+        """Nothing, unless a subclass has something to do."""
+
+    def average_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """Gradients stay the rank's own."""
+
+    def end_update(self) -> None:
+        """Nothing, unless a subclass has something to do."""
+
+    def wait_for_ranks(self, *, broke_off: bool) -> bool:
+        """Waits for nobody."""
+        return broke_off
+
+    def agree(self, own: NDArray[np.float64], num_lasting: int) -> NDArray[np.float64]:
+        """`own` plus what was last heard from each other rank; waits for no slow one."""
+        with self._meter.span("communicate"):
+            self._own, self._own_sketch = own.copy(), self._sketch.of(self._weights.get())
+            self._publish_progress()
+            self._listen()
+            total = own.copy()
+            gone = self._mailbox.gone
+            for rank, vector in self._progress.items():
+                counted = num_lasting if rank in gone else len(own)
+                total[:counted] += vector[1 : 1 + counted]
+            return total
+
+    def is_over(self, own: bool) -> bool:
+        """Whether this rank, or one that it heard in the last `agree`, says that the run is over."""
+        if not (own or any(vector[0] >= OVER for vector in self._heard.values())):
+            return False
+        with self._meter.span("communicate"):
+            self._enter(OVER)
+        return True
+
+    def statistics(self) -> dict[str, float]:
+        """Consensus distance of the ranks that are there (see `weights.py`), ranks lost, share of lost messages."""
+        known = self._progress
+        sketches = [known[rank][1 + len(self._own) :] for rank in self._others if rank in known]
+        return {
+            "consensus_distance": consensus_distance([self._own_sketch, *sketches]) if sketches else 0.0,
+            "ranks_lost": float(len(self._mailbox.gone)),
+            "messages_lost_fraction": self._num_lost / max(1, self._num_asked),
+        }
+
+    def close(self) -> None:
+        """Leaves when all ranks that are still there want to."""
+        with self._meter.span("communicate"):
+            self._mailbox.is_quiet = True
+            self._enter(LEAVING)
+            self._wait_for(LEAVING)
+        self._mailbox.close()
+        self._group.leave()
+
+    @property
+    def _progress(self) -> dict[int, NDArray[np.float64]]:
+        """What was heard of each rank that has ended an iteration: one that never did says its phase alone."""
+        return {rank: vector for rank, vector in self._heard.items() if len(vector) > 1}
+
+    @property
+    def _others(self) -> list[int]:
+        """The other ranks that are not gone."""
+        gone = self._mailbox.gone
+        return [rank for rank in range(self._group.num_ranks) if rank != self._group.rank and rank not in gone]
+
+    def _ask(self, rank: int, name: str, payload: bytes = b"") -> bytes | bytearray | None:
+        """A question about weights, counted."""
+        answer = self._mailbox.ask(rank, name, payload)
+        if answer is not None:
+            self._group.note_exchange(rank)
+        self._num_asked += 1
+        self._num_lost += answer is None
+        return answer
+
+    def _enter(self, phase: Phase) -> None:
+        self._phase = phase
+        self._publish_progress()
+
+    def _publish_progress(self) -> None:
+        self._mailbox.publish("progress", np.concatenate([[self._phase], self._own, self._own_sketch]).tobytes())
+
+    def _listen(self) -> None:
+        for rank in self._others:
+            if answer := self._mailbox.ask(rank, "progress"):
+                self._heard[rank] = np.frombuffer(answer)
+
+    def _wait_for(self, phase: Phase) -> None:
+        """Waits until every rank that is not gone has entered the phase."""
+        deadline = time.monotonic() + LEAVE_LIMIT_S
+        while time.monotonic() < deadline:
+            self._listen()
+            if all(rank in self._heard and self._heard[rank][0] >= phase for rank in self._others):
+                return
+            time.sleep(POLL_S)

@@ -1,0 +1,77 @@
+"""What ranks do that share weights on rank 0: elastic averaging and the parameter server.
+
+Who writes and reads, what blocks, what frees it, and what happens when a process dies: see `central.py`. Gradients
+whose answer did not come are not sent again: they may have been applied, and must not be twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from systems.engine.averaging.weights_host import ClientRank
+from systems.engine.elastic import moving_rate
+
+if TYPE_CHECKING:
+    from harness.metering.meter import RankMeter
+    from systems.engine.elastic import Elastic
+    from systems.engine.parameter_server import ParameterServer
+    from systems.engine.wire.group import Group
+
+
+class ElasticRank(ClientRank):
+    """A rank and the centre pull at each other (Alg. 4)."""
+
+    def __init__(self, settings: Elastic, group: Group, meter: RankMeter, policy: torch.nn.Module) -> None:
+        self._beta = beta = moving_rate(settings.beta, group.num_ranks)
+
+        def serve(centre: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
+            """Moves the centre by beta (theta - centre); the answer is the centre as it was."""
+            before = centre.clone()
+            centre += beta * (sent - before)
+            return before
+
+        super().__init__(group, meter, policy, serve, settings.interval, settings.seconds)
+
+    def _exchange(self) -> None:
+        own = self._weights.get()
+        centre = self._ask_server(own)
+        if centre is not None:
+            self._weights.set(own - self._beta * (own - centre))
+
+
+class DownpourRank(ClientRank):
+    """A rank sends sums of gradients, and gets weights (Alg. 3)."""
+
+    def __init__(self, settings: ParameterServer, group: Group, meter: RankMeter, policy: torch.nn.Module) -> None:
+        velocity: torch.Tensor | None = None
+
+        def serve(weights: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+            """One step of the server with momentum; the answer is the new weights."""
+            nonlocal velocity
+            step = -settings.learning_rate * gradient
+            velocity = step if velocity is None else step + settings.momentum * velocity
+            weights += velocity
+            return weights
+
+        super().__init__(group, meter, policy, serve, settings.interval, settings.seconds)
+        self._gradient = torch.zeros_like(self._weights.get())
+
+    def end_update(self) -> None:
+        """Adds the gradient that the optimiser has stepped on, clipped as it was."""
+        super().end_update()
+        self._gradient += self._weights.gradient()
+
+    def final_policy(self) -> bool:
+        """The server's weights on rank 0, with the gradients that were not sent yet; True there."""
+        if self._num_updates > 0:
+            with self._meter.span("communicate"):
+                self._exchange()
+        return super().final_policy()
+
+    def _exchange(self) -> None:
+        weights = self._ask_server(self._gradient)
+        self._gradient.zero_()
+        if weights is not None:
+            self._weights.set(weights)

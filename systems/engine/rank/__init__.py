@@ -1,0 +1,1 @@
+"""One rank of a system: the loop, and the parts that the five choices ask for."""

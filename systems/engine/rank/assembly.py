@@ -1,0 +1,193 @@
+"""The parts of a rank that a system's five choices ask for; `rank_loop.py` joins them. Nothing here blocks for long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from harness.contract.device import Place
+from harness.devices.emulated_gpu import EmulatedGpu
+from harness.devices.kinds import sibling
+from systems.engine.actor_side import ActorSide
+from systems.engine.continuous import Continuous
+from systems.engine.double_buffered import DoubleBuffered
+from systems.engine.one_learner import Central, rendering_rank
+from systems.engine.optimal import Optimal
+from systems.engine.rank.placing import worker_cores
+from systems.engine.rollouts.stale import StaleFill
+from systems.engine.trajectories import Trajectories
+from systems.engine.workers.acting_weights import BroadcastWeights, CopiedWeights, Followed, SameWeights, weight_columns
+from systems.engine.workers.env_client import Address, EnvClient, WeightsSender
+from systems.engine.workers.env_server import EnvServer, rows_of
+from systems.engine.workers.inference import Actor
+from systems.engine.workers.tables import Table, rollout_columns
+from systems.engine.workers.worker import error_path
+from systems.learn.policy import Policy, build_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from harness.contract.device import Seat
+    from harness.contract.system import Context
+    from systems.engine.rank.means import Means
+    from systems.engine.rollout import Rollout
+    from systems.engine.wire.group import Group
+    from systems.engine.workers.pool import WorkerPool
+    from systems.spec import EngineSystem
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """Who acts, and how their weights follow those that learn."""
+
+    weights: Followed
+    actor: Actor
+    """Of the thread that samples."""
+    shared: Table | None
+    """`weight_columns`, where the actors are processes of their own."""
+
+
+def seats_of(system: EngineSystem, context: Context, ranks: range) -> list[Seat]:
+    """The environments that this rank steps: its own, or with `Central` averaging those of all ranks of its machine."""
+    if not isinstance(system.average, Central):
+        return [context.seat(index, context.env_seed(index)) for index in range(context.scenario.num_envs)]
+    num_ranks = context.place.num_ranks
+    seats: list[Seat] = []
+    for local_rank, rank in enumerate(ranks):
+        of_rank = replace(context, place=Place(rank=rank, num_ranks=num_ranks, local_rank=local_rank))
+        for index in range(context.scenario.num_envs):
+            renders = rendering_rank(len(seats), rank, ranks, system.average.placement)
+            seat = of_rank.seat(index, of_rank.env_seed(index))
+            seats.append(replace(seat, device=sibling(context.device, renders - ranks.start)))
+    return seats
+
+
+def _fills_stale(system: EngineSystem) -> bool:
+    return isinstance(system.preempt, Optimal) and system.preempt.fill_stale
+
+
+def open_stale_fill(system: EngineSystem, context: Context, num_envs: int) -> StaleFill | None:
+    """The buffer of steps that fill preempted rollouts, where the system wants that."""
+    if not _fills_stale(system):
+        return None
+    return StaleFill(system.rollout.target(num_envs, system.rollout.steps(context.scenario.rollout_steps)))
+
+
+def open_rollout(system: EngineSystem, context: Context, num_envs: int) -> Rollout:
+    """What is filled, and room for what is held beside it."""
+    choice, learn = system.rollout, context.scenario.learn
+    num_steps = choice.steps(context.scenario.rollout_steps)
+    if not isinstance(system.overlap, Continuous):
+        return choice.open(num_envs, num_steps, ahead=system.overlap.ahead + _fills_stale(system))
+    assert isinstance(choice, Trajectories), "the spec refuses all else"
+    return choice.open_stream(
+        num_envs,
+        num_steps,
+        max_lag=system.overlap.max_lag,
+        updates_per_batch=learn.epochs * learn.num_minibatches,
+    )
+
+
+def make_policy(context: Context) -> Policy:
+    """The policy on the rank's device, with the weights that all ranks begin with."""
+    scenario = context.scenario
+    policy = build_policy(scenario.policy, scenario.observation_space, scenario.num_actions, context.seed)
+    return policy.to(context.device.torch_name)
+
+
+def open_following(system: EngineSystem, context: Context, critic: Actor, generator: torch.Generator) -> Following:
+    """Who acts: the learner's own weights, a copy of them in a second thread, or copies in the workers."""
+    if isinstance(system.collect, ActorSide):
+        shared = Table(weight_columns(sum(parameter.numel() for parameter in critic.policy.parameters())))
+        return Following(BroadcastWeights(critic.policy, shared), critic, shared)
+    if not system.overlap.is_concurrent:
+        return Following(SameWeights(critic), critic, None)
+    acting = make_policy(context)
+    actor = Actor(acting, critic.table, context.device, generator)
+    return Following(CopiedWeights(critic.policy, acting, actor), actor, None)
+
+
+def start_workers(
+    system: EngineSystem,
+    context: Context,
+    means: Means,
+    table: Table,
+    seats: list[Seat],
+    shared: Table | None,
+    seed: int,
+) -> WorkerPool:
+    """The processes that step the environments of this machine; `shared` has the weights where they hold the policy."""
+    collect, emulated = system.collect, isinstance(context.device, EmulatedGpu)
+    acting = None
+    if shared is not None:
+        from systems.engine.workers.acting_worker import Acting
+
+        seeds = np.random.SeedSequence(seed).generate_state(len(seats)).tolist()
+        acting = Acting(scenario=context.scenario, weights=shared, seeds=dict(enumerate(seeds)))
+    scenario = context.scenario
+    num_cores = worker_cores(context.place, context.device, scenario.gpu_costs, len(seats), scenario.num_envs)
+    envs_per_worker = collect.envs_per_worker(len(seats), num_cores)
+    # Where steps sleep instead of computing, threads can share an interpreter, and a core.
+    share_process = acting is None and bool(getattr(scenario, "sleeps", False))
+    return means.pool(
+        context,
+        table,
+        seats,
+        envs_per_worker=envs_per_worker,
+        workers_per_process=max(1, scenario.num_envs // envs_per_worker) if share_process else 1,
+        priority=collect.priority if isinstance(collect, DoubleBuffered) and not emulated else None,
+        acting=acting,
+    )
+
+
+def actor_seed_of(context: Context) -> tuple[int, int]:
+    """Of this rank: the seed of what acts, and of what learns."""
+    acts, learns = np.random.SeedSequence([context.seed, context.place.rank]).generate_state(2).tolist()
+    return acts, learns
+
+
+def start_server(system: EngineSystem, context: Context, means: Means, ranks: range) -> EnvServer:
+    """Serves the environments of a machine to rank 0."""
+    scenario = context.scenario
+    seats = seats_of(system, context, ranks)
+    policy = build_policy(scenario.policy, scenario.observation_space, scenario.num_actions, context.seed)
+    shared = None
+    if isinstance(system.collect, ActorSide):
+        shared = Table(weight_columns(sum(parameter.numel() for parameter in policy.parameters())))
+    num_rows = rows_of(system.rollout.steps(scenario.rollout_steps), acted=shared is not None) * len(seats)
+    table = Table(rollout_columns(scenario.observation_space, len(seats), num_rows, policy.state_size))
+    pool = start_workers(system, context, means, table, seats, shared, actor_seed_of(context)[0])
+    return EnvServer(pool, table, shared, context.stall_s, _error_path(context))
+
+
+def connect_servers(
+    context: Context, group: Group, table: Table, machines: Sequence[range], pool: WorkerPool, *, acted: bool
+) -> list[Address]:
+    """Adds the environments of other machines to rank 0's; returns who serves them."""
+    addresses = [Address.read(group, ranks.start) for ranks in machines]
+    for address, ranks in zip(addresses, machines, strict=True):
+        first = pool.num_envs
+        envs = range(first, first + len(ranks) * context.scenario.num_envs)
+        pool.add_server(EnvClient(address, table, envs, context.stall_s, acted=acted))
+    return addresses
+
+
+def send_weights(
+    context: Context, servers: Sequence[Address], following: Following, on_failure: Callable[[], None]
+) -> WeightsSender | None:
+    """Has actors on other machines follow the learner's weights, where there are any."""
+    if following.shared is None or not servers:
+        return None
+    assert isinstance(following.weights, BroadcastWeights)
+    sender = WeightsSender(servers, following.shared, context.stall_s, on_failure, _error_path(context))
+    following.weights.on_publish = sender.wake
+    return sender
+
+
+def _error_path(context: Context) -> Path:
+    """Where this rank leaves an error that its main thread cannot raise."""
+    return error_path(Path(context.folder), f"rank{context.place.rank}")

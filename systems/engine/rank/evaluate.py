@@ -1,0 +1,268 @@
+"""Evaluation: plays whole episodes with weights that a run has left. Nothing is learned.
+
+    N environments --(observations)--> Policy.act --(sampled actions)--> N environments, one after the other
+
+All of it is in this process and thread, so only the environments and the device block. Every environment plays equally
+many episodes, and takes no part in what follows: were they all played until so many episodes have ended, short episodes
+would have more than their share. Letters: N environments, M of them still play, E episodes.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+import struct
+import sys
+import tempfile
+import warnings
+import zipfile
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+import torch
+
+from harness.contract.device import Seat
+from harness.contract.envs import make_counted_env
+from harness.metering.counted import CountedEnv
+from harness.metering.meter_file import MeterFile, meter_path
+from harness.processes.raised import in_a_line
+from systems.engine.rank.agreed_progress import EPISODE_METRICS
+from systems.engine.rank.rank_loop import ALONE
+from systems.learn.policy import Policy, build_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import gymnasium
+    import numpy.typing as npt
+
+    from harness.contract.device import Device
+    from harness.contract.scenario import Scenario
+
+DAMAGE = (RuntimeError, TypeError, AttributeError, EOFError, ValueError, LookupError, OSError, ArithmeticError)
+"""What a file that holds no state dict may raise, before or while it is held against the policy."""
+SEED_KEY = 0x65
+"""Sets the random streams of evaluations apart from those of training."""
+
+Episode = tuple[float, float, float, float]
+"""`EPISODE_METRICS` of one that has ended."""
+
+
+class Estimate(NamedTuple):
+    """The mean of a metric over episodes; NaN where the scenario does not have it."""
+
+    mean: float
+    standard_error: float
+    """Over the episodes, which are taken for independent; NaN of a single one."""
+
+
+class Evaluation(NamedTuple):
+    """How well a policy does."""
+
+    num_episodes: int
+    """E, that were played."""
+    figures: dict[str, Estimate]
+    """By `EPISODE_METRICS`."""
+
+
+def evaluate(scenario: Scenario, seed: int, weights: Path, num_episodes: int, device: Device) -> Evaluation:
+    """Plays episodes with a policy that acts as in training: its actions are sampled.
+
+    Args:
+        scenario: that of the run.
+        seed: that of the run; environments and actions follow from it, and are the same for all weights.
+        weights: a file with the policy's state dict.
+        num_episodes: at least so many, 1 or more; as many more as make them equally many for all environments.
+        device: where the policy acts and environments render.
+
+    Raises:
+        ValueError: the file cannot be read, or has other weights than the scenario's policy; or what an environment
+            raised, in a line. What one raises when it is closed is a warning.
+    """
+    policy = _load_policy(scenario, weights).to(device.torch_name)
+    *env_seeds, action_seed = evaluation_seeds(seed, scenario.num_envs + 1)
+    generator = torch.Generator(device.torch_name).manual_seed(action_seed)
+    with tempfile.TemporaryDirectory(prefix="rlbench-") as name, ExitStack() as stack:
+        folder = Path(name)
+        meter = meter_path(folder, ALONE.rank)
+        MeterFile.create(meter, scenario.num_envs, span_capacity=1)
+        envs = []
+        for index, env_seed in enumerate(env_seeds):
+            seat = Seat(place=ALONE, index=index, num_envs=scenario.num_envs, seed=env_seed, device=device)
+            told = ToldScenario(scenario, weights.parent.name)
+            envs.append(stack.enter_context(closing(make_counted_env(told, seat, folder, meter))))
+        players = Players(scenario, policy, envs, device, generator)
+        episodes = players.play(-(-num_episodes // scenario.num_envs))
+    columns = np.array(episodes).T
+    return Evaluation(
+        len(episodes), {metric: _estimate(column) for metric, column in zip(EPISODE_METRICS, columns, strict=True)}
+    )
+
+
+def evaluation_seeds(seed: int, count: int) -> list[int]:
+    """Seeds for evaluating a run of that seed, from a stream that training does not use: see `Context.env_seed`."""
+    seeds: list[int] = np.random.SeedSequence(seed, spawn_key=(SEED_KEY,)).generate_state(count).tolist()
+    return seeds
+
+
+def _load_policy(scenario: Scenario, weights: Path) -> Policy:
+    policy = build_policy(scenario.policy, scenario.observation_space, scenario.num_actions, seed=0)
+    try:
+        _check_parts(weights)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)  # torch warns of what it has not written itself
+            policy.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
+    except (*DAMAGE, UserWarning, pickle.UnpicklingError) as error:
+        line = f"{type(error).__name__}: {error}".partition("\n")[0]
+        what = "".join(letter for letter in line if letter.isprintable())  # torch sets some of it in bold
+        raise ValueError(
+            f"{weights}: is damaged, or not of the policy {scenario.policy} of {scenario.name} ({what}); "
+            "run that cell again"
+        ) from None
+    return policy
+
+
+def _check_parts(weights: Path) -> None:
+    """Raises ValueError unless a file is what `torch.save` writes: an archive of parts that are not compressed.
+
+    One that is may unpack to a thousand times its size.
+    """
+    try:
+        with zipfile.ZipFile(weights) as archive:
+            parts = archive.infolist()
+    except (zipfile.BadZipFile, NotImplementedError, struct.error) as problem:
+        raise ValueError(f"no archive of weights: {problem}") from None
+    if any(part.compress_type != zipfile.ZIP_STORED or part.file_size != part.compress_size for part in parts):
+        raise ValueError("an archive with compressed parts, which torch.save does not write")
+
+
+class ToldScenario:
+    """Makes the environments of a scenario, such that whatever one of them raises is told in a line, with the run."""
+
+    def __init__(self, scenario: Scenario, run: str) -> None:
+        self._scenario, self._run = scenario, run
+
+    def make_env(self, seat: Seat) -> gymnasium.Env[dict[str, Any], int]:
+        """The environment, in a cover."""
+        whom = f"environment {seat.global_index} of {self._run}"
+        with _told(whom):
+            return cast("gymnasium.Env[dict[str, Any], int]", ToldEnv(self._scenario.make_env(seat), whom))
+
+
+class ToldEnv:
+    """As much of an environment as is played."""
+
+    def __init__(self, env: Any, whom: str) -> None:
+        self._env, self._whom = env, whom
+
+    def reset(self, *, seed: int | None = None) -> Any:
+        """As the environment answers. Raises ValueError: what it raises."""
+        with _told(self._whom):
+            return self._env.reset(seed=seed)
+
+    def step(self, action: int) -> Any:
+        """As the environment answers. Raises ValueError: what it raises."""
+        with _told(self._whom):
+            return self._env.step(action)
+
+    def close(self) -> None:
+        """Closes it; what it raises is a warning, since all has been played."""
+        try:
+            self._env.close()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  whatever somebody else's `close` raises
+            line = f"{self._whom} raised {in_a_line(error)} when it was closed"
+            print(f"rlbench: warning: {line}", file=sys.stderr)  # noqa: T201  stdout is for what was played
+
+
+@contextmanager
+def _told(whom: str) -> Iterator[None]:
+    """Has whatever an environment raises be a ValueError of one line. A Ctrl-C stays one: it looks the same."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise ValueError(f"{whom} raised {in_a_line(error)}") from error
+
+
+def _estimate(values: npt.NDArray[np.float64]) -> Estimate:
+    error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return Estimate(float(values.mean()), error)
+
+
+class Players:
+    """What N environments show, and what the policy remembers of each: a row is an environment."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        policy: Policy,
+        envs: Sequence[CountedEnv],
+        device: Device,
+        generator: torch.Generator,
+    ) -> None:
+        self._policy, self._envs, self._device, self._generator = policy, envs, device, generator
+        self._observations: dict[str, npt.NDArray[Any]] = {
+            key: np.zeros((len(envs), *(box.shape or ())), box.dtype)
+            for key, box in scenario.observation_space.spaces.items()
+        }
+        self._prev_actions = np.full(len(envs), -1)
+        self._states = policy.initial_state(len(envs))  # [N, D]
+
+    def play(self, num_each: int) -> list[Episode]:
+        """Plays so many episodes in each environment; returns them in the order in which they ended."""
+        episodes: list[Episode] = []
+        left = np.full(len(self._envs), num_each)
+        for env in range(len(self._envs)):
+            self._begin(env)
+        while len(playing := np.flatnonzero(left)):
+            for env, action in zip(playing.tolist(), self._act(playing), strict=True):
+                episode = self._step(env, action)
+                if episode is None:
+                    continue
+                episodes.append(episode)
+                left[env] -= 1
+                if left[env]:
+                    self._begin(env)
+        return episodes
+
+    def _act(self, playing: npt.NDArray[np.intp]) -> list[int]:
+        """Samples an action for each of the environments `playing`, [M]."""
+        where = self._device.torch_name
+        rows = torch.from_numpy(playing).to(where)
+        with self._device.busy("infer", len(playing)):
+            actions, _, _, self._states[rows] = self._policy.act(
+                {key: torch.from_numpy(column[playing]).to(where) for key, column in self._observations.items()},
+                torch.from_numpy(self._prev_actions[playing]).to(where),
+                self._states[rows],
+                self._generator,
+            )
+            chosen: list[int] = actions.tolist()
+        return chosen
+
+    def _step(self, env: int, action: int) -> Episode | None:
+        """Applies an action; returns the episode if it has ended."""
+        observation, _, terminated, truncated, info = self._envs[env].step(action)
+        if terminated or truncated:
+            episode: Episode = info["episode"]
+            return episode
+        self._prev_actions[env] = action
+        self._show(env, observation)
+        return None
+
+    def _begin(self, env: int) -> None:
+        """Begins an episode: with previous action -1 the policy starts from a zero state."""
+        self._prev_actions[env] = -1
+        self._show(env, self._envs[env].reset())
+
+    def _show(self, env: int, observation: dict[str, Any]) -> None:
+        for key, column in self._observations.items():
+            try:
+                column[env] = observation[key]
+            except Exception as error:
+                what = f"environment {env} gave an observation whose {key!r} cannot be used"
+                raise ValueError(f"{what}: {in_a_line(error)}") from error

@@ -1,0 +1,194 @@
+"""Learning of one rank: PPO over experience in the rank's table.
+
+Called by the thread that learns, in the rank's process; blocks for the device, and in `averager` for the other ranks.
+S samples in one go.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import torch
+
+from harness.metering.meter import LagSummary
+from systems.learn.batch import Batch, make_batch
+from systems.learn.finite import Broken, NotFinite, Suspect, gather, most_likely
+from systems.learn.optimizers import make_optimizer
+from systems.learn.ppo import update
+from systems.learn.sequences import Sequence, pack, split_by_env, split_by_steps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
+
+    from harness.contract.device import Device
+    from harness.contract.settings import LearnSettings
+    from harness.metering.meter import RankMeter
+    from systems.engine.average import Averager
+    from systems.engine.rollout import Experience, Split
+    from systems.engine.workers.acting_weights import Followed
+    from systems.engine.workers.tables import Table
+    from systems.learn.policy import Policy
+
+LET_SPEAK_S = 1.0
+"""The first error of all ranks is the run's reason; a rank waits so long that is not the likely cause."""
+
+
+class Learner:
+    """Owns the optimiser; `version` counts its steps."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        settings: LearnSettings,
+        split: Split,
+        device: Device,
+        meter: RankMeter,
+        averager: Averager,
+        weights: Followed,
+        generator: torch.Generator,
+        *,
+        first_env: int = 0,
+        others_learn: bool = False,
+    ) -> None:
+        """Begins with version 0.
+
+        Args:
+            policy: learns.
+            settings: how.
+            split: how mini-batches are made.
+            device: of the policy.
+            meter: of the rank.
+            averager: agrees with the other ranks.
+            weights: who acts with what was learned.
+            generator: shuffles.
+            first_env: the number, over all ranks, of environment 0 of the experience.
+            others_learn: whether gradients or weights come from other ranks too.
+        """
+        self.version = 0
+        self.learn_s = 0.0
+        """Of the last learning phase, without communication; 0 before the first."""
+        self._policy, self._settings, self._split = policy, settings, split
+        self._device, self._meter = device, meter
+        self._averager, self._weights = averager, weights
+        self._generator = generator
+        self._first_env, self._others_learn = first_env, others_learn
+        self._num_phases = 0
+        self._optimizer = make_optimizer(policy.parameters(), settings)
+        self._communication_s = 0.0
+        self._changing: AbstractContextManager[None] = nullcontext()
+
+    def learn(self, table: Table, experience: Experience) -> dict[str, float]:
+        """All epochs over the experience; returns the means of the losses and their kin, by name.
+
+        Raises NotFinite when a loss, a gradient or a weight is no number after it.
+        """
+        began, self._communication_s = time.perf_counter(), 0.0
+        settings, num_stale = self._settings, experience.num_stale
+        fresh = np.concatenate(experience.fresh_runs)
+        behind = self.version - table["version"][fresh]
+        with self._device.busy("prepare", experience.num_samples):
+            batch = self._batch(table, experience)
+        stats = []
+        for epoch in range(settings.epochs):
+            for group in self._minibatches(batch):
+                packed = pack(group)
+                with self._device.busy("learn", len(packed.index)):
+                    with self._communicating(), self._weights.changing():
+                        self._averager.begin_update()
+                    stats.append(update(self._policy, self._optimizer, batch, packed, settings, self._before_step))
+                    self._after_step()
+            if epoch == 0:
+                self._meter.learned(len(fresh), LagSummary(total=int(behind.sum()), largest=int(behind.max())))
+            self._meter.reused(num_stale if epoch == 0 else experience.num_samples)
+        self.learn_s = time.perf_counter() - began - self._communication_s
+        means, broken = gather(stats, self._policy.parameters())
+        if broken is not None:
+            raise self._not_finite(broken, len(stats), most_likely(batch, experience.runs, experience.envs))
+        self._num_phases += 1
+        return means
+
+    def _not_finite(self, broken: Broken, num_updates: int, suspect: Suspect) -> NotFinite:
+        """What is told of it. A rank that has no suspect of its own lets the rank that has one speak first."""
+        where = f"iteration {self._num_phases}, update {broken.update + 1} of {num_updates}"
+        what = f"{broken.what} {'are' if broken.what == 'weights' else 'is'} {broken.value}, it must be finite"
+        env, reward = self._first_env + suspect.env, f"{suspect.reward:.4g}"
+        if suspect.is_clear:
+            return NotFinite(f"{where}: {what}; most likely for environment {env}, which gave the reward {reward}")
+        why = f"the largest reward of the batch, {reward} of environment {env}, does not explain it"
+        if self._others_learn:
+            time.sleep(LET_SPEAK_S)
+            why = f"{why}; what another rank sent may"
+        return NotFinite(f"{where}: {what}; {why}")
+
+    def _minibatches(self, batch: Batch) -> list[list[Sequence]]:
+        if self._split == "envs":
+            return split_by_env(batch.sequences, self._settings.num_minibatches, self._generator)
+        return split_by_steps(batch.sequences, self._settings.num_minibatches, self._generator, batch.states)
+
+    def _before_step(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """Between the backward pass and the optimiser's step: from here on weights change."""
+        with self._communicating():
+            self._averager.average_gradients(parameters)
+        self._changing = self._weights.changing()
+        self._changing.__enter__()  # left in `_after_step`; if the step raises, the rank ends
+
+    def _after_step(self) -> None:
+        with self._communicating():
+            self._averager.end_update()
+        self.version += 1
+        self._meter.updated()
+        self._weights.publish(self.version)
+        self._changing.__exit__(None, None, None)
+
+    @contextmanager
+    def _communicating(self) -> Iterator[None]:
+        """Time inside is not the learning time that preemption plans with (VER section 2.3)."""
+        began = time.perf_counter()
+        yield
+        self._communication_s += time.perf_counter() - began
+
+    def _batch(self, table: Table, experience: Experience) -> Batch:
+        """The experience's rows on the device; sample i is row i of the runs laid end to end."""
+        slots = torch.from_numpy(np.concatenate(experience.runs))
+        ends = np.cumsum([len(run) for run in experience.runs])
+        name = self._device.torch_name
+
+        def column(key: str) -> torch.Tensor:
+            return torch.from_numpy(table[key])[slots].to(name)
+
+        def observations(key: str) -> torch.Tensor:
+            if name != "cpu":
+                return column(key)
+            return cast("torch.Tensor", Rows(torch.from_numpy(table[key]), slots))  # indexing is all that is done to it
+
+        keys = [column.name for column in table.columns if column.name.startswith("obs/")]
+        return make_batch(
+            runs=np.split(np.arange(ends[-1]), ends[:-1]),
+            envs=experience.envs,
+            states=column("state"),
+            obs={key.removeprefix("obs/"): observations(key) for key in keys},
+            actions=column("action"),
+            prev_actions=column("prev_action"),
+            log_probs=column("log_prob"),
+            values=column("value"),
+            rewards=column("reward"),
+            terminated=column("terminated"),
+            truncated=column("truncated"),
+            bootstrap=column("bootstrap"),
+            settings=self._settings,
+        )
+
+
+class Rows:
+    """Rows of a column, copied when a mini-batch asks for some of them and not before."""
+
+    def __init__(self, column: torch.Tensor, rows: torch.Tensor) -> None:
+        self._column, self._rows = column, rows
+
+    def index_select(self, dim: int, index: torch.Tensor) -> torch.Tensor:
+        """The rows at `index` [M]; as torch's, with `dim` 0."""
+        return self._column.index_select(dim, self._rows[index])

@@ -1,0 +1,352 @@
+"""One rank of a system: joins the five choices with the processes and tensors that they work on.
+
+    environment workers --(replies through one pipe, data in the table)--> collect --> rollout --> learn
+          ^------------- (commands through a pipe each, actions in the table) ---┘         |   average
+
+One thread does it all, or, where the overlap is concurrent, two: one samples and writes actions, the main one learns
+and writes weights (`following.py`) and alone speaks with other ranks. They block on workers (`pool.py`), on the device,
+on each other (`trajectories.py`, `overlap.py`), and on other ranks (`average.py`); each says there what frees it.
+Whatever is raised ends the rank: `abort` ends the workers, and the keeper of the run the other ranks, unless the
+system survives that. With `Central` averaging rank 0 does all of this, and the others `own_device`.
+"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from harness.contract.device import Place
+from systems.engine.collect import Lockstep
+from systems.engine.continuous import Continuous
+from systems.engine.one_learner import Central
+from systems.engine.rank.agreed_progress import RunProgress
+from systems.engine.rank.assembly import (
+    actor_seed_of,
+    connect_servers,
+    make_policy,
+    open_following,
+    open_rollout,
+    open_stale_fill,
+    seats_of,
+    send_weights,
+    start_server,
+    start_workers,
+)
+from systems.engine.rank.means import REAL, Means
+from systems.engine.rank.placing import machines_of, stay_on_a_core
+from systems.engine.rollout import Experience, runs_of
+from systems.engine.rollouts.sampler import Sampler
+from systems.engine.trajectories import StreamRollout
+from systems.engine.wire.group import Group
+from systems.engine.workers import fork_server
+from systems.engine.workers.inference import Actor, close_runs
+from systems.engine.workers.tables import Table, rollout_columns
+from systems.engine.workers.worker import error_path
+from systems.learn.finite import check_weights
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from harness.contract.system import Context
+    from harness.processes.told import StopRequests
+    from systems.engine.rank.background import Background
+    from systems.spec import EngineSystem
+
+POLICY_FILE = "policy.pt"
+"""The weights at the end of the run, as `torch.save` writes a state dict."""
+RANK_POLICY_FILE = "policy-rank{}.pt"
+"""Those of the one rank that leaves `POLICY_FILE`, before the ranks agreed: only where each has weights of its own."""
+ALONE = Place(rank=0, num_ranks=1, local_rank=0)
+
+
+def run_rank(system: EngineSystem, context: Context, means: Means = REAL) -> None:
+    """Trains on this rank until the budget is spent; `means` is for tests to replace."""
+    if not isinstance(system.average, Central) or context.place.rank == 0:
+        fork_server.begin(context.scenario.preload)
+    requests = means.requests()
+    requests.listen()
+    if context.device.torch_name != "cpu":
+        torch.cuda.set_device(context.device.torch_name)
+    stay_on_a_core(context.place, context.device, is_concurrent=system.overlap.is_concurrent)
+    if isinstance(system.average, Central) and context.place.rank > 0:
+        own_device(system, context, requests, means)
+        return
+    loop = RankLoop(system, context, requests, means)
+    try:
+        system.overlap.run(loop)
+        loop.stop_actors()
+    except BaseException:
+        loop.abort()
+        raise
+    loop.close()
+
+
+def own_device(system: EngineSystem, context: Context, requests: StopRequests, means: Means) -> None:
+    """What a rank does that rank 0 acts and learns for: it keeps count of the iterations, and waits.
+
+    The first one of another machine serves the environments there meanwhile.
+    """
+    rank = context.place.rank
+    group = Group(context.place, context.device, means)
+    machine = next(ranks for ranks in machines_of(group, context.place) if rank in ranks)
+    server = start_server(system, context, means, machine) if rank == machine.start else None
+    if server is not None:
+        server.address(rank).publish(group)
+    averager = system.average.open(group, context.meter, torch.nn.Module(), np.random.default_rng())
+    progress = RunProgress(context, averager, requests, all_learn=False)
+    group.sum(np.zeros(1))
+    context.meter.begin()
+    while not progress.end_iteration({}):
+        if server is not None:
+            server.check()
+    if server is not None:
+        server.join()
+    averager.close()
+
+
+class RankLoop:
+    """The parts of one rank, and the acts that an overlap puts in order."""
+
+    def __init__(self, system: EngineSystem, context: Context, requests: StopRequests, means: Means = REAL) -> None:
+        self._context, self._system, self._requests, self._means = context, system, requests, means
+        # Threads of one operation wait for each other, and long for one that finds no core: where workers step, or
+        # another thread learns, inference leaves them half of the cores.
+        half = max(1, context.device.num_threads // 2)
+        self._threads_collecting = context.device.num_threads if isinstance(system.collect, Lockstep) else half
+        self._threads_learning = half if system.overlap.is_concurrent else context.device.num_threads
+        self._experience: Experience | None = None
+        self._is_ahead = False
+        self._is_out_of_time = self._lacks_batch = False
+        self._deadline = means.deadline(None, self._out_of_time)
+        self._statistics: dict[str, float] = {}
+        scenario, place = context.scenario, context.place
+        self._group = Group(place, context.device, means)
+        central = isinstance(system.average, Central)
+        here, *elsewhere = machines_of(self._group, place) if central else (range(place.rank, place.rank + 1),)
+        num_envs = scenario.num_envs * (place.num_ranks if central else 1)
+        self._num_steps = system.rollout.steps(scenario.rollout_steps)
+        self._stale = open_stale_fill(system, context, num_envs)
+        self._rollout = open_rollout(system, context, num_envs)
+        if isinstance(self._rollout, StreamRollout):
+            self._rollout.on_room, self._rollout.changed = self.wake, means.condition()
+        self._policy = make_policy(context)
+        self._table = Table(
+            rollout_columns(scenario.observation_space, num_envs, len(self._rollout.acted), self._policy.state_size)
+        )
+        actor_seed, learner_seed = actor_seed_of(context)
+        generator = torch.Generator(context.device.torch_name).manual_seed(actor_seed)
+        self._critic = Actor(self._policy, self._table, context.device, generator)
+        self._following = open_following(system, context, self._critic, generator)
+        shared = self._following.shared
+        seats = seats_of(system, context, here)
+        self._pool = start_workers(system, context, means, self._table, seats, shared, actor_seed)
+        try:
+            servers = connect_servers(
+                context, self._group, self._table, elsewhere, self._pool, acted=shared is not None
+            )
+            self._sender = send_weights(context, servers, self._following, self._free_main_thread)
+            self._join_ranks(learner_seed)
+        except BaseException:
+            self.abort()
+            raise
+
+    def _join_ranks(self, learner_seed: int) -> None:
+        """All ranks begin together, with equal weights."""
+        system, context, meter = self._system, self._context, self._context.meter
+        if not isinstance(system.average, Central):
+            self._group.broadcast(self._policy.parameters())
+        stream = np.random.default_rng([context.seed, context.place.rank, 0x67])
+        self._averager = system.average.open(self._group, meter, self._policy, stream)
+        # Ranks that do not wait for each other have no stragglers to cut: each plans for itself.
+        watched = self._group if self._averager.is_synchronous else Group(ALONE, context.device)
+        self._monitor = system.preempt.open(watched, self._rollout, self._num_steps)
+        all_learn = not isinstance(system.average, Central)
+        self._progress = RunProgress(context, self._averager, self._requests, all_learn=all_learn)
+        self._learner = self._means.learner(
+            self._policy,
+            context.scenario.learn,
+            system.rollout.split,
+            context.device,
+            meter,
+            self._averager,
+            self._following.weights,
+            torch.Generator().manual_seed(learner_seed),
+            first_env=0 if isinstance(system.average, Central) else context.place.rank * context.scenario.num_envs,
+            others_learn=context.place.num_ranks > 1 and not isinstance(system.average, Central),
+        )
+        with self._following.weights.changing():
+            self._following.weights.publish(0)
+        refreshes = isinstance(system.overlap, Continuous)
+        self._sampler = Sampler(
+            self._rollout,
+            self._following.actor,
+            self._pool,
+            self._monitor,
+            meter.open_lane() if system.overlap.is_concurrent else meter,
+            self._following.weights.refresh if refreshes else lambda: None,
+            plays=self._following.shared is not None,
+        )
+        self._pool.begin(self._rollout.at)
+        with meter.span("wait:straggler"):
+            self._group.sum(np.zeros(1))  # iteration 0 begins when the slowest rank is ready
+        meter.begin()
+        self._deadline = self._means.deadline(context.budget.breaks_off_s, self._out_of_time)
+
+    @property
+    def has_deadline(self) -> bool:
+        """Whether rollouts are broken off when there is no time left."""
+        return self._context.budget.breaks_off_s is not None
+
+    def _out_of_time(self) -> None:
+        """Ends the collecting that is under way; called in a thread of its own."""
+        self._is_out_of_time = True
+        if isinstance(self._rollout, StreamRollout):
+            self._rollout.stop()
+        else:
+            self._sampler.is_out_of_time = True
+        self._pool.wake()
+
+    @property
+    def stream(self) -> StreamRollout:
+        """The rollout of a continuous overlap."""
+        assert isinstance(self._rollout, StreamRollout)
+        return self._rollout
+
+    def plan(self) -> None:
+        """Agrees with the other ranks on how much to collect."""
+        with self._context.meter.span("communicate"):
+            self._monitor.begin(self._sampler.step_times_s, self._learner.learn_s)
+
+    def collect(self) -> None:
+        """Fills the rollout, or as much of it as the other ranks wait for."""
+        torch.set_num_threads(self._threads_collecting)
+        self._sampler.begin()
+        with self._sampler.timeline.span("other"):
+            self._system.collect.collect(self._sampler)
+        self._monitor.finished(self._rollout)
+
+    def collect_ahead(self) -> None:
+        """Collects; from then until it is called again, the sampler waits for the learner."""
+        waiting = self._sampler.timeline.span("wait:learner")
+        if self._is_ahead:
+            waiting.__exit__(None, None, None)
+        self.collect()
+        waiting.__enter__()
+        self._is_ahead = True
+
+    def take(self) -> Experience:
+        """What was collected; the next rollout begins. Nothing of a rollout that was broken off: it stays in flight."""
+        if self._sampler.broke_off:
+            return Experience(runs=[], envs=[])
+        steps = self._rollout.take()
+        if self._stale is None:
+            runs, envs = runs_of(steps)
+            experience = Experience(runs=runs, envs=envs)
+        else:
+            experience, freed = self._stale.fill(steps)
+            self._rollout.release(freed)
+        return self._hold(experience)
+
+    def take_batch(self, max_lag: int) -> Experience | None:
+        """The next batch of the stream, when it is there; None when the stream was stopped."""
+        meter = self._context.meter
+        with meter.span("wait:rollout"):
+            experience, num_discarded = self.stream.take_batch(self._table["version"], self._learner.version - max_lag)
+        if num_discarded:
+            meter.discarded(num_discarded)
+        self._lacks_batch = experience is None and self._is_out_of_time
+        return experience if experience is None else self._hold(experience)
+
+    def _hold(self, experience: Experience) -> Experience:
+        """Makes the experience complete; it counts as in flight until it is learned."""
+        with self._context.meter.span("infer"):
+            close_runs(experience.fresh_runs, self._rollout.follow, self._rollout.acted, self._critic)
+        self._experience = experience
+        return experience
+
+    def take_newest_weights(self) -> None:
+        """The sampler acts with what was learned so far."""
+        self._following.weights.refresh()
+
+    def wait_for_ranks(self) -> bool:
+        """Waits for the slowest rank, where ranks do; returns whether one of them has broken its rollout off."""
+        return self._averager.wait_for_ranks(broke_off=self._sampler.broke_off or self._lacks_batch)
+
+    def break_off(self) -> None:
+        """The run ends without the iteration that is under way; other ranks are told if they do not know."""
+        self._progress.break_off()
+
+    def learn(self, experience: Experience) -> None:
+        """Learns on the experience, and gives its slots back."""
+        torch.set_num_threads(self._threads_learning)
+        with self._context.meter.span("learn"):
+            self._statistics = {"collected": float(experience.num_samples - experience.num_stale)}
+            self._statistics |= self._learner.learn(self._table, experience)
+        steps = np.concatenate(experience.fresh_runs)
+        ended = steps[self._table["terminated"][steps] | self._table["truncated"][steps]]
+        self._progress.note_episodes(self._table["episode"][ended])
+        self._experience = None
+        if self._stale is None:
+            self._rollout.release(steps.tolist())
+
+    def end_iteration(self) -> bool:
+        """Agrees with the other ranks on how far the run is; True when it is over."""
+        return self._progress.end_iteration({**self._statistics, **self._monitor.statistics()})
+
+    def in_background(self, work: Callable[[], None]) -> Background:
+        """Runs something in the thread that samples."""
+        return self._means.background("sampler", work, self._free_main_thread, error_path(self._folder, self._label))
+
+    def _free_main_thread(self) -> None:
+        if isinstance(self._rollout, StreamRollout):
+            self._rollout.stop()
+
+    def wait_for(self, collecting: Background) -> None:
+        """Waits until the thread that samples has ended; raises what it has raised."""
+        with self._context.meter.span("wait:rollout"):
+            collecting.join()
+
+    def wake(self) -> None:
+        """Makes the thread that samples look again."""
+        self._pool.wake()
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self._context.folder)
+
+    @property
+    def _label(self) -> str:
+        return f"rank{self._context.place.rank}"
+
+    def stop_actors(self) -> None:
+        """Has workers that hold the policy end what they play; raises what the thread that sends them weights has."""
+        if self._following.shared is not None:
+            self._following.shared["stop"][0] = True
+        if self._sender is not None:
+            self._sender.close()
+
+    def close(self) -> None:
+        """Ends a run that went well: one rank leaves the weights, the workers end, and the rank leaves the group."""
+        self._deadline.end()
+        self._sampler.drain()
+        self._pool.close()
+        held = 0 if self._experience is None else self._experience.num_samples - self._experience.num_stale
+        self._context.meter.in_flight(self._rollout.num_samples + held)
+        place, own = self._context.place, None
+        if place.num_ranks > 1 and not self._averager.is_synchronous:
+            own = copy.deepcopy(self._policy.state_dict())
+        if self._averager.final_policy():
+            check_weights(self._policy.parameters())  # also of what other ranks had in them
+            torch.save(self._policy.state_dict(), self._folder / POLICY_FILE)
+            if own is not None:
+                torch.save(own, self._folder / RANK_POLICY_FILE.format(place.rank))
+        self._averager.close()
+
+    def abort(self) -> None:
+        """Ends the workers at once."""
+        self._deadline.end()
+        self._pool.close(grace_s=0)

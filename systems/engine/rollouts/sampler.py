@@ -1,0 +1,149 @@
+"""The sampler of a rank: what collectors act with and receive from. A collector decides who is acted for, and when.
+
+    idle environments --choose--> `act`: infer, write actions, send --> environment workers --> `receive`: finished
+
+Who writes: the thread that samples, alone, writes actions and what the policy says of them to the table, and moves the
+rollout on. What blocks: `act`, for the device; `receive`, for replies (`pool.py` says what frees it); nothing here
+waits for the learner but an environment that `rollout.may_act` holds back, which a wake-up of the pool frees.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from systems.engine.workers.worker import MOST_PLAYED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    import numpy.typing as npt
+
+    from systems.engine.preempt import Monitor
+    from systems.engine.rollout import Rollout
+    from systems.engine.workers.inference import Actor
+    from systems.engine.workers.pool import WorkerPool
+
+
+class Timeline(Protocol):
+    """Where a thread's spans are recorded: a rank's meter, or its second lane."""
+
+    def span(self, kind: str) -> AbstractContextManager[None]:
+        """Times what happens inside."""
+
+
+class Sampler:
+    """The environments of one rank, as a collector sees them; N environments."""
+
+    def __init__(
+        self,
+        rollout: Rollout,
+        actor: Actor,
+        pool: WorkerPool,
+        monitor: Monitor,
+        timeline: Timeline,
+        refresh: Callable[[], None],
+        *,
+        plays: bool = False,
+    ) -> None:
+        self.rollout = rollout
+        self.pool = pool
+        self.timeline = timeline
+        self._actor, self._monitor = actor, monitor
+        self._refresh = refresh
+        self.plays = plays
+        """Whether the policy acts in the workers."""
+        self.is_out_of_time = False
+        """Whether no more is to be collected, set by any thread, which then wakes the pool."""
+        self.broke_off = False
+        """Whether the rollout ended for lack of time."""
+        self._began_s = np.full(rollout.num_envs, time.perf_counter())
+        self._last_reply_s = np.full(rollout.num_envs, np.nan)
+        self._num_replies = np.zeros(rollout.num_envs, dtype=np.int64)
+        self._carried = np.zeros(rollout.num_envs, dtype=np.bool_)
+        """Whose next reply ends a step of the rollout before: what it took is not known here."""
+
+    def begin(self) -> None:
+        """A rollout begins: the clocks of `step_times_s` start again."""
+        self._began_s[:] = time.perf_counter()
+        self._last_reply_s[:] = np.nan
+        self._num_replies[:] = 0
+        self._carried[:] = self.rollout.in_flight
+
+    @property
+    def step_times_s(self) -> npt.NDArray[np.float64]:
+        """Mean time to receive a step of each environment in this rollout, inference included, [N]; NaN without one."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            times: npt.NDArray[np.float64] = (self._last_reply_s - self._began_s) / self._num_replies
+        return times
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the rollout is full, or the other ranks wait for it, or the time is up: then it is broken off."""
+        if self.rollout.is_full or self._monitor.should_stop(self.rollout):
+            return True
+        self.broke_off = self.is_out_of_time
+        return self.broke_off
+
+    @property
+    def ready(self) -> npt.NDArray[np.int64]:
+        """The environments that wait for an action and may have one."""
+        return np.flatnonzero(~self.rollout.in_flight & self.rollout.may_act())
+
+    @property
+    def num_in_flight(self) -> int:
+        """Environments that have an action to apply."""
+        return int(np.count_nonzero(self.rollout.in_flight))
+
+    def act(self, envs: npt.NDArray[np.int64]) -> None:
+        """Chooses the actions of `envs` [K] in one inference, and sends them."""
+        slots = self.rollout.at[envs]
+        nexts = self.rollout.start(envs)
+        with self.timeline.span("infer"):
+            self._refresh()
+            self._actor.act(slots, nexts)
+        self.rollout.note_acted(slots)
+        self.pool.send(envs, slots, nexts)
+
+    def play(self, env: int) -> None:
+        """Has an environment whose worker holds the policy take as many steps as it may."""
+        num_steps = self.rollout.burst(env)
+        if num_steps > 0:
+            self.pool.play(env, self.rollout.start_burst(env, min(num_steps, MOST_PLAYED)))
+
+    def receive(self, least: int) -> None:
+        """Blocks until `least` environments have replied, or something woke the pool; handles all that have."""
+        waits_for = "simulate" if self.num_in_flight else "wait:learner"
+        with self.timeline.span(waits_for):
+            envs, said = self.pool.receive(least)
+        if self.plays:
+            for env, num_played in zip(envs.tolist(), said.tolist(), strict=True):
+                self.rollout.finish_burst(env, num_played)
+            return
+        if not len(envs):
+            return
+        envs = np.sort(envs)
+        self._clock(envs)
+        slots, nexts = self.rollout.at[envs], self.rollout.next[envs]
+        cut = np.flatnonzero(self._actor.table["truncated"][slots])
+        if len(cut):
+            with self.timeline.span("infer"):
+                self._actor.value_final(envs[cut], slots[cut], nexts[cut])
+        self.rollout.finish(envs)
+
+    def _clock(self, envs: npt.NDArray[np.int64]) -> None:
+        now = time.perf_counter()
+        carried = envs[self._carried[envs]]
+        self._began_s[carried] = now
+        self._carried[carried] = False
+        self._last_reply_s[envs] = now
+        self._num_replies[envs] += 1
+        self._num_replies[carried] = 0
+
+    def drain(self) -> None:
+        """Blocks until no action is in flight, so that every env step is accounted for."""
+        while self.num_in_flight:
+            self.receive(1)

@@ -1,0 +1,1 @@
+"""How ranks reach each other: groups, stores, sockets, mailboxes."""

@@ -1,0 +1,109 @@
+"""The ranks of a run as one group: sums, counters and texts that they share, over what `transport.py` connects.
+
+Who blocks: `sum` and `average_gradients` wait for every rank; `add` waits for one round trip to the store. What frees
+them: the other ranks, or their death, which closes the connections and raises here; the keeper of the run ends the
+survivors. One rank alone makes no connection at all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from systems.engine.rank.means import REAL, Means
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy.typing as npt
+
+    from harness.contract.device import Device, Place
+    from systems.engine.wire.transport import Transport
+
+
+class Group:
+    """This rank's membership; `close` leaves it."""
+
+    def __init__(self, place: Place, device: Device | None = None, means: Means = REAL) -> None:
+        self.rank, self.num_ranks, self.means = place.rank, place.num_ranks, means
+        self._device = device
+        self._counts: dict[str, int] = {}
+        self._transport: Transport | None = means.transport(place) if self.num_ranks > 1 else None
+
+    def add(self, key: str, amount: int) -> int:
+        """Adds to a counter that all ranks share, from 0; returns its new value."""
+        if self._transport is not None:
+            return int(self._transport.store.add(key, amount))
+        self._counts[key] = self._counts.get(key, 0) + amount
+        return self._counts[key]
+
+    def delete(self, key: str) -> None:
+        """Forgets a counter."""
+        if self._transport is not None:
+            self._transport.store.delete_key(key)
+        else:
+            self._counts.pop(key, None)
+
+    def publish(self, key: str, text: str) -> None:
+        """Leaves a text for all ranks; a key is published once."""
+        if self._transport is not None:
+            self._transport.store.set(f"text/{key}", text)
+
+    def read(self, key: str) -> str:
+        """The text that a rank has published, or will within the start limit; more than one rank only."""
+        assert self._transport is not None, "alone, a rank has nobody to read from"
+        return str(self._transport.store.get(f"text/{key}").decode())
+
+    def sum(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """The sum of an array over all ranks; waits for all of them."""
+        if self._transport is None:
+            return values
+        total = torch.from_numpy(values.copy())
+        self._transport.all_reduce(total)
+        return total.numpy()
+
+    def gather(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """The arrays [K] of all ranks, [R, K]; waits for all of them."""
+        rows = np.zeros((self.num_ranks, len(values)))
+        rows[self.rank] = values
+        return self.sum(rows)
+
+    def average_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """Replaces gradients by their means over the ranks, in one all-reduce; ranks weigh the same (DD-PPO eq. 4)."""
+        if self._transport is None:
+            return
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        self._transport.all_reduce(flat)
+        flat /= self.num_ranks
+        for gradient, part in zip(
+            gradients, torch.split(flat, [gradient.numel() for gradient in gradients]), strict=True
+        ):
+            gradient.copy_(part.view_as(gradient))
+        if self._device is not None:
+            self._device.communicate("all_reduce")
+
+    def note_exchange(self, peer: int) -> None:
+        """Weights went to a rank or came from it; takes the time that this costs on emulated GPUs, beside the real."""
+        if self._device is not None and peer != self.rank:
+            self._device.communicate("exchange", peer)
+
+    def broadcast(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """Gives every rank the weights of rank 0."""
+        if self._transport is not None:
+            for parameter in parameters:
+                self._transport.broadcast(parameter.data)
+
+    def close(self) -> None:
+        """Leaves the group, once all have come so far."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def leave(self) -> None:
+        """Leaves the group at once, whether or not the other ranks are still there: with the end of the process.
+
+        To destroy a process group that has lost a rank may abort the process ("terminate called without an active
+        exception"), after all its work was done.
+        """

@@ -1,0 +1,230 @@
+"""The environments of one machine, for a rank on another machine that acts for them: `Central` averaging.
+
+    rank 0 --(actions; weights)--> environment server --(as on rank 0's machine)--> environment workers
+
+The first rank of each machine but rank 0's is the server. Inference stays with the learner and observations go over the
+network, as in SEED RL (Espeholt et al. 2020, section 3); where the policy acts in the workers, weights go one way and
+whole trajectories the other, as in IMPALA (Espeholt et al. 2018, section 3).
+
+Who writes: one thread reads commands, has the workers (`pool.py`) carry them out and sends what came of them; another
+receives weights and writes them to the workers' shared memory. The rank's main thread, which keeps step with the other
+ranks, does neither. What blocks: the first thread waits for workers and commands at once, and for the other side to
+take replies; the second for weights. What frees them: the end of the connections, which is how the rank that acts ends
+the server, and how the kernel does when that rank's process dies. When a worker dies or stalls, its error is sent to
+the rank that acts, which raises it, and this process ends with the same (`background.py`).
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import sys
+import threading
+import time
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from harness.processes import process, raised
+from systems.engine.rank.background import Background
+from systems.engine.wire import sockets
+from systems.engine.workers import env_wire as wire
+from systems.engine.workers.acting_weights import SharedHalves
+from systems.engine.workers.env_client import Address
+from systems.engine.workers.pool import WorkerDied, WorkerStalled
+from systems.engine.workers.worker import MOST_PLAYED, RESET
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from systems.engine.workers.pool import WorkerPool
+    from systems.engine.workers.tables import Table
+
+ACCEPT_S = 300.0
+"""The other ranks start within that time, or the run fails."""
+LOOK_S = 0.5
+HELLO_S = 2.0
+"""A connection whose other end has not said by then whose it is holds up nobody any longer."""
+
+
+class EnvServer:
+    """Serves until the rank that acts ends the connection; E environments."""
+
+    def __init__(self, pool: WorkerPool, table: Table, shared: Table | None, limit_s: float, error_path: Path) -> None:
+        """Listens.
+
+        Args:
+            pool: of the machine's workers, none of which has begun; the server closes it.
+            table: of the pool, with `rows_of(...)` slots for each environment.
+            shared: the weights, where the workers act.
+            limit_s: for the rest of weights that have begun to come.
+            error_path: where this process leaves an error that its main thread does not notice.
+        """
+        self._pool, self._table, self._shared, self._limit_s = pool, table, shared, limit_s
+        self._rows = wire.Rows(table, acted=shared is not None)
+        num_envs = pool.num_envs
+        self._per_env = len(table["action"]) // num_envs
+        self._at = np.arange(num_envs) * self._per_env
+        self._doing = np.full(num_envs, wire.BEGIN)
+        self._plays: dict[int, npt.NDArray[np.int64]] = {}
+        self._error_path = error_path
+        self._listener, self._host = sockets.listen()
+        self._key = secrets.token_bytes(sockets.KEY_BYTES)
+        self._connection: socket.socket | None = None
+        self._has_weights = threading.Event()
+        self._weights: Background | None = None
+        self._thread = Background("environments", self._serve, self._say_why, error_path)
+
+    def address(self, rank: int) -> Address:
+        """Where rank 0 finds it."""
+        port = self._listener.getsockname()[1]
+        return Address(rank, self._host, port, self._key, self._pool.envs_per_worker)
+
+    def join(self) -> None:
+        """Waits for its end; raises what it has raised."""
+        self._thread.join()
+
+    def check(self) -> None:
+        """Raises what it has raised, if it has."""
+        self._thread.check()
+
+    def _serve(self) -> None:
+        try:
+            try:
+                self._accept()
+            finally:
+                sockets.end(self._listener)
+            assert self._connection is not None
+            if self._weights is not None:
+                self._await_first(self._weights)
+            inbox = wire.Inbox(self._connection)
+            self._pool.also_wake_for(self._connection.fileno())
+            while True:
+                envs, said = self._pool.receive(1)
+                if self._weights is not None:
+                    self._weights.check()
+                if len(envs):
+                    self._reply(envs, said)
+                for message in inbox.read():
+                    self._obey(message)
+        except ConnectionError:
+            pass  # the rank that acts is done, or gone
+        if self._connection is not None:
+            sockets.end(self._connection)
+        self._pool.close()
+
+    def _accept(self) -> None:
+        """Waits for the connections of the rank that acts; whoever does not know the key is turned away."""
+        purposes = {wire.STEPS} if self._shared is None else {wire.STEPS, wire.WEIGHTS_ALONE}
+        deadline = time.monotonic() + ACCEPT_S
+        while purposes:
+            self._listener.settimeout(max(0.1, deadline - time.monotonic()))
+            connection, _ = self._listener.accept()
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else short replies take 40 ms
+            with suppress(OSError):
+                hello = sockets.receive(connection, wire.HELLO.size, time.monotonic() + HELLO_S)
+                key, purpose = wire.HELLO.unpack(hello)
+                if secrets.compare_digest(key, self._key) and purpose in purposes:
+                    purposes.remove(purpose)
+                    self._open(connection, purpose)
+                    continue
+            connection.close()
+
+    def _open(self, connection: socket.socket, purpose: int) -> None:
+        if purpose == wire.STEPS:
+            self._connection = connection
+        else:
+            # The connection for steps is the other thread's alone: it is woken, and says what has failed here.
+            take = partial(self._take_weights, connection)
+            self._weights = Background("weights", take, self._pool.wake, self._error_path)
+
+    def _await_first(self, weights: Background) -> None:
+        deadline = time.monotonic() + ACCEPT_S
+        while not self._has_weights.wait(LOOK_S):
+            weights.check()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no weights came within {ACCEPT_S:g} s")
+
+    def _take_weights(self, connection: socket.socket) -> None:
+        assert self._shared is not None
+        halves = SharedHalves(self._shared)
+        with suppress(ConnectionError):
+            while True:
+                message = wire.receive(connection, self._limit_s)
+                if message.what == wire.STOP:
+                    self._shared["stop"][0] = True
+                else:
+                    halves.write(torch.frombuffer(message.body, dtype=torch.float32), message.count)
+                    self._has_weights.set()
+        connection.close()
+
+    def _obey(self, message: wire.Message) -> None:
+        size = 4 * message.count
+        envs = np.frombuffer(message.body[:size], "<i4").astype(np.int64)
+        self._doing[envs] = message.what
+        if message.what == wire.BEGIN:
+            self._pool.send(envs, np.full(len(envs), RESET), self._at[envs])
+        elif message.what == wire.STEP:
+            slots = self._at[envs]
+            self._table["action"][slots] = np.frombuffer(message.body[size:], "<i8")
+            self._pool.send(envs, slots, self._after(slots, 1))
+        else:
+            for env, num_steps in zip(envs.tolist(), np.frombuffer(message.body[size:], "<i4").tolist(), strict=True):
+                slots = self._after(self._at[[env]], np.arange(num_steps + 1))
+                self._plays[env] = slots
+                self._pool.play(env, slots)
+
+    def _after(self, slots: npt.NDArray[np.int64], num_steps: npt.NDArray[np.int64] | int) -> npt.NDArray[np.int64]:
+        """The slots so many steps on, round the environment's own."""
+        first = slots // self._per_env * self._per_env
+        after: npt.NDArray[np.int64] = first + (slots - first + num_steps) % self._per_env
+        return after
+
+    def _reply(self, envs: npt.NDArray[np.int64], said: npt.NDArray[np.int64]) -> None:
+        doing = self._doing[envs]
+        for what in np.unique(doing).tolist():
+            of_kind = doing == what
+            self._send(what, envs[of_kind], said[of_kind])
+
+    def _send(self, what: int, envs: npt.NDArray[np.int64], said: npt.NDArray[np.int64]) -> None:
+        assert self._connection is not None
+        parts = [envs.astype("<i4").tobytes()]
+        if what == wire.PLAY:
+            plays = [self._plays.pop(env) for env in envs.tolist()]
+            ends = list(zip(plays, said.tolist(), strict=True))
+            steps = np.concatenate([slots[:n] for slots, n in ends])
+            nexts = np.concatenate([slots[1 : n + 1] for slots, n in ends])
+            self._at[envs] = [slots[n] for slots, n in ends]
+            parts.append(said.astype("<i4").tobytes())
+        else:
+            steps, nexts = self._at[envs], said
+            if what == wire.BEGIN:
+                steps = steps[:0]
+            self._at[envs] = said
+        parts += self._rows.pack(envs, steps, nexts)
+        # The rank that acts may learn meanwhile, for however long; if it dies, the connection ends.
+        wire.send(self._connection, what, len(envs), parts, None)
+
+    def _say_why(self) -> None:
+        """Sends the error to the rank that acts, and ends the connection; called in the thread that has failed."""
+        error = sys.exception()
+        assert error is not None
+        with suppress(OSError):  # the disk may be full
+            process.leave_error(self._error_path, error)
+        if self._connection is not None:
+            is_workers = isinstance(error, WorkerDied | WorkerStalled)
+            text = str(error) if is_workers else raised.whole(error)
+            with suppress(OSError):
+                stalled = isinstance(error, WorkerStalled)
+                wire.send(self._connection, wire.FAILED, int(stalled), [text.encode()], self._limit_s)
+            sockets.end(self._connection)
+
+
+def rows_of(num_steps: int, *, acted: bool) -> int:
+    """Slots that an environment of a server needs: what it stands at, and what one command leads to."""
+    return 1 + (min(num_steps, MOST_PLAYED) if acted else 1)

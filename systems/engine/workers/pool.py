@@ -1,0 +1,394 @@
+"""The environment workers of one rank, seen from the rank; those of other machines behind environment servers.
+
+The rank writes commands to a pipe for each worker, and reads replies from one pipe that all share; one thread at a
+time does so. It blocks in `poll` until a reply, a wake-up, the death of a worker, or a second has passed. What frees
+it: a reply; `wake`, which any thread may call; a worker's end (its sentinel becomes readable), which raises
+`WorkerDied` with the worker's traceback; an environment that has not answered for `stall_s`, which raises
+`WorkerStalled` with the worker's stack, also while other environments do answer. A rank that learns, or waits for
+other ranks, does not look at its workers: a thread does, blocked in a `poll` of its own on their sentinels, and ends
+the process when the rank has not noticed a death by itself. Environments of other machines are commanded and heard
+through `env_client.py`, by the same thread in the same `poll`. Closing the command pipes ends the workers; one that
+does not end within `CLOSE_S` is killed. Workers are forked from a fork server, which is forked from the rank before
+that has threads (`fork_server.py`) and imports the simulators once.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from multiprocessing import reduction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.processes import process, remarks, told
+from systems.engine.workers.worker import COMMAND, PLAY, RESET, Priority, WorkerSettings, error_path, work
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from multiprocessing.process import BaseProcess
+
+    import numpy.typing as npt
+
+    from harness.contract.device import Seat
+    from harness.contract.system import Context
+    from systems.engine.workers.env_client import EnvClient
+    from systems.engine.workers.tables import Table
+
+CLOSE_S = 5.0
+NOTICE_S = 2.0
+"""A rank that has not noticed the death of a worker by then is busy with something else."""
+READ_BYTES = 65536
+UNKNOWN_EXIT = 255
+"""What multiprocessing says of a worker when its fork server has died too."""
+FORK_SERVER_S = 0.5
+
+
+class WorkerDied(RuntimeError):  # noqa: N818  says what happened, as BrokenPipeError's kin do
+    """An environment worker ended; the text holds its traceback, or the signal that killed it."""
+
+
+class WorkerStalled(RuntimeError):  # noqa: N818
+    """An environment has not answered for too long; the text holds its worker's stack."""
+
+
+class WorkerPool:
+    """Starts the workers of a rank, and exchanges commands and replies with them; N environments."""
+
+    def __init__(
+        self,
+        context: Context,
+        table: Table,
+        seats: Sequence[Seat],
+        *,
+        envs_per_worker: int = 1,
+        workers_per_process: int = 1,
+        priority: Priority | None = None,
+        acting: Any = None,
+    ) -> None:
+        """Starts a worker for each `envs_per_worker` of the seats; environment n is at `seats[n]`.
+
+        Args:
+            context: of the rank.
+            table: what rank and workers share.
+            seats: of the environments, of this rank or of others on this machine.
+            envs_per_worker: divides the number of seats.
+            workers_per_process: more than 1 only where steps sleep instead of computing: they share an interpreter.
+            priority: how workers stand with the scheduler; None leaves that alone.
+            acting: `systems.engine.workers.acting_worker.Acting` where the workers hold the policy.
+        """
+        self.envs_per_worker = envs_per_worker
+        self._folder = Path(context.folder)
+        self._rank = context.place.rank
+        self._stall_s = context.stall_s
+        self._poll = select.poll()
+        self._replies, replies_in = os.pipe()
+        self._poll.register(self._replies, select.POLLIN)
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poll.register(self._wake, select.POLLIN)
+        self._commands: list[int] = []
+        self._processes: list[BaseProcess] = []
+        self._labels: list[str] = []
+        self._sent_at = np.zeros(len(seats))
+        self._waiting = np.zeros(len(seats), dtype=bool)
+        self._num_here = len(seats)
+        self._servers: dict[int, EnvClient] = {}
+        self._others_wake: set[int] = set()
+        self._heard_at = np.zeros(len(seats) // envs_per_worker)
+        self._looked_for_stalls_at = 0.0
+        forkserver = multiprocessing.get_context("forkserver")
+        modules = ["harness.plan.cells", "systems.engine.workers.worker", *context.scenario.preload]
+        forkserver.set_forkserver_preload([*modules, "systems.engine.workers.acting_worker"] if acting else modules)
+        self._envs_per_process = envs_per_worker * workers_per_process
+        for first in range(0, len(seats), self._envs_per_process):
+            of_process = tuple(seats[first : first + self._envs_per_process])
+            pipes = [os.pipe() for _ in range(len(of_process) // envs_per_worker)]
+            settings = WorkerSettings(
+                scenario=context.scenario,
+                seats=of_process,
+                first=first,
+                folder=self._folder,
+                table=table,
+                commands=tuple(_Descriptor(commands_out) for commands_out, _ in pipes),
+                replies=_Descriptor(replies_in),
+                priority=priority,
+                acting=acting,
+            )
+            worker = forkserver.Process(target=work, args=(settings,), daemon=True)
+            self._start(worker, settings.label)
+            for commands_out, commands_in in pipes:
+                os.close(commands_out)
+                self._commands.append(commands_in)
+            self._processes.append(worker)
+            self._labels.append(settings.label)
+            self._poll.register(worker.sentinel, select.POLLIN)
+        os.close(replies_in)
+        self._closing, self._close = os.pipe()  # nothing is written: the reading end hears of its closing
+        self._watcher = threading.Thread(target=self._watch, name="worker-watch", daemon=True)
+        self._watcher.start()
+
+    def _start(self, worker: BaseProcess, label: str) -> None:
+        """Has the fork server fork a worker. Raises WorkerDied when it has died."""
+        try:
+            with told.as_usual():
+                worker.start()
+        except (EOFError, OSError) as error:
+            if server := _dead_fork_server():
+                died = f"environment worker {label} was not started: its rank's fork server {server}"
+                raise WorkerDied(died) from error
+            raise
+
+    @property
+    def pids(self) -> list[int]:
+        """Process numbers of the workers' processes."""
+        return [worker.pid or 0 for worker in self._processes]
+
+    @property
+    def parts(self) -> list[tuple[int, int]]:
+        """(Environments, environments of a worker) of each machine, in the order of the environments."""
+        here = (self._num_here, self.envs_per_worker)
+        return [here, *((len(server.envs), server.envs_per_worker) for server in self._servers.values())]
+
+    @property
+    def num_envs(self) -> int:
+        """N, of all machines."""
+        return sum(num_envs for num_envs, _ in self.parts)
+
+    def add_server(self, server: EnvClient) -> None:
+        """Environments of another machine, numbered on from those that are here; before `begin`."""
+        assert server.envs.start == self.num_envs, "environments are numbered without gaps"
+        self._servers[server.fileno()] = server
+        self._poll.register(server.fileno(), select.POLLIN)
+
+    def also_wake_for(self, fd: int) -> None:
+        """Makes `receive` return whenever there is something to read from a descriptor."""
+        self._others_wake.add(fd)
+        self._poll.register(fd, select.POLLIN)
+
+    def send(
+        self, envs: npt.NDArray[np.int64], slots: npt.NDArray[np.int64], slots_next: npt.NDArray[np.int64]
+    ) -> None:
+        """Has each of `envs` apply the action in its slot and write what follows to its next slot. All are [K]."""
+        for server in self._servers.values():
+            there = np.flatnonzero((envs >= server.envs.start) & (envs < server.envs.stop))
+            if len(there) and slots[there[0]] == RESET:
+                server.begin(envs[there], slots_next[there])
+            elif len(there):
+                server.step(envs[there], slots[there], slots_next[there])
+        if self._servers:
+            here = envs < self._num_here
+            envs, slots, slots_next = envs[here], slots[here], slots_next[here]
+        now = time.perf_counter()
+        for env, slot, slot_next in zip(envs.tolist(), slots.tolist(), slots_next.tolist(), strict=True):
+            self._command(env, COMMAND.pack(env, slot, slot_next), now)
+
+    def play(self, env: int, slots: npt.NDArray[np.int64]) -> None:
+        """Has an environment whose worker holds the policy take T <= `MOST_PLAYED` steps by itself.
+
+        Args:
+            env: the environment.
+            slots: [T + 1], of the steps and of what follows the last.
+        """
+        for server in self._servers.values():
+            if env in server.envs:
+                server.play(env, slots)
+                return
+        head = COMMAND.pack(env, PLAY, len(slots))
+        self._command(env, head + slots.astype(np.int32).tobytes(), time.perf_counter())
+
+    def _command(self, env: int, command: bytes, now: float) -> None:
+        """Writes a command, less than PIPE_BUF bytes and hence whole, to the worker of an environment."""
+        self._sent_at[env] = now
+        self._waiting[env] = True
+        try:
+            os.write(self._commands[env // self.envs_per_worker], command)
+        except BrokenPipeError:
+            self._raise_death(env // self._envs_per_process)
+
+    def begin(self, slots: npt.NDArray[np.int64]) -> None:
+        """Has every environment begin its first episode, and waits for all. `slots`: [N], where observations go."""
+        envs = np.arange(len(slots))
+        self.send(envs, np.full(len(envs), RESET), slots)
+        missing = len(envs)
+        while missing:
+            missing -= len(self.receive(missing)[0])
+
+    def wake(self) -> None:
+        """Makes `receive` return; may be called from any thread, before or while it blocks."""
+        os.eventfd_write(self._wake, 1)
+
+    def receive(self, least: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Blocks until `least` replies have come, or a wake-up.
+
+        Returns:
+            (environments [K], what each says [K]: the slot where it stands now, or how many steps it has played).
+        """
+        got: list[npt.NDArray[np.int32]] = []
+        missing = least
+        while True:
+            has_replies, woken, speaking = self._block(0 if missing <= 0 else 1000)
+            for server in speaking:
+                came = server.receive()
+                got += came
+                missing -= sum(map(len, came))
+            if has_replies:
+                replies = np.frombuffer(os.read(self._replies, READ_BYTES), dtype=np.int32).reshape(-1, 2)
+                self._waiting[replies[:, 0]] = False
+                self._heard_at[replies[:, 0] // self.envs_per_worker] = time.perf_counter()
+                got.append(replies)
+                missing -= len(replies)
+            self._look_for_stalls()
+            if missing <= 0 or woken:
+                break
+        joined = np.concatenate(got).astype(np.int64) if got else np.empty((0, 2), np.int64)
+        return joined[:, 0], joined[:, 1]
+
+    def _block(self, timeout_ms: int) -> tuple[bool, bool, list[EnvClient]]:
+        """Waits for something to happen: whether a reply can be read, whether to return, and which servers spoke."""
+        ready = dict(self._poll.poll(timeout_ms))
+        if not ready:
+            return False, False, []
+        speaking = [server for fd, server in self._servers.items() if fd in ready]
+        # Without POLLIN it is the end of file, for all workers have died.
+        has_replies = bool(ready.get(self._replies, 0) & select.POLLIN)
+        if not has_replies:
+            for number, worker in enumerate(self._processes):
+                if worker.sentinel in ready:
+                    self._raise_death(number)
+        woken = self._wake in ready
+        if woken:
+            os.eventfd_read(self._wake)
+        return has_replies, woken or not self._others_wake.isdisjoint(ready), speaking
+
+    def _look_for_stalls(self) -> None:
+        """Raises when a worker that has something to do has said nothing for `stall_s`; looks once a second."""
+        now = time.perf_counter()
+        if now < self._looked_for_stalls_at + 1:
+            return
+        self._looked_for_stalls_at = now
+        for server in self._servers.values():
+            server.look_for_stalls(now)
+        workers = np.arange(len(self._waiting)) // self.envs_per_worker
+        late = self._waiting & (np.maximum(self._sent_at, self._heard_at[workers]) < now - self._stall_s)
+        if late.any():
+            self._raise_stall(int(late.argmax()))
+
+    def _raise_death(self, number: int) -> None:
+        raise WorkerDied(self._death(number))
+
+    def _death(self, number: int) -> str:
+        """How a worker ended, and its traceback if it raised."""
+        worker, label = self._processes[number], self._labels[number]
+        worker.join(1)
+        path = error_path(self._folder, label)
+        if path.exists():
+            left = json.loads(path.read_text(encoding="utf-8"))
+            number = left.get("environment")
+            is_said = number is None or f"environment {number} " in left["error"]
+            where = "" if is_said else f" (environment {number})"
+            return f"environment worker {label} raised {left['error']}{where}\n{left['traceback']}"
+        code = worker.exitcode
+        if code in {None, UNKNOWN_EXIT} and (server := _dead_fork_server()):
+            return f"environment worker {label} ended with its rank's fork server, which {server}"
+        return f"environment worker {label} {process.how_it_ended(UNKNOWN_EXIT if code is None else code)}"
+
+    def _watch(self) -> None:
+        """Ends this process when a worker has died and the rank does not notice; runs in a thread of its own."""
+        poll = select.poll()
+        poll.register(self._closing, 0)
+        for worker in self._processes:
+            poll.register(worker.sentinel, select.POLLIN)
+        ready = {fd for fd, _ in poll.poll()}
+        closing = select.poll()
+        closing.register(self._closing, 0)
+        if closing.poll(NOTICE_S * 1000):
+            return
+        error = WorkerDied(
+            self._death(next(number for number, worker in enumerate(self._processes) if worker.sentinel in ready))
+        )
+        with suppress(OSError):  # the disk may be full
+            process.leave_error(error_path(self._folder, f"rank{self._rank}"), error)
+            print(error, file=sys.stderr, flush=True)  # noqa: T201  this process's stderr is part of the record
+        os._exit(1)  # the main thread cannot be interrupted: it may wait for another rank inside a C++ library
+
+    def _raise_stall(self, env: int) -> None:
+        number = env // self._envs_per_process
+        label, worker = self._labels[number], self._processes[number]
+        assert worker.pid is not None
+        path, stacks = self._folder / f"stacks-{label}.txt", ""
+        if path.exists():  # else the worker has not come so far that it would answer
+            with suppress(ProcessLookupError):
+                os.kill(worker.pid, signal.SIGUSR1)
+            process.await_stacks({path: lambda: not worker.is_alive()})
+            if not worker.is_alive():
+                self._raise_death(number)
+            stacks = path.read_text(encoding="utf-8", errors="replace")
+        where = f"\n{stacks}" if stacks else " (its process did not answer a signal: is it stopped?)"
+        raise WorkerStalled(f"environment worker {label} has not answered for {self._stall_s:g} s{where}")
+
+    def close(self, grace_s: float = CLOSE_S) -> None:
+        """Ends the workers: asks first, kills what is left after `grace_s`."""
+        os.close(self._close)
+        self._watcher.join()
+        os.close(self._closing)
+        for fd in self._commands:
+            os.close(fd)
+        self._commands.clear()
+        for server in self._servers.values():
+            server.close()
+        deadline = time.perf_counter() + grace_s
+        for worker in self._processes:
+            worker.join(max(0.0, deadline - time.perf_counter()))
+        late = [worker.is_alive() for worker in self._processes]
+        for worker, is_late in zip(self._processes, late, strict=True):
+            if is_late:
+                worker.kill()
+        for number, worker in enumerate(self._processes):
+            worker.join()
+            if grace_s and (late[number] or worker.exitcode):
+                self._remark_end(number, grace_s if late[number] else None)
+            worker.close()
+        os.close(self._replies)
+        os.close(self._wake)
+
+    def _remark_end(self, number: int, late_s: float | None) -> None:
+        """Says of a worker how it ended, where that was not as it should be when its environments were closed."""
+        label = self._labels[number]
+        if late_s is None:
+            how = self._death(number).partition("\n")[0]
+        else:
+            how = f"environment worker {label} had not ended after {late_s:g} s and was killed"
+        remarks.leave(self._folder, f"{label}-end", f"{how} when its environments were closed")
+
+
+def _dead_fork_server() -> str | None:
+    """How this process's fork server ended, if it did: the only child that a rank's multiprocessing loses."""
+    deadline = time.perf_counter() + FORK_SERVER_S
+    with suppress(ChildProcessError):
+        while time.perf_counter() < deadline:  # its pipes close a moment before it can be waited for
+            if ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                return process.how_it_ended(ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status)
+            time.sleep(0.01)
+    return None
+
+
+class _Descriptor:
+    """A file descriptor that is duplicated into a child when pickled for it."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _received, (reduction.DupFd(self._fd),)
+
+
+def _received(duplicate: object) -> object:
+    return duplicate

@@ -1,0 +1,296 @@
+"""An environment worker: steps environments, one after the other. This module needs no torch.
+
+A worker is a process, or one of several threads of one where steps sleep instead of computing (`serve_all`). It reads
+commands (environment, slot of the action, slot of what follows) from a pipe of its own and blocks there; reads
+the action and writes observation, reward and flags in the shared table; then writes a reply (environment, slot) to the
+pipe that all workers of the rank share. Where the policy acts in the workers (`systems.engine.workers.acting_worker`,
+which does import torch), a command gives the slots of many steps, and the reply says how many were played. A reply is 8
+bytes, far under PIPE_BUF, so replies never mix; at most one per environment is under way, so the pipe cannot fill. End
+of file on the command pipe ends the worker. If the rank is killed, the kernel kills the fork server's children with it
+(harness/processes/process.py). Whatever an environment raises, `SystemExit` and its like too, is left as a file for the
+rank with the environment's number, and ends the process with all of its workers; what `close` raises is a remark of the
+run.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import signal
+import struct
+import sys
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.contract.envs import make_counted_env
+from harness.metering.counted import CountedEnv, shown
+from harness.metering.meter import meter_path
+from harness.processes import process, raised, remarks
+
+if TYPE_CHECKING:
+    from harness.contract.device import Seat
+    from harness.contract.scenario import Scenario
+    from systems.engine.workers.tables import Table
+
+COMMAND = struct.Struct("<iii")
+REPLY = struct.Struct("<ii")
+RESET = -1
+"""As the slot of the action: begin the first episode instead of stepping."""
+PLAY = -2
+"""As the slot of the action: as many slots follow as the third number says; step through them with the policy."""
+MOST_PLAYED = (select.PIPE_BUF - COMMAND.size) // 4 - 1
+"""Steps of one command, which must be written to the pipe whole."""
+MOST_SQUARES = 8192
+"""OpenBLAS starts threads for a product of more than 10,000."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Priority:
+    """How workers stand with the scheduler (Sample Factory appendix B)."""
+
+    niceness: int
+    """Added to their nice value: the rank, which acts for all of them, goes first."""
+    pinned: bool
+    """Whether worker k stays on core k, counting round."""
+
+    def take(self, number: int) -> None:
+        """Applies it to this process, worker `number` of the machine."""
+        os.nice(self.niceness)
+        if self.pinned:
+            cores = sorted(os.sched_getaffinity(0))
+            os.sched_setaffinity(0, {cores[number % len(cores)]})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerSettings:
+    """What the workers of a process need to begin."""
+
+    scenario: Scenario
+    seats: tuple[Seat, ...]
+    first: int
+    """How the rank numbers the first of the seats; the others follow."""
+    folder: Path
+    table: Table
+    commands: tuple[Any, ...]
+    """Read end of each worker's command pipe, as `multiprocessing.reduction.DupFd` gives it."""
+    replies: Any
+    """Write end of the reply pipe."""
+    priority: Priority | None = None
+    acting: Any = None
+    """`systems.engine.workers.acting_worker.Acting` of a worker that holds the policy."""
+
+    @property
+    def label(self) -> str:
+        """How files and errors call this process."""
+        return f"rank{self.seats[0].place.rank}-env{self.seats[0].index}"
+
+
+def error_path(folder: Path, label: str) -> Path:
+    """Where a process leaves the exception that ended it."""
+    return folder / f"error-{label}.json"
+
+
+def work(settings: WorkerSettings) -> None:
+    """The main function of a process of workers."""
+    process.die_with_parent(os.getppid())
+    process.sleep_precisely()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the harness's to handle
+    process.dump_stacks_on_signal(settings.folder / f"stacks-{settings.label}.txt")
+    if settings.priority is not None:
+        settings.priority.take(settings.seats[0].global_index // len(settings.seats))
+    code = serve_all(settings)
+    if code:
+        sys.exit(code)
+
+
+def serve_all(settings: WorkerSettings) -> int:
+    """Has every worker of the process serve, the first in this thread; returns the exit code when all have ended.
+
+    A worker that fails in a thread of its own ends the process at once.
+    """
+    replies: int = settings.replies.detach()
+    first, *others = (commands.detach() for commands in settings.commands)
+    threads = [threading.Thread(target=_serve_or_exit, args=(settings, fd, replies), daemon=True) for fd in others]
+    for thread in threads:
+        thread.start()
+    code = serve(settings, first, replies)
+    for thread in threads if code == 0 else ():
+        thread.join()
+    return code
+
+
+def _serve_or_exit(settings: WorkerSettings, commands: int, replies: int) -> None:
+    if code := serve(settings, commands, replies):
+        os._exit(code)
+
+
+def serve(settings: WorkerSettings, commands: int, replies: int) -> int:
+    """Has a worker answer commands until there will be none; returns 1 when it has failed and left the error."""
+    worker: Worker | None = None
+    try:
+        worker = Worker(settings, commands, replies)
+        worker.serve()
+    except BaseException as error:  # noqa: BLE001  whatever a simulator raises goes to the rank with its traceback
+        environment = None if worker is None else worker.environment
+        with suppress(OSError):  # the disk may be full
+            process.leave_error(error_path(settings.folder, settings.label), error, environment=environment)
+        return 1
+    return 0
+
+
+Column = tuple[str, NDArray[Any], tuple[int, ...], np.dtype[Any]]
+"""Where observations of one kind are written: their key, the rows, and the shape and the dtype of one."""
+
+
+class Worker:
+    """Steps the environments that commands name, of the seats of its process."""
+
+    def __init__(self, settings: WorkerSettings, commands: int, replies: int) -> None:
+        self._settings = settings
+        self._table = settings.table
+        self._commands, self._replies = commands, replies
+        self._envs: dict[int, CountedEnv] = {}
+        self._index: int | None = None
+        seats = dict(enumerate(settings.seats, start=settings.first))
+        self._player = None if settings.acting is None else settings.acting.open(self._table, seats, self.step)
+        keys = settings.scenario.observation_space.spaces
+        # Each lookup takes as long as writing a number does.
+        self._action, self._reward, self._episode = (self._table[name] for name in ("action", "reward", "episode"))
+        self._ends = self._table["terminated"], self._table["truncated"]
+        self._prev_action, self._episode_start = self._table["prev_action"], self._table["episode_start"]
+        self._observations = self._columns("obs", keys)
+        self._final = self._columns("final", keys)
+
+    def _columns(self, what: str, keys: Iterable[str]) -> list[Column]:
+        columns = {key: self._table[f"{what}/{key}"] for key in keys}
+        return [(key, column, column.shape[1:], column.dtype) for key, column in columns.items()]
+
+    @property
+    def environment(self) -> int | None:
+        """The number of the environment that the latest command was for."""
+        return None if self._index is None else self._seat(self._index).global_index
+
+    def _seat(self, index: int) -> Seat:
+        return self._settings.seats[index - self._settings.first]
+
+    def serve(self) -> None:
+        """Answers commands until the command pipe ends, then closes the environments."""
+        while command := os.read(self._commands, COMMAND.size):
+            index, slot, slot_next = COMMAND.unpack(command)
+            self._index = index
+            if slot == PLAY:
+                assert self._player is not None, "the policy is the rank's"
+                slots = np.frombuffer(os.read(self._commands, 4 * slot_next), dtype=np.int32)
+                slot_next = self._player.play(index, slots)
+            elif slot == RESET:
+                self._begin(index, slot_next)
+            else:
+                self.step(index, slot, slot_next)
+            try:
+                os.write(self._replies, REPLY.pack(index, slot_next))
+            except BrokenPipeError:
+                return  # the rank is gone; the kernel is about to end us anyway
+        self._close()
+
+    def _close(self) -> None:
+        """Closes each environment, whatever the others do; the run is over, and good without."""
+        for index, env in self._envs.items():
+            try:
+                env.close()
+            except BaseException as error:  # noqa: BLE001  whatever a simulator raises
+                what = (
+                    f"environment {self._seat(index).global_index} raised {raised.in_a_line(error)} when it was closed"
+                )
+                remarks.leave(self._settings.folder, self._settings.label, what)
+                with suppress(OSError):
+                    sys.stderr.write(f"{what}\n{raised.whole(error)}")
+
+    def _begin(self, index: int, slot: int) -> None:
+        seat = self._seat(index)
+        meter = meter_path(self._settings.folder, seat.place.rank)
+        env = make_counted_env(self._settings.scenario, seat, self._settings.folder, meter)
+        self._envs[index] = env
+        self._write_observation(self._observations, slot, env.reset(seed=seat.seed))
+        self._start_episode(slot)
+        process.note_shared_memory(self._settings.label, [os.getpid()])
+
+    def step(self, index: int, slot: int, slot_next: int) -> None:
+        """Applies the action in `slot` to an environment, and writes what follows to `slot_next`."""
+        env = self._envs[index]
+        action = int(self._action[slot])
+        observation, reward, terminated, truncated, info = env.step(action)
+        self._reward[slot] = reward
+        are_terminated, are_truncated = self._ends
+        are_terminated[slot] = terminated
+        are_truncated[slot] = truncated and not terminated
+        if terminated or truncated:
+            self._episode[slot] = info["episode"]
+            if truncated:
+                self._write_observation(self._final, index, observation)
+            observation = env.reset()
+            self._start_episode(slot_next)
+        else:
+            self._prev_action[slot_next] = action
+            self._episode_start[slot_next] = False
+        self._write_observation(self._observations, slot_next, observation)
+
+    def _start_episode(self, slot: int) -> None:
+        self._prev_action[slot] = -1
+        self._episode_start[slot] = True
+
+    def _write_observation(self, columns: list[Column], row: int, observation: dict[str, Any]) -> None:
+        for key, column, shape, dtype in columns:
+            try:
+                value = np.asarray(observation[key])
+            except (LookupError, TypeError):
+                raise ValueError(_without(key, observation)) from None
+            if value.shape != shape:
+                raise ValueError(f"observation {key!r} has shape {value.shape}: the scenario states {shape}")
+            if value.dtype is not dtype:
+                value = _narrowed(key, value, dtype)
+            if value.dtype.kind == "f" and not _is_finite(value):
+                raise ValueError(f"observation {key!r} holds {value[~np.isfinite(value)][0]}: it must be finite")
+            column[row] = value
+
+
+def _without(key: str, observation: object) -> str:
+    """What is wrong with an observation that gives nothing for a key."""
+    if isinstance(observation, Mapping):
+        return f"the observation has no {key!r}: the scenario states one; it has {shown(list(observation))}"
+    return f"the observation is {shown(observation)}: it must be a dict with {key!r}"
+
+
+def _narrowed(key: str, value: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """A value of another dtype than the scenario states, as that: without loss, or by rounding a float that is finite.
+
+    Raises ValueError for all else: no number is made another one in silence.
+    """
+    if np.can_cast(value.dtype, dtype, "safe"):
+        return value
+    if value.dtype.kind != "f" or dtype.kind != "f":
+        raise ValueError(f"observation {key!r} has dtype {value.dtype}: the scenario states {dtype}")
+    largest = np.finfo(dtype).max
+    if (np.isfinite(value) & (np.abs(value) > largest)).any():
+        found = value[np.abs(value) > largest][0]
+        raise ValueError(f"observation {key!r} holds {found}, {dtype} holds at most {largest:.4g}")
+    return value
+
+
+def _is_finite(value: NDArray[np.floating[Any]]) -> bool:
+    """Whether all numbers are.
+
+    A sum of squares is finite then, unless one of them is huge, and takes a third of the time of looking at each; of
+    more numbers BLAS would make it with threads of its own.
+    """
+    flat = value.ravel()
+    if flat.size <= MOST_SQUARES and math.isfinite(flat.dot(flat)):
+        return True
+    return bool(np.isfinite(value).all())

@@ -1,0 +1,153 @@
+"""A system is five choices: this dataclass names one of each, and a system's folder holds little more than one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from harness.contract.device import Device
+from harness.contract.scenario import Scenario
+from harness.contract.settings import POLICIES, LearnSettings
+from harness.contract.system import Context
+from systems.choices.mixes import why_impossible
+from systems.engine.actor_side import ActorSide
+from systems.engine.average import AllReduce, Average
+from systems.engine.collect import Collector, Lockstep
+from systems.engine.continuous import Continuous
+from systems.engine.double_buffered import DoubleBuffered
+from systems.engine.dynamic import Dynamic
+from systems.engine.elastic import Elastic
+from systems.engine.gossip import Gossip
+from systems.engine.one_learner import Central
+from systems.engine.optimal import Optimal
+from systems.engine.overlap import Alternate, OneAhead
+from systems.engine.parameter_server import ParameterServer
+from systems.engine.preempt import Never, PreemptChoice, Threshold
+from systems.engine.rollout import Fixed, RolloutChoice
+from systems.engine.trajectories import Trajectories
+from systems.engine.variable import Variable
+
+if TYPE_CHECKING:
+    from harness.contract.budget import Limits
+    from harness.contract.prediction import Prediction
+    from systems.engine.rank.evaluate import Evaluation
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineSystem:
+    """A system of ours; every field can be set from the command line (`ddppo:preempt.p=0.8`, `ddppo:preempt=never`)."""
+
+    VARIANTS: ClassVar[Mapping[str, Mapping[str, type]]] = {
+        "collect": {"lockstep": Lockstep, "dynamic": Dynamic, "doublebuffered": DoubleBuffered, "actorside": ActorSide},
+        "rollout": {"fixed": Fixed, "variable": Variable, "trajectories": Trajectories},
+        "overlap": {"alternate": Alternate, "oneahead": OneAhead, "continuous": Continuous},
+        "preempt": {"never": Never, "threshold": Threshold, "optimal": Optimal},
+        "average": {
+            "allreduce": AllReduce,
+            "gossip": Gossip,
+            "elastic": Elastic,
+            "parameterserver": ParameterServer,
+            "central": Central,
+        },
+    }
+
+    name: str
+    about: str
+    collect: Collector
+    rollout: RolloutChoice
+    overlap: Alternate | OneAhead | Continuous
+    preempt: PreemptChoice
+    average: Average
+    learn: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `LearnSettings` that the system sets differently from the scenario."""
+
+    def __post_init__(self) -> None:
+        """Refuses impossible mixes, and learning settings that there are not."""
+        replace(LearnSettings(), **self.learn)
+        mix = {choice: type(getattr(self, choice)).__name__.lower() for choice in self.VARIANTS}
+        if reason := why_impossible(mix, self.VARIANTS):
+            raise ValueError(reason)
+
+    @property
+    def preload(self) -> tuple[str, ...]:
+        """What a rank imports to run."""
+        return ("systems.engine.rank.rank_loop",)
+
+    @property
+    def survives_lost_rank(self) -> bool:
+        """Whether the other ranks go on when one is gone."""
+        return self.average.survives_lost_rank
+
+    @property
+    def in_step(self) -> bool:
+        """Whether all ranks end each iteration together."""
+        return isinstance(self.average, AllReduce | Central)
+
+    @property
+    def one_learner(self) -> bool:
+        """Whether rank 0 learns for all."""
+        return isinstance(self.average, Central)
+
+    def check(self, scenario: Scenario) -> Scenario:
+        """The scenario with this system's learning settings; raises ValueError when the two cannot go together."""
+        if scenario.policy not in POLICIES:
+            raise ValueError(f"{scenario.name}:policy={scenario.policy}: unknown; known: {', '.join(POLICIES)}")
+        learn = replace(scenario.learn, **self.learn)
+        if reason := self._why_not_on(scenario, learn):
+            raise ValueError(f"{self.name} on {scenario.name}: {reason}")
+        return replace(scenario, learn=learn)  # type: ignore[type-var]  # scenarios are dataclasses
+
+    def _why_not_on(self, scenario: Scenario, learn: LearnSettings) -> str | None:
+        num_envs, steps = scenario.num_envs, self.rollout.steps(scenario.rollout_steps)
+        may_be_short = not isinstance(self.preempt, Never)
+        if learn.num_minibatches > num_envs and (self.rollout.split == "envs" or may_be_short):
+            why = "mini-batches are split by environment" if self.rollout.split == "envs" else "rollouts may be cut"
+            return f"num_envs={num_envs} cannot fill learn.num_minibatches={learn.num_minibatches}: {why}"
+        if isinstance(self.preempt, Threshold) and self.preempt.least * steps < 1:
+            return (
+                f"preempt.least={self.preempt.least} of {steps} steps is less than one step: a preempted rank would "
+                "have nothing to learn; raise it, or use preempt=never"
+            )
+        target = self.rollout.target(num_envs, steps)
+        if target < max(learn.num_minibatches, num_envs):
+            return (
+                f"rollout.batch={target}: must be at least num_envs={num_envs} and "
+                f"learn.num_minibatches={learn.num_minibatches}; nearest: rollout.batch={num_envs * steps}"
+            )
+        return self.collect.check(num_envs)
+
+    def run(self, context: Context) -> None:
+        """Trains on this rank until the budget is spent."""
+        from systems.engine.rank.rank_loop import run_rank
+
+        run_rank(self, context)
+
+    def policies(self, ranks: Sequence[int]) -> dict[str, str]:
+        """Whose weights a run leaves, by the file's name; of `ranks`, which have lasted to its end, ascending."""
+        from systems.engine.rank.rank_loop import POLICY_FILE, RANK_POLICY_FILE
+
+        is_mean = isinstance(self.average, Gossip) and len(ranks) > 1
+        return {
+            POLICY_FILE: f"mean of {len(ranks)} ranks" if is_mean else "final",
+            RANK_POLICY_FILE.format(ranks[0]): f"rank {ranks[0]} alone",
+        }
+
+    def evaluate(self, scenario: Scenario, seed: int, weights: Path, num_episodes: int, device: Device) -> Evaluation:
+        """Plays episodes with weights that a run has left; see `systems.engine.rank.evaluate`."""
+        from systems.engine.rank.evaluate import evaluate
+
+        return evaluate(scenario, seed, weights, num_episodes, device)
+
+    def why_not_predicted(self, scenario: Scenario, limits: Limits) -> str | None:
+        """None, or what of such a run the model does not cover, with what it does."""
+        from systems.model.predict import why_not
+
+        return why_not(self, scenario, limits)
+
+    def predict(self, scenario: Scenario, num_ranks: int, seed: int, limits: Limits) -> Prediction:
+        """What a run on so many emulated GPUs would do; see `systems.model`."""
+        from systems.model.predict import predict
+
+        return predict(self, scenario, num_ranks, seed, limits)

@@ -11,23 +11,12 @@ from harness.contract.device import Device
 from harness.contract.scenario import Scenario
 from harness.contract.settings import POLICIES, LearnSettings
 from harness.contract.system import Context
+from systems.choices.average import AllReduce, AverageChoice, Central, Elastic, Gossip, ParameterServer
+from systems.choices.collect import ActorSide, Collector, DoubleBuffered, Dynamic, Lockstep
 from systems.choices.mixes import why_impossible
-from systems.engine.actor_side import ActorSide
-from systems.engine.average import AllReduce, Average
-from systems.engine.collect import Collector, Lockstep
-from systems.engine.continuous import Continuous
-from systems.engine.double_buffered import DoubleBuffered
-from systems.engine.dynamic import Dynamic
-from systems.engine.elastic import Elastic
-from systems.engine.gossip import Gossip
-from systems.engine.one_learner import Central
-from systems.engine.optimal import Optimal
-from systems.engine.overlap import Alternate, OneAhead
-from systems.engine.parameter_server import ParameterServer
-from systems.engine.preempt import Never, PreemptChoice, Threshold
-from systems.engine.rollout import Fixed, RolloutChoice
-from systems.engine.trajectories import Trajectories
-from systems.engine.variable import Variable
+from systems.choices.overlap import Alternate, Continuous, OneAhead, OverlapChoice
+from systems.choices.preempt import Never, Optimal, PreemptChoice, Threshold
+from systems.choices.rollout import Fixed, RolloutChoice, Trajectories, Variable
 
 if TYPE_CHECKING:
     from harness.contract.budget import Limits
@@ -57,9 +46,9 @@ class EngineSystem:
     about: str
     collect: Collector
     rollout: RolloutChoice
-    overlap: Alternate | OneAhead | Continuous
+    overlap: OverlapChoice
     preempt: PreemptChoice
-    average: Average
+    average: AverageChoice
     learn: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `LearnSettings` that the system sets differently from the scenario."""
 

@@ -1,10 +1,10 @@
 """APPO as five choices; see README.md beside this file."""
 
-from systems.engine.continuous import Continuous
-from systems.engine.double_buffered import DoubleBuffered
-from systems.engine.one_learner import Central
-from systems.engine.preempt import Never
-from systems.engine.trajectories import Trajectories
+from systems.choices.average import Central
+from systems.choices.collect import DoubleBuffered
+from systems.choices.overlap import Continuous
+from systems.choices.preempt import Never
+from systems.choices.rollout import Trajectories
 from systems.spec import EngineSystem
 
 SPEC = EngineSystem(

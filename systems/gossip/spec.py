@@ -1,10 +1,10 @@
 """Gossiping SGD as five choices; see README.md beside this file."""
 
-from systems.engine.dynamic import Dynamic
-from systems.engine.gossip import Gossip
-from systems.engine.overlap import Alternate
-from systems.engine.preempt import Never
-from systems.engine.rollout import Fixed
+from systems.choices.average import Gossip
+from systems.choices.collect import Dynamic
+from systems.choices.overlap import Alternate
+from systems.choices.preempt import Never
+from systems.choices.rollout import Fixed
 from systems.spec import EngineSystem
 
 SPEC = EngineSystem(

@@ -1,10 +1,10 @@
 """HTS-RL as five choices; see README.md beside this file."""
 
-from systems.engine.average import AllReduce
-from systems.engine.dynamic import Dynamic
-from systems.engine.overlap import OneAhead
-from systems.engine.preempt import Never
-from systems.engine.rollout import Fixed
+from systems.choices.average import AllReduce
+from systems.choices.collect import Dynamic
+from systems.choices.overlap import OneAhead
+from systems.choices.preempt import Never
+from systems.choices.rollout import Fixed
 from systems.spec import EngineSystem
 
 SPEC = EngineSystem(

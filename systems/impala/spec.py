@@ -1,10 +1,10 @@
 """IMPALA as five choices; see README.md beside this file."""
 
-from systems.engine.actor_side import ActorSide
-from systems.engine.continuous import Continuous
-from systems.engine.one_learner import Central
-from systems.engine.preempt import Never
-from systems.engine.trajectories import Trajectories
+from systems.choices.average import Central
+from systems.choices.collect import ActorSide
+from systems.choices.overlap import Continuous
+from systems.choices.preempt import Never
+from systems.choices.rollout import Trajectories
 from systems.spec import EngineSystem
 
 SPEC = EngineSystem(

@@ -16,8 +16,8 @@ from typing import Any, ParamSpec, TypeVar, cast
 import numba
 
 from harness.devices import booking
-from systems.engine import double_buffered, dynamic, optimal, preempt
-from systems.engine.workers import worker
+from systems.choices import collect, preempt
+from systems.engine.wire import commands
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 def cache_folder() -> Path:
     """Where compiled code of these very sources is kept: below `$XDG_CACHE_HOME`, or `~/.cache`."""
-    modules = (booking, double_buffered, dynamic, optimal, preempt, worker)
+    modules = (booking, collect, preempt, commands)
     sources = [*sorted(Path(__file__).parent.glob("*.py")), *(Path(str(module.__file__)) for module in modules)]
     digest = hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from harness.contract.budget import Limits
     from harness.contract.settings import GpuCosts, LearnSettings
-    from systems.engine.rollout import Split
+    from systems.choices.rollout import Split
     from systems.model.fleet import Fleet
     from systems.model.ledger import Ledger
     from systems.model.state import Floats, Ints

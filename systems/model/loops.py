@@ -1,4 +1,4 @@
-"""What crews do one after the other: `systems.engine.overlap` and `continuous`.
+"""What crews do one after the other: `systems.choices.overlap`.
 
 They yield before whatever other ranks hear of: each update, and the end of an iteration.
 """

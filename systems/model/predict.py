@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.contract.prediction import Prediction, Timed
-from systems.engine.gossip import Gossip
-from systems.engine.one_learner import Central
-from systems.engine.optimal import Optimal
-from systems.engine.overlap import Alternate, OneAhead
-from systems.engine.preempt import Never, Threshold
-from systems.engine.trajectories import Trajectories
+from systems.choices.average import Central, Gossip
+from systems.choices.overlap import Alternate, OneAhead
+from systems.choices.preempt import Never, Optimal, Threshold
+from systems.choices.rollout import Trajectories
 from systems.model.crew import Crew, Run
 from systems.model.fleet import Fleet
 from systems.model.ledger import NO_SAMPLER, Ledger, Places
@@ -36,11 +34,11 @@ if TYPE_CHECKING:
 
     from harness.contract.budget import Limits
     from harness.contract.scenario import Scenario
+    from systems.choices.choices import Choices
     from systems.model.crew import Talks
-    from systems.spec import EngineSystem
 
 
-def predict(system: EngineSystem, scenario: Scenario, num_ranks: int, seed: int, limits: Limits) -> Prediction:
+def predict(system: Choices, scenario: Scenario, num_ranks: int, seed: int, limits: Limits) -> Prediction:
     """What a run on so many emulated GPUs would do. Raises ValueError for what the model does not cover."""
     if reason := why_not(system, scenario, limits):
         raise ValueError(f"predict: {system.name} on {scenario.name}: {reason}")
@@ -65,7 +63,7 @@ def predict(system: EngineSystem, scenario: Scenario, num_ranks: int, seed: int,
     return _outcome(run, num_ranks, scenario.num_envs)
 
 
-def why_not(system: EngineSystem, scenario: Scenario, limits: Limits) -> str | None:
+def why_not(system: Choices, scenario: Scenario, limits: Limits) -> str | None:
     """None, or what the model does not cover, with what it does."""
     if not isinstance(scenario, Timed):
         return "its times are not known; a profile states them: `rlbench profile` makes one, for --scenario emulated/…"
@@ -78,7 +76,7 @@ def why_not(system: EngineSystem, scenario: Scenario, limits: Limits) -> str | N
     return None
 
 
-def _is_one_ahead(system: EngineSystem) -> bool:
+def _is_one_ahead(system: Choices) -> bool:
     return isinstance(system.overlap, OneAhead)
 
 
@@ -95,7 +93,7 @@ def _places(num_ranks: int, *, is_central: bool) -> Places:
     return Places(site=ranks, gpu_site=ranks, gpu=zeros)
 
 
-def _talks(system: EngineSystem, scenario: Scenario, num_ranks: int, seed: int) -> Talks:
+def _talks(system: Choices, scenario: Scenario, num_ranks: int, seed: int) -> Talks:
     network, average = scenario.gpu_costs.network, system.average
     if isinstance(average, Central):
         return CentralTalks()
@@ -115,7 +113,7 @@ def _crews(run: Run, num_ranks: int, *, is_central: bool) -> list[Crew]:
     return [Crew(run=run, ranks=ranks[r : r + 1], sites=ranks[r : r + 1], followers=nobody) for r in range(num_ranks)]
 
 
-def _loop(system: EngineSystem, crew: Crew) -> Iterator[None]:
+def _loop(system: Choices, crew: Crew) -> Iterator[None]:
     preempt, overlap = system.preempt, system.overlap
     monitor: Monitor = NeverMonitor()
     if isinstance(preempt, Threshold) and preempt.p < 1:

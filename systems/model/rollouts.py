@@ -1,4 +1,4 @@
-"""What fills a batch, as `systems.engine.rollout`, `variable` and `trajectories` have it, in counts (compiled).
+"""What fills a batch, as `systems.engine.rollouts` has it, in counts (compiled).
 
 Versions are those of the policies that acted, of which the lag of learned samples is made.
 """

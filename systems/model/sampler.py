@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from systems.engine.workers.worker import MOST_PLAYED
+from systems.engine.wire.commands import MOST_PLAYED
 from systems.model.compiling import compiled, compiled_bare, inlined
 from systems.model.decisions import book, choose_batch, whole_groups
 from systems.model.environments import first_env, go_on, send

@@ -8,22 +8,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.contract.prediction import Timed
-from systems.engine.actor_side import ActorSide
-from systems.engine.continuous import Continuous
-from systems.engine.double_buffered import DoubleBuffered, group_of
-from systems.engine.dynamic import Dynamic
-from systems.engine.one_learner import Central, rendering_rank
-from systems.engine.optimal import Optimal
-from systems.engine.preempt import Threshold
+from systems.choices.average import Central, rendering_rank
+from systems.choices.collect import ActorSide, DoubleBuffered, Dynamic, group_of
+from systems.choices.overlap import Continuous
+from systems.choices.preempt import Optimal, Threshold
+from systems.choices.rollout import Trajectories, Variable, stream_limit
 from systems.engine.rank.placing import emulated_cores
-from systems.engine.trajectories import Trajectories, stream_limit
-from systems.engine.variable import Variable
 from systems.model import state as names
 from systems.model.state import Rules, State, make_state
 
 if TYPE_CHECKING:
     from harness.contract.scenario import Scenario
-    from systems.spec import EngineSystem
+    from systems.choices.choices import Choices
 
 COLLECT = {Dynamic: names.DYNAMIC, DoubleBuffered: names.DOUBLE_BUFFERED, ActorSide: names.ACTOR_SIDE}
 ROLLOUT = {Variable: names.VARIABLE, Trajectories: names.STREAM}
@@ -32,7 +28,7 @@ DRAWN_AHEAD = 768
 """Steps of each environment that there is room for at first: a rollout's, and a block or two."""
 
 
-def make_rules(system: EngineSystem, scenario: Scenario, num_ranks: int) -> Rules:
+def make_rules(system: Choices, scenario: Scenario, num_ranks: int) -> Rules:
     """What never changes; the scenario has the system's learning settings."""
     assert isinstance(scenario, Timed)
     costs, collect, preempt = scenario.gpu_costs, system.collect, system.preempt
@@ -67,12 +63,12 @@ def make_rules(system: EngineSystem, scenario: Scenario, num_ranks: int) -> Rule
     )
 
 
-def _num_envs(system: EngineSystem, scenario: Scenario, num_ranks: int) -> int:
+def _num_envs(system: Choices, scenario: Scenario, num_ranks: int) -> int:
     """Environments of one sampler."""
     return scenario.num_envs * (num_ranks if isinstance(system.average, Central) else 1)
 
 
-def make_fleet_state(system: EngineSystem, scenario: Scenario, num_ranks: int, rules: Rules) -> State:
+def make_fleet_state(system: Choices, scenario: Scenario, num_ranks: int, rules: Rules) -> State:
     """All environments wait for their first actions."""
     num_envs = _num_envs(system, scenario, num_ranks)
     if not isinstance(system.average, Central):

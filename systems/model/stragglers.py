@@ -1,4 +1,4 @@
-"""When ranks stop collecting: the monitors of `systems.engine.preempt` and `optimal`, for all ranks of a crew at once.
+"""When ranks stop collecting: `systems.engine.rollouts.monitors`, for all ranks of a crew at once.
 
 A rank stops when others have come so far, so what it does depends on ranks that the model has not moved on yet. So all
 are moved on as if nobody stopped, until it is known when the condition was met; then they are taken back and moved on
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from systems.engine.optimal import Plan, plan
-from systems.engine.preempt import is_preempted
+from systems.choices.preempt import Plan, is_preempted, plan
 from systems.model.state import FIXED, OFF, restore, snapshot
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""How ranks agree, in time: `systems.engine.average`, `gossiping` and `clients`, without any weights."""
+"""How ranks agree, in time: `systems.engine.averaging`, without any weights."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from systems.engine.gossip import choose_peer
+from systems.choices.average import choose_peer
 from systems.model.decisions import book_link
 
 if TYPE_CHECKING:
     from harness.contract.network_costs import NetworkCosts
-    from systems.engine.gossip import Gossip
+    from systems.choices.average import Gossip
     from systems.model.state import Floats, Ints
 
 SERVER = 0

@@ -1,10 +1,10 @@
 """NoVER as five choices; see README.md beside this file."""
 
-from systems.engine.average import AllReduce
-from systems.engine.dynamic import Dynamic
-from systems.engine.optimal import Optimal
-from systems.engine.overlap import Alternate
-from systems.engine.rollout import Fixed
+from systems.choices.average import AllReduce
+from systems.choices.collect import Dynamic
+from systems.choices.overlap import Alternate
+from systems.choices.preempt import Optimal
+from systems.choices.rollout import Fixed
 from systems.spec import EngineSystem
 
 SPEC = EngineSystem(

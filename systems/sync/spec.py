@@ -1,10 +1,10 @@
 """SyncOnRL as five choices; see README.md beside this file."""
 
-from systems.engine.average import AllReduce
-from systems.engine.collect import Lockstep
-from systems.engine.overlap import Alternate
-from systems.engine.preempt import Never
-from systems.engine.rollout import Fixed
+from systems.choices.average import AllReduce
+from systems.choices.collect import Lockstep
+from systems.choices.overlap import Alternate
+from systems.choices.preempt import Never
+from systems.choices.rollout import Fixed
 from systems.spec import EngineSystem
 
 SPEC = EngineSystem(

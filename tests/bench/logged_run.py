@@ -14,7 +14,7 @@ import pandas as pd
 
 from results.records import store
 from results.records.schema import RunRecord
-from systems.engine.trajectories import stream_limit
+from systems.choices.rollout import stream_limit
 from tests.bench.intervals import Moments
 from tests.bench.logged_gpu import KINDS, PREFIX, ROW
 from tests.bench.overhead import LANES, EnvSteps, Held, Reservation, lane_busy, learner_lost_s, lost_s, queue_full

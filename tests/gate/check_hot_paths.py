@@ -28,9 +28,9 @@ from harness.devices.emulated_gpu import EmulatedGpu, gpu_path
 from harness.devices.kinds import CpuDevice
 from harness.metering.counted import CountedEnv
 from harness.metering.meter import RankMeter
-from systems.engine.optimal import plan
-from systems.engine.rollout import runs_of
-from systems.engine.variable import Variable
+from systems.choices.preempt import plan
+from systems.choices.rollout import Variable
+from systems.engine.rollouts.rollout import runs_of
 from systems.engine.workers.tables import Table, rollout_columns
 from systems.engine.workers.worker import Worker, WorkerSettings
 from systems.learn.few_rows import THREADS_VARIABLE, FewRows

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from systems.choices.average import moving_rate
 from systems.engine.averaging.weights_host import ClientRank
-from systems.engine.elastic import moving_rate
 
 if TYPE_CHECKING:
     from harness.metering.meter import RankMeter
-    from systems.engine.elastic import Elastic
-    from systems.engine.parameter_server import ParameterServer
+    from systems.choices.average import Elastic, ParameterServer
     from systems.engine.wire.group import Group
 
 

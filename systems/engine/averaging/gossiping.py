@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from systems.choices.average import choose_peer
 from systems.engine.averaging.asynchronous import FINAL, AsynchronousRank
 from systems.engine.averaging.flat_weights import Weights, from_bytes, to_bytes
-from systems.engine.gossip import choose_peer, mix_pulled, mix_pushed
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -26,9 +26,22 @@ if TYPE_CHECKING:
     import numpy as np
 
     from harness.metering.meter import RankMeter
-    from systems.engine.gossip import Gossip
+    from systems.choices.average import Gossip
     from systems.engine.wire.group import Group
     from systems.engine.wire.mailbox import Mailbox
+
+
+def mix_pulled(own: torch.Tensor, other: torch.Tensor, beta: float) -> torch.Tensor:
+    """Weights after a pull, [P]: (1 - beta) own + beta other (eq. 3.67; Alg. 5 with beta = 1/2)."""
+    return own - beta * (own - other)
+
+
+def mix_pushed(own: torch.Tensor, total: torch.Tensor, count: int) -> torch.Tensor:
+    """Weights after a push, [P]: the mean of the rank's own and the `count` received ones, whose sum is `total`.
+
+    Alg. 6, where a rank also sends to itself.
+    """
+    return (own + total) / (1 + count)
 
 
 class Received:
@@ -70,7 +83,7 @@ class GossipingRank(AsynchronousRank):
         super().__init__(group, meter, policy, mailbox)
         self._settings, self._generator, self._received = settings, generator, received
         self._num_updates = 0
-        self._executor = group.means.executor(1, "gossip")
+        self._executor = group.links.executor(1, "gossip")
         self._exchange_under_way: Future[torch.Tensor | None] | None = None
         self._base = self._weights.get()
         mailbox.publish("weights", to_bytes(self._base))
@@ -148,5 +161,5 @@ def open_gossip(
 ) -> GossipingRank:
     """Makes the averager of a rank, with its mailbox."""
     received = Received(Weights(policy).get())
-    mailbox = group.means.mailbox(group, {"push": received.put}, settings.seconds)
+    mailbox = group.links.mailbox(group, {"push": received.put}, settings.seconds)
     return GossipingRank(settings, group, meter, policy, generator, mailbox, received)

@@ -57,7 +57,7 @@ class ClientRank(AsynchronousRank):
         self, group: Group, meter: RankMeter, policy: torch.nn.Module, serve: Serve, interval: int, seconds: float
     ) -> None:
         self._shared = SharedWeights(Weights(policy).get(), serve)
-        mailbox = group.means.mailbox(group, {"exchange": self._shared.answer}, seconds, vital=frozenset({SERVER}))
+        mailbox = group.links.mailbox(group, {"exchange": self._shared.answer}, seconds, vital=frozenset({SERVER}))
         super().__init__(group, meter, policy, mailbox)
         self._interval, self._num_updates = interval, 0
 

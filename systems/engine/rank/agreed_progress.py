@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from harness.contract.system import Context
     from harness.processes.told import StopRequests
-    from systems.engine.average import Averager
+    from systems.engine.averaging.averager import Averager
 
 EPISODE_METRICS = ("return", "length", "success", "spl")
 NUM_RECENT_EPISODES = 100

@@ -12,14 +12,14 @@ import torch
 from harness.contract.device import Place
 from harness.devices.emulated_gpu import EmulatedGpu
 from harness.devices.kinds import sibling
-from systems.engine.actor_side import ActorSide
-from systems.engine.continuous import Continuous
-from systems.engine.double_buffered import DoubleBuffered
-from systems.engine.one_learner import Central, rendering_rank
-from systems.engine.optimal import Optimal
+from systems.choices.average import Central, rendering_rank
+from systems.choices.collect import ActorSide, DoubleBuffered
+from systems.choices.overlap import Continuous
+from systems.choices.preempt import Optimal
+from systems.choices.rollout import Trajectories
 from systems.engine.rank.placing import worker_cores
+from systems.engine.rollouts.opening import open_rollout, open_stream
 from systems.engine.rollouts.stale import StaleFill
-from systems.engine.trajectories import Trajectories
 from systems.engine.workers.acting_weights import BroadcastWeights, CopiedWeights, Followed, SameWeights, weight_columns
 from systems.engine.workers.env_client import Address, EnvClient, WeightsSender
 from systems.engine.workers.env_server import EnvServer, rows_of
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
     from harness.contract.device import Seat
     from harness.contract.system import Context
+    from systems.choices.choices import Choices
     from systems.engine.rank.means import Means
-    from systems.engine.rollout import Rollout
+    from systems.engine.rollouts.rollout import Rollout
     from systems.engine.wire.group import Group
     from systems.engine.workers.pool import WorkerPool
-    from systems.spec import EngineSystem
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Following:
     """`weight_columns`, where the actors are processes of their own."""
 
 
-def seats_of(system: EngineSystem, context: Context, ranks: range) -> list[Seat]:
+def seats_of(system: Choices, context: Context, ranks: range) -> list[Seat]:
     """The environments that this rank steps: its own, or with `Central` averaging those of all ranks of its machine."""
     if not isinstance(system.average, Central):
         return [context.seat(index, context.env_seed(index)) for index in range(context.scenario.num_envs)]
@@ -66,25 +66,26 @@ def seats_of(system: EngineSystem, context: Context, ranks: range) -> list[Seat]
     return seats
 
 
-def _fills_stale(system: EngineSystem) -> bool:
+def _fills_stale(system: Choices) -> bool:
     return isinstance(system.preempt, Optimal) and system.preempt.fill_stale
 
 
-def open_stale_fill(system: EngineSystem, context: Context, num_envs: int) -> StaleFill | None:
+def open_stale_fill(system: Choices, context: Context, num_envs: int) -> StaleFill | None:
     """The buffer of steps that fill preempted rollouts, where the system wants that."""
     if not _fills_stale(system):
         return None
     return StaleFill(system.rollout.target(num_envs, system.rollout.steps(context.scenario.rollout_steps)))
 
 
-def open_rollout(system: EngineSystem, context: Context, num_envs: int) -> Rollout:
+def make_rollout(system: Choices, context: Context, num_envs: int) -> Rollout:
     """What is filled, and room for what is held beside it."""
     choice, learn = system.rollout, context.scenario.learn
     num_steps = choice.steps(context.scenario.rollout_steps)
     if not isinstance(system.overlap, Continuous):
-        return choice.open(num_envs, num_steps, ahead=system.overlap.ahead + _fills_stale(system))
+        return open_rollout(choice, num_envs, num_steps, ahead=system.overlap.ahead + _fills_stale(system))
     assert isinstance(choice, Trajectories), "the spec refuses all else"
-    return choice.open_stream(
+    return open_stream(
+        choice,
         num_envs,
         num_steps,
         max_lag=system.overlap.max_lag,
@@ -99,7 +100,7 @@ def make_policy(context: Context) -> Policy:
     return policy.to(context.device.torch_name)
 
 
-def open_following(system: EngineSystem, context: Context, critic: Actor, generator: torch.Generator) -> Following:
+def open_following(system: Choices, context: Context, critic: Actor, generator: torch.Generator) -> Following:
     """Who acts: the learner's own weights, a copy of them in a second thread, or copies in the workers."""
     if isinstance(system.collect, ActorSide):
         shared = Table(weight_columns(sum(parameter.numel() for parameter in critic.policy.parameters())))
@@ -112,7 +113,7 @@ def open_following(system: EngineSystem, context: Context, critic: Actor, genera
 
 
 def start_workers(
-    system: EngineSystem,
+    system: Choices,
     context: Context,
     means: Means,
     table: Table,
@@ -150,7 +151,7 @@ def actor_seed_of(context: Context) -> tuple[int, int]:
     return acts, learns
 
 
-def start_server(system: EngineSystem, context: Context, means: Means, ranks: range) -> EnvServer:
+def start_server(system: Choices, context: Context, means: Means, ranks: range) -> EnvServer:
     """Serves the environments of a machine to rank 0."""
     scenario = context.scenario
     seats = seats_of(system, context, ranks)

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from harness.contract.device import Device
     from harness.contract.settings import LearnSettings
     from harness.metering.meter import RankMeter
-    from systems.engine.average import Averager
-    from systems.engine.rollout import Experience, Split
+    from systems.choices.rollout import Split
+    from systems.engine.averaging.averager import Averager
+    from systems.engine.rollouts.rollout import Experience
     from systems.engine.workers.acting_weights import Followed
     from systems.engine.workers.tables import Table
     from systems.learn.policy import Policy

@@ -1,7 +1,7 @@
 """What a rank is made with: what it starts, by what it reaches other ranks, and what learns, in one place.
 
-`run_rank` gets them and hands them down: the pool and the deadline are the rank loop's, the transport, the mailbox and
-the executor go with the group to whoever averages. Those of a run are the defaults. With others in their places the
+`run_rank` gets them and hands them down: the pool and the deadline are the rank loop's, the links go with the group
+to whoever averages. Those of a run are the defaults. With others in their places the
 engine's own code runs without processes, sockets or threads: tests run it on virtual time. What serves environments on
 other machines is always real.
 """
@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from harness.processes.told import StopRequests
-from systems.engine.rank.background import Background
 from systems.engine.rank.deadline import Deadline
 from systems.engine.rank.learner import Learner
-from systems.engine.wire.mailbox import Mailbox
-from systems.engine.wire.transport import Transport
+from systems.engine.wire.links import REAL_LINKS, Links
+from systems.engine.workers.background import Background
 from systems.engine.workers.pool import WorkerPool
 
 
@@ -28,12 +26,8 @@ class Means:
 
     pool: type[WorkerPool] = WorkerPool
     """The processes that step environments."""
-    transport: type[Transport] = Transport
-    """What joins the other ranks, where there are any."""
-    mailbox: type[Mailbox] = Mailbox
-    """Messages between two ranks."""
-    executor: type[ThreadPoolExecutor] = ThreadPoolExecutor
-    """The thread in which a rank exchanges weights while it learns."""
+    links: Links = REAL_LINKS
+    """By what it reaches other ranks."""
     background: type[Background] = Background
     """The thread that samples while the main one learns."""
     condition: Callable[[], threading.Condition] = threading.Condition

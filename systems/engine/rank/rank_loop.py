@@ -20,16 +20,17 @@ import numpy as np
 import torch
 
 from harness.contract.device import Place
-from systems.engine.collect import Lockstep
-from systems.engine.continuous import Continuous
-from systems.engine.one_learner import Central
+from systems.choices.average import Central
+from systems.choices.collect import Lockstep
+from systems.choices.overlap import Continuous
+from systems.engine.averaging.opening import open_averager
 from systems.engine.rank.agreed_progress import RunProgress
 from systems.engine.rank.assembly import (
     actor_seed_of,
     connect_servers,
     make_policy,
+    make_rollout,
     open_following,
-    open_rollout,
     open_stale_fill,
     seats_of,
     send_weights,
@@ -38,9 +39,10 @@ from systems.engine.rank.assembly import (
 )
 from systems.engine.rank.means import REAL, Means
 from systems.engine.rank.placing import machines_of, stay_on_a_core
-from systems.engine.rollout import Experience, runs_of
+from systems.engine.rollouts.monitors import open_monitor
+from systems.engine.rollouts.rollout import Experience, runs_of
 from systems.engine.rollouts.sampler import Sampler
-from systems.engine.trajectories import StreamRollout
+from systems.engine.rollouts.trajectories import StreamRollout
 from systems.engine.wire.group import Group
 from systems.engine.workers import fork_server
 from systems.engine.workers.inference import Actor, close_runs
@@ -53,8 +55,8 @@ if TYPE_CHECKING:
 
     from harness.contract.system import Context
     from harness.processes.told import StopRequests
-    from systems.engine.rank.background import Background
-    from systems.spec import EngineSystem
+    from systems.choices.choices import Choices
+    from systems.engine.workers.background import Background
 
 POLICY_FILE = "policy.pt"
 """The weights at the end of the run, as `torch.save` writes a state dict."""
@@ -63,7 +65,7 @@ RANK_POLICY_FILE = "policy-rank{}.pt"
 ALONE = Place(rank=0, num_ranks=1, local_rank=0)
 
 
-def run_rank(system: EngineSystem, context: Context, means: Means = REAL) -> None:
+def run_rank(system: Choices, context: Context, means: Means = REAL) -> None:
     """Trains on this rank until the budget is spent; `means` is for tests to replace."""
     if not isinstance(system.average, Central) or context.place.rank == 0:
         fork_server.begin(context.scenario.preload)
@@ -85,18 +87,18 @@ def run_rank(system: EngineSystem, context: Context, means: Means = REAL) -> Non
     loop.close()
 
 
-def own_device(system: EngineSystem, context: Context, requests: StopRequests, means: Means) -> None:
+def own_device(system: Choices, context: Context, requests: StopRequests, means: Means) -> None:
     """What a rank does that rank 0 acts and learns for: it keeps count of the iterations, and waits.
 
     The first one of another machine serves the environments there meanwhile.
     """
     rank = context.place.rank
-    group = Group(context.place, context.device, means)
+    group = Group(context.place, context.device, means.links)
     machine = next(ranks for ranks in machines_of(group, context.place) if rank in ranks)
     server = start_server(system, context, means, machine) if rank == machine.start else None
     if server is not None:
         server.address(rank).publish(group)
-    averager = system.average.open(group, context.meter, torch.nn.Module(), np.random.default_rng())
+    averager = open_averager(system.average, group, context.meter, torch.nn.Module(), np.random.default_rng())
     progress = RunProgress(context, averager, requests, all_learn=False)
     group.sum(np.zeros(1))
     context.meter.begin()
@@ -111,7 +113,7 @@ def own_device(system: EngineSystem, context: Context, requests: StopRequests, m
 class RankLoop:
     """The parts of one rank, and the acts that an overlap puts in order."""
 
-    def __init__(self, system: EngineSystem, context: Context, requests: StopRequests, means: Means = REAL) -> None:
+    def __init__(self, system: Choices, context: Context, requests: StopRequests, means: Means = REAL) -> None:
         self._context, self._system, self._requests, self._means = context, system, requests, means
         # Threads of one operation wait for each other, and long for one that finds no core: where workers step, or
         # another thread learns, inference leaves them half of the cores.
@@ -124,13 +126,13 @@ class RankLoop:
         self._deadline = means.deadline(None, self._out_of_time)
         self._statistics: dict[str, float] = {}
         scenario, place = context.scenario, context.place
-        self._group = Group(place, context.device, means)
+        self._group = Group(place, context.device, means.links)
         central = isinstance(system.average, Central)
         here, *elsewhere = machines_of(self._group, place) if central else (range(place.rank, place.rank + 1),)
         num_envs = scenario.num_envs * (place.num_ranks if central else 1)
         self._num_steps = system.rollout.steps(scenario.rollout_steps)
         self._stale = open_stale_fill(system, context, num_envs)
-        self._rollout = open_rollout(system, context, num_envs)
+        self._rollout = make_rollout(system, context, num_envs)
         if isinstance(self._rollout, StreamRollout):
             self._rollout.on_room, self._rollout.changed = self.wake, means.condition()
         self._policy = make_policy(context)
@@ -160,10 +162,10 @@ class RankLoop:
         if not isinstance(system.average, Central):
             self._group.broadcast(self._policy.parameters())
         stream = np.random.default_rng([context.seed, context.place.rank, 0x67])
-        self._averager = system.average.open(self._group, meter, self._policy, stream)
+        self._averager = open_averager(system.average, self._group, meter, self._policy, stream)
         # Ranks that do not wait for each other have no stragglers to cut: each plans for itself.
         watched = self._group if self._averager.is_synchronous else Group(ALONE, context.device)
-        self._monitor = system.preempt.open(watched, self._rollout, self._num_steps)
+        self._monitor = open_monitor(system.preempt, watched, self._rollout, self._num_steps)
         all_learn = not isinstance(system.average, Central)
         self._progress = RunProgress(context, self._averager, self._requests, all_learn=all_learn)
         self._learner = self._means.learner(
@@ -211,10 +213,15 @@ class RankLoop:
         self._pool.wake()
 
     @property
-    def stream(self) -> StreamRollout:
+    def _stream(self) -> StreamRollout:
         """The rollout of a continuous overlap."""
         assert isinstance(self._rollout, StreamRollout)
         return self._rollout
+
+    def stop_stream(self) -> None:
+        """Nothing more is collected: the thread that samples looks again, and ends."""
+        self._stream.stop()
+        self.wake()
 
     def plan(self) -> None:
         """Agrees with the other ranks on how much to collect."""
@@ -255,7 +262,7 @@ class RankLoop:
         """The next batch of the stream, when it is there; None when the stream was stopped."""
         meter = self._context.meter
         with meter.span("wait:rollout"):
-            experience, num_discarded = self.stream.take_batch(self._table["version"], self._learner.version - max_lag)
+            experience, num_discarded = self._stream.take_batch(self._table["version"], self._learner.version - max_lag)
         if num_discarded:
             meter.discarded(num_discarded)
         self._lacks_batch = experience is None and self._is_out_of_time

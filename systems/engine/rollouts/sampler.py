@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from systems.engine.workers.worker import MOST_PLAYED
+from systems.engine.wire.commands import MOST_PLAYED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     import numpy.typing as npt
 
-    from systems.engine.preempt import Monitor
-    from systems.engine.rollout import Rollout
+    from systems.engine.rollouts.monitors import Monitor
+    from systems.engine.rollouts.rollout import Rollout
     from systems.engine.workers.inference import Actor
     from systems.engine.workers.pool import WorkerPool
 
@@ -92,6 +92,16 @@ class Sampler:
     def ready(self) -> npt.NDArray[np.int64]:
         """The environments that wait for an action and may have one."""
         return np.flatnonzero(~self.rollout.in_flight & self.rollout.may_act())
+
+    @property
+    def parts(self) -> Sequence[tuple[int, int]]:
+        """Of each machine: its environments, and how many of them one worker steps."""
+        return self.pool.parts
+
+    @property
+    def in_flight(self) -> npt.NDArray[np.bool_]:
+        """Whether an action has been sent that has not been answered, [N]."""
+        return self.rollout.in_flight
 
     @property
     def num_in_flight(self) -> int:

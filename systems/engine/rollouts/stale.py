@@ -6,7 +6,7 @@ all of it, and a preempted one leaves the newest of the older steps, which are l
 
 from __future__ import annotations
 
-from systems.engine.rollout import Experience, Step, runs_of
+from systems.engine.rollouts.rollout import Experience, Step, runs_of
 
 
 def overwrite(buffer: list[Step], fresh: list[Step], capacity: int) -> tuple[list[Step], list[Step]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from systems.engine.rank.means import REAL, Means
+from systems.engine.wire.links import REAL_LINKS, Links
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 class Group:
     """This rank's membership; `close` leaves it."""
 
-    def __init__(self, place: Place, device: Device | None = None, means: Means = REAL) -> None:
-        self.rank, self.num_ranks, self.means = place.rank, place.num_ranks, means
+    def __init__(self, place: Place, device: Device | None = None, links: Links = REAL_LINKS) -> None:
+        self.rank, self.num_ranks, self.links = place.rank, place.num_ranks, links
         self._device = device
         self._counts: dict[str, int] = {}
-        self._transport: Transport | None = means.transport(place) if self.num_ranks > 1 else None
+        self._transport: Transport | None = links.transport(place) if self.num_ranks > 1 else None
 
     def add(self, key: str, amount: int) -> int:
         """Adds to a counter that all ranks share, from 0; returns its new value."""

@@ -25,13 +25,10 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from systems.engine.wire import sockets
 from systems.engine.wire.sockets import Answer
-
-if TYPE_CHECKING:
-    from systems.engine.wire.group import Group
 
 MOST_SILENCES = 3
 RETRY_S = 30.0
@@ -53,21 +50,34 @@ class _Peer:
     is_gone: bool = False
 
 
+class Board(Protocol):
+    """Texts that all ranks of a run share."""
+
+    rank: int
+    num_ranks: int
+
+    def publish(self, key: str, text: str) -> None:
+        """Leaves a text for all ranks; a key is published once."""
+
+    def read(self, key: str) -> str:
+        """The text that a rank has published, or will within the start limit."""
+
+
 class Mailbox:
     """This rank's mailbox, and its way to those of the others. One thread at a time may call `ask`."""
 
     def __init__(
-        self, group: Group, handlers: Mapping[str, Handler], limit_s: float, vital: frozenset[int] = frozenset()
+        self, board: Board, handlers: Mapping[str, Handler], limit_s: float, vital: frozenset[int] = frozenset()
     ) -> None:
         """Opens the mailbox and waits until all ranks have opened theirs.
 
         Args:
-            group: the ranks.
+            board: what all ranks share.
             handlers: by the name of the question.
             limit_s: seconds for one question and its answer together.
             vital: ranks without which the run does not go on; what is said of a loss differs.
         """
-        self.rank, self.num_ranks, self._limit_s = group.rank, group.num_ranks, limit_s
+        self.rank, self.num_ranks, self._limit_s = board.rank, board.num_ranks, limit_s
         self._handlers, self._vital = handlers, vital
         self._published: dict[str, bytes] = {}
         self._closed = threading.Event()
@@ -80,13 +90,13 @@ class Mailbox:
             return
         self._listener, host = sockets.listen()
         if self.rank == 0:
-            group.publish("mailbox/key", secrets.token_hex(sockets.KEY_BYTES))
-        self._key = bytes.fromhex(group.read("mailbox/key"))
+            board.publish("mailbox/key", secrets.token_hex(sockets.KEY_BYTES))
+        self._key = bytes.fromhex(board.read("mailbox/key"))
         threading.Thread(target=self._accept, name="mailbox", daemon=True).start()
-        group.publish(f"mailbox/{self.rank}", f"{host} {self._listener.getsockname()[1]}")
+        board.publish(f"mailbox/{self.rank}", f"{host} {self._listener.getsockname()[1]}")
         for rank in range(self.num_ranks):
             if rank != self.rank:
-                host, port = group.read(f"mailbox/{rank}").split()
+                host, port = board.read(f"mailbox/{rank}").split()
                 self._peers[rank] = _Peer(host, int(port))
 
     @property

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from systems.engine.rank.background import Background
 from systems.engine.wire import sockets
 from systems.engine.workers import env_wire as wire
 from systems.engine.workers.acting_weights import read_newest
-from systems.engine.workers.pool import WorkerDied, WorkerStalled
+from systems.engine.workers.background import Background
+from systems.engine.workers.errors import WorkerDied, WorkerStalled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -29,13 +29,13 @@ import numpy as np
 import torch
 
 from harness.processes import process, raised
-from systems.engine.rank.background import Background
 from systems.engine.wire import sockets
+from systems.engine.wire.commands import MOST_PLAYED, RESET
 from systems.engine.workers import env_wire as wire
 from systems.engine.workers.acting_weights import SharedHalves
+from systems.engine.workers.background import Background
 from systems.engine.workers.env_client import Address
-from systems.engine.workers.pool import WorkerDied, WorkerStalled
-from systems.engine.workers.worker import MOST_PLAYED, RESET
+from systems.engine.workers.errors import WorkerDied, WorkerStalled
 
 if TYPE_CHECKING:
     from pathlib import Path

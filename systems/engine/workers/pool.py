@@ -30,7 +30,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.processes import process, remarks, told
-from systems.engine.workers.worker import COMMAND, PLAY, RESET, Priority, WorkerSettings, error_path, work
+from systems.engine.wire.commands import COMMAND, PLAY, RESET
+from systems.engine.workers.errors import WorkerDied, WorkerStalled
+from systems.engine.workers.worker import WorkerSettings, error_path, work
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
     from harness.contract.device import Seat
     from harness.contract.system import Context
+    from systems.choices.collect import Priority
     from systems.engine.workers.env_client import EnvClient
     from systems.engine.workers.tables import Table
 
@@ -50,14 +53,6 @@ READ_BYTES = 65536
 UNKNOWN_EXIT = 255
 """What multiprocessing says of a worker when its fork server has died too."""
 FORK_SERVER_S = 0.5
-
-
-class WorkerDied(RuntimeError):  # noqa: N818  says what happened, as BrokenPipeError's kin do
-    """An environment worker ended; the text holds its traceback, or the signal that killed it."""
-
-
-class WorkerStalled(RuntimeError):  # noqa: N818
-    """An environment has not answered for too long; the text holds its worker's stack."""
 
 
 class WorkerPool:

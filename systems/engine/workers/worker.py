@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import math
 import os
-import select
 import signal
-import struct
 import sys
 import threading
 from collections.abc import Iterable, Mapping
@@ -34,39 +32,16 @@ from harness.contract.envs import make_counted_env
 from harness.metering.counted import CountedEnv, shown
 from harness.metering.meter import meter_path
 from harness.processes import process, raised, remarks
+from systems.engine.wire.commands import COMMAND, PLAY, REPLY, RESET
 
 if TYPE_CHECKING:
     from harness.contract.device import Seat
     from harness.contract.scenario import Scenario
+    from systems.choices.collect import Priority
     from systems.engine.workers.tables import Table
 
-COMMAND = struct.Struct("<iii")
-REPLY = struct.Struct("<ii")
-RESET = -1
-"""As the slot of the action: begin the first episode instead of stepping."""
-PLAY = -2
-"""As the slot of the action: as many slots follow as the third number says; step through them with the policy."""
-MOST_PLAYED = (select.PIPE_BUF - COMMAND.size) // 4 - 1
-"""Steps of one command, which must be written to the pipe whole."""
 MOST_SQUARES = 8192
 """OpenBLAS starts threads for a product of more than 10,000."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Priority:
-    """How workers stand with the scheduler (Sample Factory appendix B)."""
-
-    niceness: int
-    """Added to their nice value: the rank, which acts for all of them, goes first."""
-    pinned: bool
-    """Whether worker k stays on core k, counting round."""
-
-    def take(self, number: int) -> None:
-        """Applies it to this process, worker `number` of the machine."""
-        os.nice(self.niceness)
-        if self.pinned:
-            cores = sorted(os.sched_getaffinity(0))
-            os.sched_setaffinity(0, {cores[number % len(cores)]})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,7 +13,8 @@ import torch
 
 from harness.contract.device import Place
 from harness.metering.meter import RankMeter
-from systems.engine.average import Average, Averager
+from systems.choices.average import Average
+from systems.engine.averaging.averager import Averager
 from systems.engine.rank.means import Means
 from systems.engine.wire.group import Group
 from systems.engine.wire.mailbox import Handler

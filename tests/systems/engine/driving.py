@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from systems.engine.rollout import Rollout, Step
+from systems.engine.rollouts.rollout import Rollout, Step
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ def record(folder: Path) -> None:
 
     from systems.engine.rank.learner import Learner
     from systems.engine.rank.means import Means
-    from systems.engine.rollout import Experience
+    from systems.engine.rollouts.rollout import Experience
     from systems.engine.workers.tables import Table
 
     samples: list[dict[str, npt.NDArray[Any]]] = []

@@ -16,9 +16,9 @@ from harness.contract.system import Context
 from harness.devices.kinds import CpuDevice
 from harness.metering.meter import RankMeter
 from harness.processes.told import StopRequests
-from systems.engine.preempt import NeverMonitor
 from systems.engine.rank.rank_loop import RankLoop
-from systems.engine.rollout import Experience, Rollout
+from systems.engine.rollouts.monitors import NeverMonitor
+from systems.engine.rollouts.rollout import Experience, Rollout
 from systems.learn.policy import Policy, build_policy
 from systems.sync.spec import SPEC as SYNC
 from tests.systems.engine.counting import LENGTHS, NUM_STEPS, SPACE, CountingScenario

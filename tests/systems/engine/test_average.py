@@ -7,10 +7,8 @@ import pytest
 import torch
 
 from harness.contract.device import Place
-from systems.engine.average import AllReduce, Averager
-from systems.engine.elastic import Elastic
-from systems.engine.gossip import Gossip
-from systems.engine.parameter_server import ParameterServer
+from systems.choices.average import AllReduce, Elastic, Gossip, ParameterServer
+from systems.engine.averaging.averager import Averager
 from systems.engine.wire.group import Group
 from tests.systems.engine.averaging import ALONE, Quadratic, meter_in, sgd
 from tests.systems.engine.ranks import run_ranks

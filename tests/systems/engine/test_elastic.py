@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from harness.metering.meter import RankMeter
+from systems.choices.average import Elastic, moving_rate
 from systems.engine.averaging.asynchronous import FINAL
-from systems.engine.elastic import Elastic, moving_rate
 from tests.systems.engine.averaging import Quadratic, meter_in, open_averagers, sgd
 
 RATE = 0.05

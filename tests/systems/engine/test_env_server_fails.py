@@ -25,7 +25,8 @@ from systems.engine.workers import env_server, pool
 from systems.engine.workers import env_wire as wire
 from systems.engine.workers.env_client import Address, EnvClient
 from systems.engine.workers.env_server import EnvServer, rows_of
-from systems.engine.workers.pool import WorkerDied, WorkerPool, WorkerStalled
+from systems.engine.workers.errors import WorkerDied, WorkerStalled
+from systems.engine.workers.pool import WorkerPool
 from systems.engine.workers.tables import Table, rollout_columns
 from tests.harness.faulty_scenario import FAULT_AT, FaultyFamily, FaultyScenario
 from tests.harness.runs import PATIENCE_S

@@ -16,11 +16,11 @@ from torch import distributed, nn
 
 from harness.contract.device import Place
 from harness.metering.meter import RankMeter
-from systems.engine.average import AllReduce, Averager
+from systems.choices.average import AllReduce, Gossip, choose_peer
 from systems.engine.averaging.asynchronous import RUNNING, AsynchronousRank
+from systems.engine.averaging.averager import Averager
 from systems.engine.averaging.flat_weights import SKETCH_SIZE, Sketch, consensus_distance, to_bytes
-from systems.engine.averaging.gossiping import GossipingRank, Received
-from systems.engine.gossip import Gossip, choose_peer, mix_pulled, mix_pushed
+from systems.engine.averaging.gossiping import GossipingRank, Received, mix_pulled, mix_pushed
 from systems.engine.wire.group import Group
 from systems.engine.wire.mailbox import Mailbox
 from systems.engine.wire.sockets import Answer

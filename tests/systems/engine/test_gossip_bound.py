@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from harness.metering.meter import RankMeter
-from systems.engine.gossip import Gossip, choose_peer, mix_pulled
+from systems.choices.average import Gossip, choose_peer
+from systems.engine.averaging.gossiping import mix_pulled
 from tests.systems.engine.averaging import Quadratic, meter_in, open_averagers, sgd
 from tests.systems.engine.moments import Array, exact, theorem_1
 

@@ -86,10 +86,10 @@ def learn_slowly(folder: Path) -> None:
 
     No learner is slower: whatever the machine does meanwhile, the environments have been as fast as may be.
     """
-    from systems.engine import trajectories
+    from systems.choices import rollout
     from systems.engine.rank.learner import Learner
     from systems.engine.rank.means import Means
-    from systems.engine.rollout import Experience
+    from systems.engine.rollouts.rollout import Experience
     from systems.engine.workers.tables import Table
 
     memory_bytes: list[int] = []

@@ -11,9 +11,10 @@ import torch
 
 from harness.contract.settings import LearnSettings, Message, Work
 from harness.metering.meter import RankMeter
+from systems.choices.rollout import Split
 from systems.engine.rank import learner
 from systems.engine.rank.learner import Learner
-from systems.engine.rollout import Experience, FixedRollout, Split, runs_of
+from systems.engine.rollouts.rollout import Experience, FixedRollout, runs_of
 from systems.engine.workers.tables import Table, rollout_columns
 from systems.learn.policy import build_policy
 from systems.learn.ppo import ppo_loss

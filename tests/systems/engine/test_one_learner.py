@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from harness.metering.meter import RankMeter
-from systems.engine.one_learner import Central, rendering_rank
+from systems.choices.average import Central, rendering_rank
 from tests.systems.engine.averaging import Apart, group_of
 
 

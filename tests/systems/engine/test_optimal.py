@@ -14,9 +14,8 @@ import numpy.typing as npt
 import pytest
 
 from harness.contract.device import Place
-from systems.engine.optimal import Optimal, Plan, arrivals_s, pause_s, plan
-from systems.engine.rollout import FixedRollout, Rollout
-from systems.engine.variable import VariableRollout
+from systems.choices.preempt import Optimal, Plan, arrivals_s, pause_s, plan
+from systems.engine.rollouts.rollout import FixedRollout, Rollout, VariableRollout
 from systems.engine.wire.group import Group
 from tests.systems.engine.averaging import ALONE, Apart, group_of
 from tests.systems.engine.ranks import run_ranks

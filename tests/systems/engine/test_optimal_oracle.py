@@ -15,7 +15,7 @@ import pytest
 from harness.contract.scenario import WORKLOADS
 from scenarios.emulated import FAMILY
 from scenarios.emulated.times import StepTimes
-from systems.engine.optimal import plan
+from systems.choices.preempt import plan
 
 Times = npt.NDArray[np.float64]
 NUM_SEEDS = 30

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from systems.engine.continuous import Continuous
-from systems.engine.overlap import Alternate, OneAhead
-from systems.engine.rank.background import Background
+from systems.choices.overlap import Alternate, Continuous, OneAhead
+from systems.engine.workers.background import Background
 
 LIMIT_S = 60.0
 

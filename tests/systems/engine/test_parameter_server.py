@@ -11,9 +11,9 @@ import torch
 
 from harness.contract.device import Place
 from harness.metering.meter import RankMeter
-from systems.engine.average import Averager
+from systems.choices.average import ParameterServer
 from systems.engine.averaging.asynchronous import FINAL
-from systems.engine.parameter_server import ParameterServer
+from systems.engine.averaging.averager import Averager
 from systems.engine.wire.group import Group
 from tests.systems.engine.averaging import Quadratic, meter_in, open_averagers, run_losing, sgd
 from tests.systems.engine.ranks import run_ranks

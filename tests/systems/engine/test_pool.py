@@ -18,7 +18,8 @@ from harness.contract.system import Context
 from harness.metering.meter import RankMeter
 from harness.processes import process
 from systems.engine.workers import pool as engine_pool
-from systems.engine.workers.pool import WorkerDied, WorkerPool, WorkerStalled
+from systems.engine.workers.errors import WorkerDied, WorkerStalled
+from systems.engine.workers.pool import WorkerPool
 from systems.engine.workers.tables import Table, rollout_columns
 from tests.descriptors import open_files
 from tests.harness.faulty_scenario import FAULT_AT, FaultyFamily

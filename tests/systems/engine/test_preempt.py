@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from harness.contract.device import Place
-from systems.engine.preempt import Threshold, is_preempted
-from systems.engine.rollout import FixedRollout
-from systems.engine.variable import VariableRollout
+from systems.choices.preempt import Threshold, is_preempted
+from systems.engine.rollouts.rollout import FixedRollout, VariableRollout
 from systems.engine.wire.group import Group
 from tests.harness.command import launch
 from tests.systems.engine.ranks import run_ranks

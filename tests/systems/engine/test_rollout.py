@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from systems.engine.rollout import Fixed, FixedRollout, runs_of
+from systems.choices.rollout import Fixed
+from systems.engine.rollouts.rollout import FixedRollout, runs_of
 from tests.systems.engine.driving import Driver
 
 ENVS = np.arange(2)

@@ -9,17 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from systems.engine.actor_side import ActorSide
-from systems.engine.collect import Collector, Lockstep
-from systems.engine.double_buffered import DoubleBuffered, group_of
-from systems.engine.dynamic import Dynamic
-from systems.engine.preempt import NeverMonitor
-from systems.engine.rollout import FixedRollout, Rollout
+from systems.choices.collect import ActorSide, Collector, DoubleBuffered, Dynamic, Lockstep, group_of
+from systems.engine.rollouts.monitors import NeverMonitor
+from systems.engine.rollouts.rollout import FixedRollout, Rollout, VariableRollout
 from systems.engine.rollouts.sampler import Sampler
-from systems.engine.trajectories import QuotaRollout
-from systems.engine.variable import VariableRollout
+from systems.engine.rollouts.trajectories import QuotaRollout
+from systems.engine.wire.commands import MOST_PLAYED
 from systems.engine.workers.tables import Table, rollout_columns
-from systems.engine.workers.worker import MOST_PLAYED
 from tests.systems.engine.counting import SPACE
 
 NUM_ENVS = 6

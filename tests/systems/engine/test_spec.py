@@ -5,23 +5,12 @@ from dataclasses import replace
 import pytest
 
 from harness.plan.registry import SYSTEMS, load_scenario, load_system, names
+from systems.choices.average import AllReduce, Central, Elastic, Gossip, ParameterServer
+from systems.choices.collect import ActorSide, DoubleBuffered, Dynamic, Lockstep
+from systems.choices.overlap import Alternate, Continuous, OneAhead
+from systems.choices.preempt import Never, Optimal, Threshold
+from systems.choices.rollout import Fixed, Trajectories, Variable
 from systems.ddppo.spec import SPEC as DDPPO
-from systems.engine.actor_side import ActorSide
-from systems.engine.average import AllReduce
-from systems.engine.collect import Lockstep
-from systems.engine.continuous import Continuous
-from systems.engine.double_buffered import DoubleBuffered
-from systems.engine.dynamic import Dynamic
-from systems.engine.elastic import Elastic
-from systems.engine.gossip import Gossip
-from systems.engine.one_learner import Central
-from systems.engine.optimal import Optimal
-from systems.engine.overlap import Alternate, OneAhead
-from systems.engine.parameter_server import ParameterServer
-from systems.engine.preempt import Never, Threshold
-from systems.engine.rollout import Fixed
-from systems.engine.trajectories import Trajectories
-from systems.engine.variable import Variable
 from systems.spec import EngineSystem
 from systems.sync.spec import SPEC as SYNC
 

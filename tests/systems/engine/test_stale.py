@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from systems.engine.rollout import Step
+from systems.engine.rollouts.rollout import Step
 from systems.engine.rollouts.stale import StaleFill
 
 

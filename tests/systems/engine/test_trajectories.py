@@ -6,14 +6,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from systems.engine.rollout import Experience
-from systems.engine.trajectories import (
-    MOST_BATCHES_WAITING,
-    QuotaRollout,
-    StreamRollout,
-    Trajectories,
-    stream_limit,
-)
+from systems.choices.rollout import MOST_BATCHES_WAITING, Trajectories, stream_limit
+from systems.engine.rollouts.rollout import Experience
+from systems.engine.rollouts.trajectories import QuotaRollout, StreamRollout
 from tests.systems.engine.driving import Driver
 
 LIMIT_S = 60.0

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from systems.engine.rollout import Step
+from systems.choices.rollout import Variable
+from systems.engine.rollouts.rollout import Step
 from systems.engine.rollouts.stale import StaleFill
-from systems.engine.variable import Variable
 from tests.systems.engine.driving import Driver
 
 NUM_ENVS, NUM_STEPS = 6, 5

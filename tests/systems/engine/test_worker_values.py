@@ -14,8 +14,9 @@ from harness.contract.device import Place, Seat
 from harness.devices.kinds import CpuDevice
 from harness.metering.meter import RankMeter
 from harness.processes.remarks import read
+from systems.engine.wire.commands import COMMAND, RESET
 from systems.engine.workers.tables import Column, Table, rollout_columns
-from systems.engine.workers.worker import COMMAND, RESET, Worker, WorkerSettings, error_path, serve
+from systems.engine.workers.worker import Worker, WorkerSettings, error_path, serve
 from tests.harness.misbehaving_plugin.scenario import MisbehavingScenario
 from tests.harness.misbehaving_plugin.values import OBSERVATIONS
 

@@ -7,7 +7,7 @@ import pytest
 
 from harness.contract.budget import Limits
 from harness.contract.prediction import Prediction
-from systems.engine.one_learner import Central
+from systems.choices.average import Central
 from tests.systems.model.mixes import COVERED, POSSIBLE, Mix, is_covered, name_of
 from tests.systems.model.runs import load, predicted, scenario_of
 

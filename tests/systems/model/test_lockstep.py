@@ -5,7 +5,7 @@ import pytest
 from harness.contract.budget import Limits
 from harness.contract.scenario import WORKLOADS
 from scenarios.emulated import EmulatedScenario
-from systems.engine.preempt import Threshold
+from systems.choices.preempt import Threshold
 from tests.systems.model.paper import write_down
 from tests.systems.model.profiles import Changes
 from tests.systems.model.runs import ends_of, load, predicted, scenario_of

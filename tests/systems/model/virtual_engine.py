@@ -29,7 +29,8 @@ import torch
 from harness.contract.device import Place
 from harness.devices.emulated_gpu import EmulatedGpu
 from systems.engine.rank.means import Means
-from systems.engine.workers.worker import PLAY, RESET, Worker, WorkerSettings
+from systems.engine.wire.commands import PLAY, RESET
+from systems.engine.workers.worker import Worker, WorkerSettings
 from tests.systems.engine.cells import run_with
 from tests.systems.engine.ranks import Run
 from tests.systems.model.virtual_time import Queue, VirtualTime

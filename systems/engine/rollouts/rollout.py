@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import numpy.typing as npt
-
-Split = Literal["envs", "steps"]
-"""How mini-batches are made: whole environments, or sequences laid end to end and cut (VER section 2.2)."""
 
 
 Step = tuple[int, int]
@@ -166,42 +163,6 @@ class Rollout:
         raise NotImplementedError
 
 
-class RolloutChoice(Protocol):
-    """What fills a batch, as a field of a system's spec."""
-
-    split: ClassVar[Split]
-
-    def steps(self, scenario_steps: int) -> int:
-        """T for a scenario."""
-
-    def target(self, num_envs: int, num_steps: int) -> int:
-        """Env steps of one rollout of a rank."""
-
-    def open(self, num_envs: int, num_steps: int, *, ahead: int) -> Rollout:
-        """Makes the rollout of one rank; `ahead` rollouts may be held, beside the one that is filled."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StepsPerEnv:
-    """Rollouts of T * N steps."""
-
-    num_steps: int = 0
-    """T; 0 takes the scenario's."""
-
-    def __post_init__(self) -> None:
-        """Checks the field."""
-        if self.num_steps < 0:
-            raise ValueError(f"rollout.num_steps={self.num_steps}: must be at least 1, or 0 for the scenario's")
-
-    def steps(self, scenario_steps: int) -> int:
-        """T for a scenario."""
-        return self.num_steps or scenario_steps
-
-    def target(self, num_envs: int, num_steps: int) -> int:
-        """T * N."""
-        return num_envs * num_steps
-
-
 class Gathered(Rollout):
     """Steps in the order in which they ended, until somebody takes them."""
 
@@ -226,17 +187,6 @@ class Gathered(Rollout):
         """All finished steps."""
         taken, self._arrived = self._arrived, []
         return taken
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fixed(StepsPerEnv):
-    """T steps of each environment (SyncOnRL, DD-PPO section 3)."""
-
-    split: ClassVar[Split] = "envs"
-
-    def open(self, num_envs: int, num_steps: int, *, ahead: int) -> FixedRollout:
-        """Makes the rollout of one rank."""
-        return FixedRollout(num_envs, num_steps, ahead=ahead)
 
 
 class FixedRollout(Gathered):
@@ -275,3 +225,26 @@ class FixedRollout(Gathered):
         """T steps of each environment, or what there is."""
         self.taken[:] = 0
         return super().take()
+
+
+class VariableRollout(Gathered):
+    """No environment is held to any number of steps; steps count in the order in which they end."""
+
+    def __init__(self, num_envs: int, target: int, *, ahead: int = 0) -> None:
+        # Beside the rollouts: where each stands, its step in flight, and one that ended after the rollout was full.
+        super().__init__(num_envs, target * (1 + ahead) + 3 * num_envs)
+        self.target = target
+
+    def may_act(self) -> npt.NDArray[np.bool_]:
+        """All, until the rollout is full."""
+        return np.full(self.num_envs, not self.is_full)
+
+    @property
+    def is_full(self) -> bool:
+        """True when T * N steps have ended."""
+        return len(self._arrived) >= self.target
+
+    def take(self) -> list[Step]:
+        """The first T * N steps that ended, or all if there are fewer."""
+        taken, self._arrived = self._arrived[: self.target], self._arrived[self.target :]
+        return taken

@@ -15,62 +15,16 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from systems.engine.rollout import Experience, Gathered, Rollout, Split, Step, StepsPerEnv
+from systems.engine.rollouts.rollout import Experience, Gathered, Rollout, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy.typing as npt
-
-MOST_BATCHES_WAITING = 2
-"""More would not keep the learner busier, but make samples older; unless a trajectory of each environment is more:
-those that keep step with each other end them all at once, and would stand still until the learner has taken most."""
-
-
-def stream_limit(batch: int, num_envs: int, num_steps: int, max_lag: int, updates_per_batch: int) -> int:
-    """Env steps that may wait for the learner before environments are held back.
-
-    A sample waits for what is queued before it and for the N * T that may be under way (Sample Factory section 3.4), so
-    its lag stays within `max_lag` optimiser steps as long as environments are about equally fast.
-    """
-    within_lag = max_lag // updates_per_batch * batch - num_envs * num_steps
-    most = max(MOST_BATCHES_WAITING * batch, num_envs * num_steps)
-    return min(most, max(batch, within_lag))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Trajectories(StepsPerEnv):
-    """A stream of trajectories of T steps, learned `batch` env steps at a time (Sample Factory table A.5)."""
-
-    batch: int = 0
-    """Env steps of one learning phase; 0 takes T times the environments that the learner learns from."""
-
-    split: ClassVar[Split] = "steps"
-
-    def __post_init__(self) -> None:
-        """Checks the fields."""
-        StepsPerEnv.__post_init__(self)
-        if self.batch < 0:
-            raise ValueError(f"rollout.batch={self.batch}: must be at least 1, or 0 for T times the environments")
-
-    def target(self, num_envs: int, num_steps: int) -> int:
-        """Env steps of a batch."""
-        return self.batch or num_envs * num_steps
-
-    def open(self, num_envs: int, num_steps: int, *, ahead: int) -> QuotaRollout:
-        """Makes the rollout of one rank that stops for each batch."""
-        return QuotaRollout(num_envs, num_steps, self.target(num_envs, num_steps), ahead=ahead)
-
-    def open_stream(self, num_envs: int, num_steps: int, *, max_lag: int, updates_per_batch: int) -> StreamRollout:
-        """Makes the rollout of one rank that never stops."""
-        batch = self.target(num_envs, num_steps)
-        limit = stream_limit(batch, num_envs, num_steps, max_lag, updates_per_batch)
-        return StreamRollout(num_envs, num_steps, batch, limit)
 
 
 class QuotaRollout(Gathered):

@@ -1,0 +1,35 @@
+"""The five choices of a system, as the engine and the model see them; `systems/spec.py` has the dataclass."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from systems.choices.average import AverageChoice
+from systems.choices.collect import Collector
+from systems.choices.overlap import OverlapChoice
+from systems.choices.preempt import PreemptChoice
+from systems.choices.rollout import RolloutChoice
+
+
+class Choices(Protocol):
+    """One of each."""
+
+    @property
+    def collect(self) -> Collector:
+        """How actions meet environments."""
+
+    @property
+    def rollout(self) -> RolloutChoice:
+        """What fills a batch."""
+
+    @property
+    def overlap(self) -> OverlapChoice:
+        """Whether collecting goes on while the rank learns."""
+
+    @property
+    def preempt(self) -> PreemptChoice:
+        """When stragglers are cut."""
+
+    @property
+    def average(self) -> AverageChoice:
+        """How ranks agree on weights."""

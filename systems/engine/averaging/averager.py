@@ -1,0 +1,65 @@
+"""How one rank agrees with the others on weights and on progress: the protocol.
+
+    each update:          begin_update, forward and backward pass, average_gradients, clipping, step, end_update
+    after collecting:     wait_for_ranks
+    end of an iteration:  agree, is_over, statistics, in this order
+    after training:       final_policy, close
+
+Who blocks: every call of `AllReducer` but `is_over` and `statistics` waits for all ranks; asynchronous variants
+(`gossiping.py`, `clients.py`) wait for nobody longer than their time limit. What frees them, and
+what happens when a rank dies, stands in `group.py` and in `mailbox.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+
+
+class Averager(Protocol):
+    """What one rank does to agree with the others on weights and on progress."""
+
+    is_synchronous: bool
+    """Whether every update waits for all ranks."""
+
+    def begin_update(self) -> None:
+        """Called before the gradients of an update are computed."""
+
+    def average_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """Called between the backward pass and gradient clipping; may replace the gradients."""
+
+    def end_update(self) -> None:
+        """Called after the optimiser step; may replace the weights."""
+
+    def wait_for_ranks(self, *, broke_off: bool) -> bool:
+        """The barrier after collecting; asynchronous ranks have none.
+
+        `broke_off`: whether this rank has broken its rollout off; returns whether any that waits here has.
+        """
+
+    def agree(self, own: NDArray[np.float64], num_lasting: int) -> NDArray[np.float64]:
+        """The sum of an array over the ranks, all of the same length every time.
+
+        Asynchronous: `own` plus what was last heard from each other rank; nothing for a rank that was never heard. Of a
+        rank that is gone only the first `num_lasting` entries count on.
+        """
+
+    def is_over(self, own: bool) -> bool:
+        """Whether the run is over, `own` being this rank's opinion.
+
+        Synchronous: `own`, which is equal on all ranks. Asynchronous: once any rank has said so; tells the others.
+        """
+
+    def statistics(self) -> dict[str, float]:
+        """What this rank knows about agreement, for its time series; as of the last `agree`, always the same keys."""
+
+    def final_policy(self) -> bool:
+        """Whether this rank is the one that leaves the weights; its policy then holds the ones all ranks agree on."""
+
+    def close(self) -> None:
+        """Leaves the group together with the ranks that are still there."""

@@ -1,0 +1,44 @@
+"""From a way to agree to the averager of one rank."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from systems.choices.average import AllReduce, Central, Elastic, Gossip, ParameterServer
+from systems.engine.averaging.all_reduce import AllReducer, OneLearner
+from systems.engine.averaging.clients import DownpourRank, ElasticRank
+from systems.engine.averaging.gossiping import open_gossip
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from harness.metering.meter import RankMeter
+    from systems.choices.average import AverageChoice
+    from systems.engine.averaging.averager import Averager
+    from systems.engine.wire.group import Group
+
+
+def open_averager(
+    choice: AverageChoice, group: Group, meter: RankMeter, policy: torch.nn.Module, generator: np.random.Generator
+) -> Averager:
+    """Makes this rank's averager, on all ranks alike, once they have equal weights.
+
+    Args:
+        choice: how ranks agree.
+        group: the ranks.
+        meter: waiting and communication are its `communicate` spans; the barrier is `wait:straggler`.
+        policy: whose parameters are agreed upon; on its final device.
+        generator: this rank's own stream, for whatever is chosen at random.
+    """
+    match choice:
+        case AllReduce():
+            return AllReducer(group, meter)
+        case Central():
+            return OneLearner(group, meter)
+        case Elastic():
+            return ElasticRank(choice, group, meter, policy)
+        case ParameterServer():
+            return DownpourRank(choice, group, meter, policy)
+        case Gossip():
+            return open_gossip(choice, group, meter, policy, generator)

@@ -30,6 +30,7 @@ from harness.metering.counted import CountedEnv
 from harness.metering.meter import RankMeter
 from systems.choices.preempt import plan
 from systems.choices.rollout import Variable
+from systems.engine.rollouts.opening import open_rollout
 from systems.engine.rollouts.rollout import runs_of
 from systems.engine.workers.tables import Table, rollout_columns
 from systems.engine.workers.worker import Worker, WorkerSettings
@@ -157,7 +158,7 @@ def check_booking(hot: Hot, tmp_path: Path) -> None:
 
 def check_rollout_step(hot: Hot) -> None:
     """The bookkeeping of `ver` for four env steps that begin and end."""
-    rollout = Variable().open(NUM_ENVS, NUM_STEPS, ahead=0)
+    rollout = open_rollout(Variable(), NUM_ENVS, NUM_STEPS, ahead=0)
 
     def step() -> None:
         rollout.start(WAITING)

@@ -13,10 +13,11 @@ import torch
 
 from harness.contract.device import Place
 from harness.metering.meter import RankMeter
-from systems.choices.average import Average
+from systems.choices.average import AverageChoice
 from systems.engine.averaging.averager import Averager
-from systems.engine.rank.means import Means
+from systems.engine.averaging.opening import open_averager
 from systems.engine.wire.group import Group
+from systems.engine.wire.links import Links
 from systems.engine.wire.mailbox import Handler
 from systems.engine.wire.sockets import Answer
 from tests.systems.engine import ranks
@@ -127,8 +128,8 @@ class Apart:
 def group_of(rank: int, num_ranks: int, between: Apart | None = None, **stand_ins: Any) -> Group:
     """A rank among others that are not processes, with what is `between` them."""
     transport = between or Apart()
-    means = Means(transport=lambda _: transport, **stand_ins)  # type: ignore[arg-type]  # it needs no more
-    return Group(Place(rank=rank, num_ranks=num_ranks, local_rank=rank), means=means)
+    links = Links(transport=lambda _: transport, **stand_ins)  # type: ignore[arg-type]  # it needs no more
+    return Group(Place(rank=rank, num_ranks=num_ranks, local_rank=rank), links=links)
 
 
 def run_losing(function: Callable[[Path], None], num_ranks: int, lost: int, folder: Path) -> dict[int, str]:
@@ -164,12 +165,12 @@ class AtOnce:
 
 
 def open_averagers(
-    settings: Average, policies: list[Quadratic], meter: RankMeter, seed: int = 0
+    settings: AverageChoice, policies: list[Quadratic], meter: RankMeter, seed: int = 0
 ) -> tuple[list[Averager], Office]:
     """The averagers of some ranks in one process, and their mailboxes."""
     office = Office(len(policies))
     averagers = [
-        settings.open(office.group(rank), meter, policy, np.random.default_rng([seed, rank]))
+        open_averager(settings, office.group(rank), meter, policy, np.random.default_rng([seed, rank]))
         for rank, policy in enumerate(policies)
     ]
     return averagers, office

@@ -9,6 +9,7 @@ import torch
 from harness.contract.device import Place
 from systems.choices.average import AllReduce, Elastic, Gossip, ParameterServer
 from systems.engine.averaging.averager import Averager
+from systems.engine.averaging.opening import open_averager
 from systems.engine.wire.group import Group
 from tests.systems.engine.averaging import ALONE, Quadratic, meter_in, sgd
 from tests.systems.engine.ranks import run_ranks
@@ -22,7 +23,7 @@ def reduce_together(folder: Path) -> None:
     group, meter = Group(place), meter_in(folder, place.rank)
     policy, twin = (torch.nn.Linear(7, 3) for _ in range(2))
     generator = torch.Generator().manual_seed(place.rank)
-    averager = AllReduce().open(group, meter, policy, np.random.default_rng(0))
+    averager = open_averager(AllReduce(), group, meter, policy, np.random.default_rng(0))
     for ours, theirs in zip(policy.parameters(), twin.parameters(), strict=True):
         ours.grad = torch.randn(ours.shape, generator=generator)
         theirs.grad = ours.grad.clone()
@@ -65,7 +66,7 @@ def test_alone_every_way_has_one_rank(tmp_path: Path) -> None:
     meter = meter_in(tmp_path)
     for choice in CHOICES:
         policy = Quadratic([2.0], [1.0])
-        averager: Averager = choice.open(Group(ALONE), meter, policy, np.random.default_rng(0))
+        averager: Averager = open_averager(choice, Group(ALONE), meter, policy, np.random.default_rng(0))
         optimizer = sgd(policy, 0.01)
         for _ in range(5):
             policy.update(averager, optimizer)

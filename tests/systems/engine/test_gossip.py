@@ -21,6 +21,7 @@ from systems.engine.averaging.asynchronous import RUNNING, AsynchronousRank
 from systems.engine.averaging.averager import Averager
 from systems.engine.averaging.flat_weights import SKETCH_SIZE, Sketch, consensus_distance, to_bytes
 from systems.engine.averaging.gossiping import GossipingRank, Received, mix_pulled, mix_pushed
+from systems.engine.averaging.opening import open_averager
 from systems.engine.wire.group import Group
 from systems.engine.wire.mailbox import Mailbox
 from systems.engine.wire.sockets import Answer
@@ -68,11 +69,11 @@ def gossip_in_lockstep(folder: Path, mode: str, group: Group) -> None:
     """On each of 2 ranks: gossip in lock-step, and all-reduce on a copy, on the same batches."""
     meter = meter_in(folder, group.rank)
     policy, twin = network(), network()
-    gossip = Gossip(mode=mode, seconds=60).open(group, meter, policy, np.random.default_rng(group.rank))
+    gossip = open_averager(Gossip(mode=mode, seconds=60), group, meter, policy, np.random.default_rng(group.rank))
     assert isinstance(gossip, GossipingRank)
     mailbox = gossip._mailbox
     gossip._mailbox = Lockstep(mailbox, group)  # type: ignore[assignment]
-    reduce = AllReduce().open(group, meter, twin, np.random.default_rng(0))
+    reduce = open_averager(AllReduce(), group, meter, twin, np.random.default_rng(0))
     optimizers = sgd(policy, RATE), sgd(twin, RATE)
     generator = torch.Generator().manual_seed(group.rank)
     start = copy.deepcopy(policy.state_dict())
@@ -106,7 +107,9 @@ def gossip_with_loss(folder: Path, lost: int, number: int) -> None:
     policy = Quadratic([1.0, 1.0, 1.0], [1.0, 2.0, 3.0])
     # not an even mix: two ranks that pull from each other at the same moment would have the very same weights after it
     seconds = 60.0 if number == signal.SIGKILL else 2.0  # a death is heard of; a rank that is only slow is not lost
-    averager = Gossip(beta=0.25, seconds=seconds).open(group, meter, policy, np.random.default_rng(place.rank))
+    averager = open_averager(
+        Gossip(beta=0.25, seconds=seconds), group, meter, policy, np.random.default_rng(place.rank)
+    )
     optimizer = sgd(policy, RATE)
     generator = torch.Generator().manual_seed(place.rank)
     num_updates, total, is_over = 0, np.zeros(2), False

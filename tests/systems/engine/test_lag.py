@@ -86,17 +86,18 @@ def learn_slowly(folder: Path) -> None:
 
     No learner is slower: whatever the machine does meanwhile, the environments have been as fast as may be.
     """
-    from systems.choices import rollout
     from systems.engine.rank.learner import Learner
     from systems.engine.rank.means import Means
+    from systems.engine.rollouts import opening
     from systems.engine.rollouts.rollout import Experience
+    from systems.engine.rollouts.trajectories import StreamRollout
     from systems.engine.workers.tables import Table
 
     memory_bytes: list[int] = []
     num_learned = 0
-    streams: list[trajectories.StreamRollout] = []
+    streams: list[StreamRollout] = []
 
-    class NotedStream(trajectories.StreamRollout):
+    class NotedStream(StreamRollout):
         def __init__(self, *arguments: Any, **named: Any) -> None:
             super().__init__(*arguments, **named)
             streams.append(self)
@@ -115,7 +116,7 @@ def learn_slowly(folder: Path) -> None:
                 memory_bytes.append(anonymous_memory_bytes())
             return statistics
 
-    with patch.object(trajectories, "StreamRollout", NotedStream):
+    with patch.object(opening, "StreamRollout", NotedStream):
         run_here(folder, Means(learner=SlowLearner))
     (folder / MEMORY_FILE).write_text(json.dumps(memory_bytes))
 

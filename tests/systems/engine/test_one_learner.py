@@ -10,6 +10,7 @@ import torch
 
 from harness.metering.meter import RankMeter
 from systems.choices.average import Central, rendering_rank
+from systems.engine.averaging.opening import open_averager
 from tests.systems.engine.averaging import Apart, group_of
 
 
@@ -64,7 +65,7 @@ def test_learner_and_owners_sum_progress_alone(tmp_path: Path) -> None:
         for parameter in policy.parameters():
             parameter.grad = torch.ones_like(parameter)
         between = Apart()
-        averager = Central().open(group_of(rank, 2, between), meter, policy, np.random.default_rng())
+        averager = open_averager(Central(), group_of(rank, 2, between), meter, policy, np.random.default_rng())
         averager.begin_update()
         averager.average_gradients(policy.parameters())
         averager.end_update()

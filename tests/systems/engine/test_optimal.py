@@ -15,6 +15,7 @@ import pytest
 
 from harness.contract.device import Place
 from systems.choices.preempt import Optimal, Plan, arrivals_s, pause_s, plan
+from systems.engine.rollouts.monitors import open_monitor
 from systems.engine.rollouts.rollout import FixedRollout, Rollout, VariableRollout
 from systems.engine.wire.group import Group
 from tests.systems.engine.averaging import ALONE, Apart, group_of
@@ -122,7 +123,7 @@ def step(rollout: Rollout, *envs: int) -> None:
 def test_nothing_is_planned_without_times() -> None:
     """Before the first learning phase nothing is known: all steps are collected, and nobody counts."""
     rollout, group = VariableRollout(2, 8), Group(ALONE)
-    monitor = Optimal().open(group, rollout, 4)
+    monitor = open_monitor(Optimal(), group, rollout, 4)
     monitor.begin(np.full(2, np.nan), 0.0)
     for _ in range(4):
         assert not monitor.should_stop(rollout)
@@ -148,7 +149,7 @@ def test_stops_at_s_as_counted_over_all_ranks(iteration: int, monkeypatch: pytes
     times = np.array([[1.0, 1.0], [100.0, 100.0]])
     groups = together(2, times, learn_s=0.5)
     rollouts = [VariableRollout(2, 8) for _ in groups]
-    fast, slow = (Optimal().open(group, rollout, 4) for group, rollout in zip(groups, rollouts, strict=True))
+    fast, slow = (open_monitor(Optimal(), group, rollout, 4) for group, rollout in zip(groups, rollouts, strict=True))
     for _ in range(iteration + 1):
         fast.begin(times[0], 0.5)
         slow.begin(times[1], 0.5)
@@ -175,7 +176,7 @@ def test_steps_beyond_a_full_rollout_count_with_the_next() -> None:
     times = np.array([[1.0, 1.0], [100.0, 100.0]])
     group, *_ = together(2, times, learn_s=0.5)
     rollout = VariableRollout(2, 8)
-    monitor = Optimal().open(group, rollout, 4)
+    monitor = open_monitor(Optimal(), group, rollout, 4)
     monitor.begin(times[0], 0.5)
     for _ in range(7):
         step(rollout, 0)
@@ -193,7 +194,7 @@ def test_an_environment_without_a_step_counts_as_the_slowest() -> None:
     """Where no step of an environment has ended in the rollout before, it is taken to be as slow as the slowest."""
     times = np.array([[1.0, np.nan], [5.0, 2.0]])
     group, *_ = together(2, times, learn_s=3.0)
-    monitor = Optimal().open(group, VariableRollout(2, 8), 4)
+    monitor = open_monitor(Optimal(), group, VariableRollout(2, 8), 4)
     monitor.begin(times[0], 3.0)
     expected = plan(np.array([[1.0, 5.0], [5.0, 2.0]]), 3.0, 4, whole=False)
     assert monitor.statistics()["preempt/planned_steps"] == expected.num_samples
@@ -204,7 +205,7 @@ def test_fixed_rollouts_are_planned_whole() -> None:
     times = np.array([[1.0, 3.0], [40.0, 2.0]])
     for rollout, whole in ((FixedRollout(2, 4), True), (VariableRollout(2, 8), False)):
         group, *_ = together(2, times, learn_s=3.0)
-        monitor = Optimal().open(group, rollout, 4)
+        monitor = open_monitor(Optimal(), group, rollout, 4)
         monitor.begin(times[0], 3.0)
         expected = plan(times, 3.0, 4, whole=whole)
         assert monitor.statistics()["preempt/planned_s"] == expected.seconds
@@ -219,7 +220,7 @@ def count_together(folder: Path) -> None:
     group, rollout = Group(place), VariableRollout(1, 8)
     assert group._transport is not None
     vars(time)["perf_counter"] = a_second_at_each_look()
-    monitor = Optimal().open(group, rollout, 8)
+    monitor = open_monitor(Optimal(), group, rollout, 8)
     told, num_keys, stopped = [], [], True
     for _ in range(NUM_ITERATIONS):
         monitor.begin(np.array([1.0 if place.rank < 2 else 100.0]), 0.5)

@@ -17,7 +17,6 @@ class Loop:
 
     def __init__(self, folder: Path, num_iterations: int, fails: str = "") -> None:
         self.calls: list[str] = []
-        self.stream = self
         self._folder, self._left, self._fails = folder, num_iterations, fails
         self._num_collected = self._num_taken = 0
         self._stopped = threading.Event()
@@ -95,8 +94,9 @@ class Loop:
         """Stops the stream."""
         self._stopped.set()
 
-    def wake(self) -> None:
-        """Makes the sampler look again."""
+    def stop_stream(self) -> None:
+        """As a rank does."""
+        self.stop()
         self._note("wake")
 
 

@@ -14,6 +14,7 @@ from harness.metering.meter import RankMeter
 from systems.choices.average import ParameterServer
 from systems.engine.averaging.asynchronous import FINAL
 from systems.engine.averaging.averager import Averager
+from systems.engine.averaging.opening import open_averager
 from systems.engine.wire.group import Group
 from tests.systems.engine.averaging import Quadratic, meter_in, open_averagers, run_losing, sgd
 from tests.systems.engine.ranks import run_ranks
@@ -138,7 +139,7 @@ def serve_and_die(folder: Path) -> None:
     place = Place.from_environment()
     group, meter = Group(place), meter_in(folder, place.rank)
     policy = Quadratic([2.0, -1.0], CURVATURE)
-    averager = ParameterServer(seconds=5.0).open(group, meter, policy, np.random.default_rng(0))
+    averager = open_averager(ParameterServer(seconds=5.0), group, meter, policy, np.random.default_rng(0))
     optimizer = sgd(policy, RATE)
     for _ in range(10):
         policy.update(averager, optimizer)
@@ -156,7 +157,7 @@ def train_together(folder: Path) -> None:
     group, meter = Group(place), meter_in(folder, place.rank)
     policy = Quadratic([2.0, -1.0], CURVATURE)
     settings = ParameterServer(learning_rate=0.02, momentum=0.5, seconds=60.0)
-    averager = settings.open(group, meter, policy, np.random.default_rng(0))
+    averager = open_averager(settings, group, meter, policy, np.random.default_rng(0))
     optimizer = sgd(policy, RATE)
     for _ in range(50):
         policy.update(averager, optimizer)

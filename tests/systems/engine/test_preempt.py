@@ -10,6 +10,7 @@ import pytest
 
 from harness.contract.device import Place
 from systems.choices.preempt import Threshold, is_preempted
+from systems.engine.rollouts.monitors import open_monitor
 from systems.engine.rollouts.rollout import FixedRollout, VariableRollout
 from systems.engine.wire.group import Group
 from tests.harness.command import launch
@@ -51,7 +52,7 @@ def test_at_least_a_quarter() -> None:
     assert is_preempted(8, 8, 0.6, 32, 32)
     group = Group(Place(rank=0, num_ranks=1, local_rank=0))
     group.add("finished/0", 1)  # alone in its group, another has already finished
-    monitor = Threshold(p=0.6).open(group, having(0), 10)
+    monitor = open_monitor(Threshold(p=0.6), group, having(0), 10)
     assert [monitor.should_stop(having(num_steps)) for num_steps in range(5)] == [False, False, False, True, True]
 
 
@@ -60,7 +61,7 @@ def test_short_variable_rollouts_are_judged_by_their_mean() -> None:
     group = Group(Place(rank=0, num_ranks=1, local_rank=0))
     group.add("finished/0", 1)
     rollout = VariableRollout(2, 16)
-    monitor = Threshold(p=0.6).open(group, rollout, 8)
+    monitor = open_monitor(Threshold(p=0.6), group, rollout, 8)
     stops = []
     for _ in range(5):
         stops.append(monitor.should_stop(rollout))
@@ -88,7 +89,7 @@ def watch(folder: Path) -> None:
     place = Place(rank=int(os.environ["RANK"]), num_ranks=3, local_rank=0)
     group = Group(place)
     assert group._transport is not None
-    monitor = Threshold(p=0.6).open(group, having(0), 8)
+    monitor = open_monitor(Threshold(p=0.6), group, having(0), 8)
     answers, num_keys = [], []
     for _ in range(NUM_ITERATIONS):
         before = monitor.should_stop(having(8))

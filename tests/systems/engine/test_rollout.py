@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from systems.choices.rollout import Fixed
+from systems.engine.rollouts.opening import open_rollout
 from systems.engine.rollouts.rollout import FixedRollout, runs_of
 from tests.systems.engine.driving import Driver
 
@@ -12,7 +13,7 @@ ENVS = np.arange(2)
 
 def test_slots_by_hand() -> None:
     """Each step has a slot of its own, and its observation's successor is where the environment stands afterwards."""
-    rollout = Fixed().open(num_envs=2, num_steps=3, ahead=0)
+    rollout = open_rollout(Fixed(), num_envs=2, num_steps=3, ahead=0)
     at = [rollout.at.tolist()]
     for _ in range(3):
         nexts = rollout.start(ENVS)
@@ -87,7 +88,7 @@ def test_a_step_in_flight_belongs_to_the_next_rollout() -> None:
 def test_exactly_t_steps_each_in_any_order(seed: int, ahead: int) -> None:
     """Over many rollouts: T steps of each environment, all in order and once; slots suffice, and none is used twice."""
     num_envs, num_steps = 5, 7
-    driver = Driver(Fixed().open(num_envs, num_steps, ahead=ahead), seed)
+    driver = Driver(open_rollout(Fixed(), num_envs, num_steps, ahead=ahead), seed)
     held: list[list[int]] = []
     for number in range(60):
         cut = int(driver.rng.integers(1, num_envs * num_steps)) if number % 3 == 2 else None

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from systems.choices.rollout import MOST_BATCHES_WAITING, Trajectories, stream_limit
+from systems.engine.rollouts.opening import open_rollout
 from systems.engine.rollouts.rollout import Experience
 from systems.engine.rollouts.trajectories import QuotaRollout, StreamRollout
 from tests.systems.engine.driving import Driver
@@ -19,7 +20,7 @@ LIMIT_S = 60.0
 @pytest.mark.parametrize(("num_envs", "batch"), [(1, 1), (3, 7), (5, 40), (6, 6)])
 def test_a_quota_is_exact_and_leaves_nothing_in_flight(num_envs: int, batch: int, ahead: int) -> None:
     """Every batch has exactly its env steps, and then nothing is under way, whatever order steps end in."""
-    driver = Driver(Trajectories(batch=batch).open(num_envs, 4, ahead=ahead), seed=batch)
+    driver = Driver(open_rollout(Trajectories(batch=batch), num_envs, 4, ahead=ahead), seed=batch)
     held = []
     for number in range(1, 101):
         driver.fill()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from systems.choices.rollout import Variable
+from systems.engine.rollouts.opening import open_rollout
 from systems.engine.rollouts.rollout import Step
 from systems.engine.rollouts.stale import StaleFill
 from tests.systems.engine.driving import Driver
@@ -15,7 +16,7 @@ SEEDS = range(5)
 
 def driver_for(seed: int, ahead: int) -> Driver:
     """A driver of a variable rollout."""
-    return Driver(Variable().open(NUM_ENVS, NUM_STEPS, ahead=ahead), seed)
+    return Driver(open_rollout(Variable(), NUM_ENVS, NUM_STEPS, ahead=ahead), seed)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -30,6 +30,7 @@ from harness.contract.device import Place
 from harness.devices.emulated_gpu import EmulatedGpu
 from systems.engine.rank.means import Means
 from systems.engine.wire.commands import PLAY, RESET
+from systems.engine.wire.links import Links
 from systems.engine.workers.worker import Worker, WorkerSettings
 from tests.systems.engine.cells import run_with
 from tests.systems.engine.ranks import Run
@@ -305,11 +306,14 @@ class NoDeadline:
 def means_on(clock: VirtualTime, num_ranks: int) -> Means:
     """All of the above, for the ranks of one run; each has as much of what it replaces as the engine calls."""
     ranks = Ranks(clock, num_ranks)
-    stand_ins: dict[str, Any] = {
-        "pool": partial(Pool, clock),
+    between: dict[str, Any] = {
         "transport": ranks.join,
         "mailbox": partial(Mailbox, ranks),
         "executor": partial(Executor, clock),
+    }
+    stand_ins: dict[str, Any] = {
+        "pool": partial(Pool, clock),
+        "links": Links(**between),
         "background": partial(Background, clock),
         "condition": partial(Condition, clock),
         "requests": NoRequests,

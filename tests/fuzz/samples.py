@@ -24,7 +24,7 @@ from results.records.schema import RunRecord
 from results.records.store import RUN_FILE
 from results.summary.document import Revision
 from scenarios.emulated.profile import PROFILES_FOLDER, read_profile
-from tests.harness.synthetic_run import make_spans
+from tests.harness.run.synthetic_run import make_spans
 from tests.results.summaries import make_run
 
 SWEEP = "20260101-000000-abcd"

@@ -8,7 +8,7 @@ import pytest
 
 from scenarios.emulated.profile import read_profile
 from tests.harness.command import launch
-from tests.harness.measured_profile import write_truth
+from tests.harness.commands.profile.measured_profile import write_truth
 
 
 def check_a_profile_of_an_emulated_run_is_its_profile(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ CHANGES = (
         old="sorted(told, key=lambda one: one.iteration)",
         new="sorted(told, key=lambda one: -one.iteration)",
         breaks="the rank that was told to stop last is named as the first",
-        tests=("tests/harness/test_told.py",),
+        tests=("tests/harness/processes/test_told.py",),
     ),
     Change(
         name="sweep-lock",
@@ -54,7 +54,7 @@ CHANGES = (
         old="fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)",
         new="fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)",
         breaks="two may run the cells of one sweep at once",
-        tests=("tests/harness/test_faults_folders.py", "tests/harness/test_faults_moved.py"),
+        tests=("tests/harness/faults/test_folders.py", "tests/harness/faults/test_moved.py"),
     ),
     Change(
         name="lost-unlink",
@@ -76,7 +76,7 @@ CHANGES = (
         old="rows[max(0, after - 1) : after + 1]",
         new="rows[max(0, after - 1) : max(1, after)]",
         breaks="samples of two machines are joined with the one before, not with the nearest",
-        tests=("tests/harness/test_gathered.py",),
+        tests=("tests/harness/launch/nodes/test_gathered.py",),
     ),
     Change(
         name="clock-middle",
@@ -84,7 +84,7 @@ CHANGES = (
         old="middle = (sent_s + received_s) / 2",
         new="middle = sent_s",
         breaks="the clock of a node is wrong by half of a ping",
-        tests=("tests/harness/test_gathered.py", "tests/harness/test_channel.py"),
+        tests=("tests/harness/launch/nodes/test_gathered.py", "tests/harness/launch/nodes/test_channel.py"),
     ),
     Change(
         name="noise-floor",
@@ -99,7 +99,10 @@ CHANGES = (
         old="if not os.path.lexists(out / name))",
         new="if os.path.basename(name))",
         breaks="the profile of a run is written over one that predictions were made of",
-        tests=("tests/harness/test_profile_command.py", "tests/harness/test_untrusted_runs.py"),
+        tests=(
+            "tests/harness/commands/profile/test_profile_command.py",
+            "tests/harness/hostile/test_untrusted_runs.py",
+        ),
     ),
     Change(
         name="first-reset",

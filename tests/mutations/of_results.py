@@ -53,7 +53,7 @@ CHANGES = (
         old="self._clock.advance(1000 / self._rate(",
         new="self._clock.advance(1 / self._rate(",
         breaks="pytest-benchmark is given seconds of one env step, as those of 1,000",
-        tests=("tests/harness/test_pytest_plugin.py",),
+        tests=("tests/harness/commands/test_pytest_plugin.py",),
     ),
     Change(
         name="usage",

@@ -95,7 +95,7 @@ CHANGES = (
         old="signal.signal(signal.SIGINT, signal.SIG_IGN)  #",
         new="signal.signal(signal.SIGINT, signal.SIG_DFL)  #",
         breaks="a Ctrl-C kills environment workers in the midst of an iteration",
-        tests=("tests/harness/test_faults_interrupt.py",),
+        tests=("tests/harness/faults/test_interrupt.py",),
     ),
     Change(
         name="gossip-sign",

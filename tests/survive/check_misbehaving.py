@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.harness.disks import SharedMemory
-from tests.harness.misbehaving import SYSTEMS, Ended, ended, start
-from tests.harness.misbehaving_plugin.cases import CASES, LEARNING, Case
+from tests.harness.hostile.misbehaving import SYSTEMS, Ended, ended, start
+from tests.harness.hostile.misbehaving_plugin.cases import CASES, LEARNING, Case
 
 NUM_PARTS = 10
 

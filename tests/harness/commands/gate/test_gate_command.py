@@ -1,0 +1,315 @@
+"""`rlbench gate`, of folders of runs and of revisions of a toy repository."""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from harness.commands.gate import in_turn
+from harness.commands.gate.command import noise_floor
+from harness.commands.gate.revisions import checked_out, find_commit, remove_all_but
+from results.verdicts.compare import Runs
+from results.verdicts.gate import judge
+from tests.harness import sweeps
+from tests.harness.command import RLBENCH, Ended, assert_refused, call
+from tests.harness.commands.gate import toy_repository
+from tests.harness.commands.gate.toy_repository import commit, git
+from tests.harness.plan.copied_environments import copied_environments
+from tests.harness.runs import PATIENCE_S, wait_until
+from tests.harness.sweeps import spoil, write_sweep
+from tests.results.verdicts.test_gate import check_of, runs_of
+
+here = pytest.fixture(sweeps.here)
+
+
+def gate(*options: str) -> Ended:
+    """`rlbench gate`."""
+    return call("gate", *options)
+
+
+def write_seeds(folder: Path, faster: float = 1.0, noise: float = 0.01) -> Path:
+    """A sweep of four cells with three seeds each, of which the second makes a share more, and the third less."""
+    sweep = write_sweep(folder, faster=faster)
+    for path in sorted(sweep.glob("0*")):
+        record = json.loads((path / "run.json").read_text())
+        for seed, share in ((1, 1 + noise), (2, 1 - noise)):
+            again = json.loads(json.dumps(record))
+            again["cell"] |= {"seed": seed, "hash": f"{record['cell']['hash']}-{seed}"}
+            again["id"] = f"{record['id']}-seed-{seed}"
+            again["figures"]["steps_per_s"] *= share
+            shutil.copytree(path, sweep / again["id"])
+            (sweep / again["id"] / "run.json").write_text(json.dumps(again))
+    return sweep
+
+
+def test_folders_that_are_alike_pass(here: Path) -> None:
+    """Two sweeps with the same figures: exit code 0, a row for each cell and metric; noise beyond the tolerance: 3."""
+    for name in ("main", "mine"):
+        write_seeds(here / name)
+    ended = gate("--baseline", "main", "--candidate", "mine")
+    assert ended.code == 0, ended.out
+    assert ended.out.startswith("passed: 8 passed\n")
+    assert "baseline main, candidate mine, tolerance 5 %" in ended.out
+    assert "interval by resampling pairs of runs with the same seed" in ended.out
+    write_seeds(here / "noisy", noise=-0.05)
+    inconclusive = gate("--baseline", "main", "--candidate", "noisy")
+    assert inconclusive.code == 3
+    assert "inconclusive: ver, emulated/open-fridge, " in inconclusive.out
+    assert "repetitions of each side would settle it" in inconclusive.out
+
+
+def test_single_runs_decide_nothing(here: Path) -> None:
+    """Without repetitions the gate is inconclusive, however fast the candidate is."""
+    write_sweep(here / "main")
+    write_sweep(here / "mine", faster=0.5)
+    ended = gate("--baseline", "main", "--candidate", "mine")
+    assert ended.code == 3
+    assert "3 repetitions of each side at least" in ended.out
+
+
+def test_a_slower_folder_is_a_regression_in_every_form(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ver` at 80 % of its speed: exit code 1, and JSON, JUnit XML, Markdown and annotations say the same."""
+    write_seeds(here / "main")
+    write_seeds(here / "mine", faster=0.8)
+    files = ("--json", "gate.json", "--junit", "gate.xml", "--markdown", "gate.md")
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("COLUMNS", "220")
+    ended = gate("--baseline", "main", "--candidate", "mine", *files)
+    assert (ended.code, ended.err) == (1, "")
+    assert ended.out.startswith("regression: 2 regression, 6 passed\n")
+    document = json.loads((here / "gate.json").read_text())
+    assert (document["outcome"], document["exit_code"]) == ("regression", 1)
+    slow = [check for check in document["checks"] if check["outcome"] == "regression"]
+    assert {(check["system"], check["metric"], round(check["ratio"]["value"], 6)) for check in slow} == {
+        ("ver", "steps_per_s", 0.8)
+    }
+    suite = ET.parse(here / "gate.xml").getroot()  # noqa: S314  ours
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == (str(len(document["checks"])), "2", "0")
+    failed = [case.get("classname") for case in suite if case.find("failure") is not None]
+    assert [name.split(",")[0] for name in failed if name] == ["ver", "ver"]
+    markdown = (here / "gate.md").read_text()
+    assert markdown.startswith("**regression: 2 regression, 6 passed")
+    assert "| ver |" in markdown.splitlines()[6]
+    errors = [line for line in ended.out.splitlines() if line.startswith("::error title=regression")]
+    assert len(errors) == 2
+    assert "ratio 0.800" in errors[0]
+
+
+def test_an_outcome_that_cannot_be_written_is_still_one(here: Path) -> None:
+    """A regression stays exit code 1 where the file has become a folder meanwhile; a pass that nobody reads is 2."""
+    write_seeds(here / "main")
+    write_seeds(here / "mine", faster=0.8)
+    for candidate, code in (("mine", 1), ("main", 2)):
+        ended = gate("--baseline", "main", "--candidate", candidate, "--json", "/dev/full")
+        assert ended.code == code
+        assert "cannot be written" in ended.err
+
+
+def test_what_is_missing_or_spoilt_never_passes(here: Path) -> None:
+    """A cell that the candidate lacks is exit code 4, and what cannot be read is named."""
+    write_seeds(here / "main")
+    mine = write_seeds(here / "mine")
+    spoil(mine)
+    for path in mine.glob("004-ver-x8*"):
+        path.rename(here / path.name)
+    ended = gate("--baseline", "main", "--candidate", "mine")
+    assert ended.code == 4
+    assert "the candidate has not run it" in ended.out
+    assert "unreadable: mine: " in ended.out
+    assert gate("--baseline", "mine", "--candidate", "main").code == 0
+
+
+def test_usage_errors(here: Path) -> None:
+    """Each is one line, and nothing is measured."""
+    write_sweep(here / "main")
+    folders = ("--baseline", "main", "--candidate", "main")
+    assert_refused(gate(), "needs --baseline and --candidate, or --aa")
+    assert_refused(gate("--baseline", "main"), "needs --baseline and --candidate")
+    assert_refused(gate(*folders, "--tolerance", "5"), "--tolerance 5.0: must be above 0 and below 1")
+    assert_refused(gate(*folders, "--systems", "ver"), "--systems: is of revisions")
+    assert_refused(gate(*folders, "--json", "nowhere/x.json"), "nowhere/x.json: its folder is not there")
+    assert_refused(gate(*folders, "--junit", "main"), "main: is a folder")
+    assert_refused(gate("--aa", "--candidate", "x"), "--aa: measures --baseline against itself")
+    assert_refused(gate("--aa"), "needs --systems to measure revisions")
+    assert_refused(
+        gate("--baseline", "nowhere", "--candidate", "neither", "--systems", "x"), "nowhere: is neither a folder"
+    )
+    assert_refused(gate("--aa", "--systems", "x", "--budget", "0"), "--budget 0.0: must be above 0")
+    one_folder = ("--baseline", "main", "--candidate", "typo")
+    assert_refused(gate(*one_folder), "typo: is no folder, as main is")
+    (here / "empty").mkdir()
+    assert_refused(gate("--baseline", "empty", "--candidate", "main"), "empty: no runs")
+
+
+@dataclass(kw_only=True, slots=True)
+class Shared:
+    """What all tests of revisions use: a repository to copy, a cache, and the environments made in it."""
+
+    repository: Path
+    cache: Path
+    made: list[Path]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    """Made once for all."""
+    folder = tmp_path_factory.mktemp("shared")
+    with copied_environments(folder) as made:
+        yield Shared(repository=toy_repository.make_repository(folder / "toy"), cache=folder / "cache", made=made)
+
+
+@pytest.fixture
+def repository(shared: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The toy repository as the working folder, and a cache that others have used before."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(shared.cache))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("PIP_DISABLE_PIP_VERSION_CHECK", "1")
+    folder = tmp_path / "toy"
+    shutil.copytree(shared.repository, folder)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def order_of(folder: Path) -> list[str]:
+    """Which side ran, with which seed, one after the other."""
+    (found,) = (folder / "rlbench-runs").glob("gate-*/order.txt")
+    return found.read_text().splitlines()
+
+
+def test_a_slower_revision_is_seen_early(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 % slower with little noise: three of each side in turn, A B B A A B, exit code 1; nothing is left behind."""
+    commit(repository, "slow", 80.0)
+    (repository / "toy.py").write_text("not committed")
+    monkeypatch.setenv("PYTHONPATH", str(repository))  # would lead both sides to that file
+    ended = gate("--baseline", "main", "--candidate", "slow", "--systems", "ddppo")
+    assert ended.code == 1, ended.out + ended.err
+    assert "uncommitted changes of this work tree are not measured" in ended.out
+    assert order_of(repository) == [
+        *("baseline 0", "candidate 0", "candidate 1", "baseline 1", "baseline 2", "candidate 2"),
+    ]
+    assert "regression: 1 regression" in ended.out
+    assert git(repository, "worktree", "list").count("\n") == 0
+    assert (repository / "toy.py").read_text() == "not committed"
+    (made,) = (repository / "rlbench-runs").iterdir()
+    commits = {
+        side: {json.loads(path.read_text())["commit"] for path in (made / side).glob("*/*/run.json")}
+        for side in ("baseline", "candidate")
+    }
+    assert commits == {
+        "baseline": {git(repository, "rev-parse", "main")},
+        "candidate": {git(repository, "rev-parse", "slow")},
+    }
+
+
+def test_noise_uses_the_budget_up_and_is_inconclusive(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 30 % noise nothing is clear when the budget is spent: exit code 3, and how many repetitions would do."""
+    commit(repository, "noisy", 108.0, noise=0.3)
+    clock = itertools.count(step=1.0)  # each look at it is a second later: four looks in a repetition, and one before
+    monkeypatch.setattr(in_turn, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    ended = gate("--baseline", "main", "--candidate", "noisy", "--systems", "ddppo", "--budget", "15")
+    assert ended.code == 3, ended.out + ended.err
+    assert len(order_of(repository)) == 6
+    assert "repetitions of each side would settle it" in ended.out
+
+
+@pytest.mark.usefixtures("repository")
+def test_the_same_revision_tells_how_large_a_change_can_be_seen(shared: Shared) -> None:
+    """`--aa` passes, and names the noise; the environment is made once, and used again."""
+    main = git(shared.repository, "rev-parse", "main")
+    for out in ("once", "again"):
+        ended = gate("--aa", "--systems", "ddppo", "--out", out)
+        assert ended.code == 0, ended.out + ended.err
+        assert "noise +-" in ended.out
+        assert "so large a change is seen" in ended.out
+        (made,) = [path for path in shared.made if path.name.startswith(main)]
+        assert (made / "ready").exists()
+
+
+def test_the_noise_is_the_half_of_the_interval() -> None:
+    """An interval of a ratio from a tenth less to a tenth more, as factors, is 10 % of noise either way."""
+    judged = judge(Runs(name="main", runs=runs_of([100, 101])), Runs(name="main", runs=runs_of([100, 101])))
+    check = check_of(judged, "steps_per_s")
+    assert check.ratio is not None
+    ratio = check.ratio.model_copy(update={"low": 1 / 1.1, "high": 1.1})
+    (line,) = noise_floor(judged.model_copy(update={"checks": [check.model_copy(update={"ratio": ratio})]}))
+    assert line.endswith("noise +-10.0 %: so large a change is seen, and a regression from 15.0 % on")
+
+
+def test_environments_of_old_are_removed(tmp_path: Path) -> None:
+    """The two used last are kept, and one that somebody uses; what was never made to its end goes first."""
+    oldest, locked, newer, newest, half_made = (f"{digit * 40}-linux-x86_64-python3.11" for digit in "abcde")
+    for number, name in enumerate((oldest, locked, newer, newest, half_made)):
+        (tmp_path / name / "bin").mkdir(parents=True)
+        (tmp_path / name / "bin" / "python").touch()
+        if name != half_made:
+            (tmp_path / name / "ready").touch()
+            os.utime(tmp_path / name / "ready", (number, number))
+    with (tmp_path / f"{locked}.lock").open("w") as used:
+        fcntl.flock(used, fcntl.LOCK_SH)
+        remove_all_but(2, tmp_path)
+        assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {locked, newer, newest}
+    remove_all_but(2, tmp_path)
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {newer, newest}
+
+
+def test_a_side_that_fails_is_not_comparable(repository: Path) -> None:
+    """The candidate's runs fail: exit code 4 after the first repetition."""
+    commit(repository, "broken", 100.0, what="fails")
+    ended = gate("--baseline", "main", "--candidate", "broken", "--systems", "ddppo")
+    assert ended.code == 4, ended.out + ended.err
+    assert len(order_of(repository)) == 2
+    assert "no run of the candidate finished (failed)" in ended.out
+
+
+def test_a_side_that_refuses_is_a_usage_error(repository: Path) -> None:
+    """What the older revision does not know yet is said in its own words."""
+    commit(repository, "older", 100.0, what="refuses")
+    ended = gate("--baseline", "older", "--candidate", "main", "--systems", "new")
+    assert ended.code == 2
+    assert "rlbench: baseline older (" in ended.err
+    assert "unknown system new" in ended.err
+    assert git(repository, "worktree", "list").count("\n") == 0
+
+
+def test_a_revision_that_cannot_be_installed(repository: Path) -> None:
+    """Pip's error is the line, and the environment is made anew the next time."""
+    (repository / "pyproject.toml").write_text("[project")
+    commit(repository, "unbuildable", 100.0)
+    for _ in range(2):
+        ended = gate("--baseline", "main", "--candidate", "unbuildable", "--systems", "ddppo")
+        assert ended.code == 2
+        assert "rlbench: unbuildable: pip: " in ended.err.splitlines()[-1]
+    assert_refused(
+        gate("--aa", "--baseline", "nothing", "--systems", "x"), "nothing: neither a folder of runs nor a rev"
+    )
+
+
+def test_ctrl_c_leaves_nothing_behind(repository: Path, tmp_path: Path) -> None:
+    """Interrupted while a side runs, it ends with 130; its run and its work trees are gone."""
+    commit(repository, "slow", 100.0, what="sleeps")
+    with checked_out("slow", find_commit("slow", repository), repository, tmp_path):
+        pass  # its environment is there
+    command = [str(RLBENCH), "gate", "--aa", "--systems", "ddppo"]
+    running = subprocess.Popen(command, cwd=repository, start_new_session=True, stdout=subprocess.PIPE, text=True)
+    sleeping = "rlbench-runs/gate-*/baseline/sleeping"
+    wait_until(lambda: list(repository.glob(sleeping)) or running.poll() is not None, "a side runs")
+    assert running.poll() is None
+    os.killpg(running.pid, signal.SIGINT)
+    out, _ = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 130
+    assert out.splitlines()[-1].startswith("interrupted; runs so far: rlbench-runs/gate-")
+    with pytest.raises(ProcessLookupError):
+        os.killpg(running.pid, 0)
+    assert git(repository, "worktree", "list").count("\n") == 0

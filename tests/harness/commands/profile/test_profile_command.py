@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from harness.devices import kinds
+from scenarios.emulated.profile import Profile, read_profile
+from tests.harness.command import Ended, assert_refused, call, launch
+from tests.harness.commands.profile.measured_profile import write_truth
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Profiled:
+    """A run of a profile with small costs, and the profile that was made of it."""
+
+    folder: Path
+    ended: Ended
+    truth: Profile
+    found: Profile
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> Profiled:
+    """Measures it, four times as fast."""
+    folder = tmp_path_factory.mktemp("profiled")
+    write_truth(folder / "truth.toml", factor=1, step_sigma=0.01, collision_ms=60.0)
+    ended = launch(
+        *("profile", "--scenario", "emulated/truth.toml:time_scale=0.25", "--seconds", "4", "--out", "found.toml"),
+        *("--device", "emulated", "--latency-ms", "0.1"),
+        folder=folder,
+    )
+    assert (ended.code, ended.err) == (0, "")
+    return Profiled(
+        folder=folder,
+        ended=ended,
+        truth=read_profile(str(folder / "truth.toml")),
+        found=read_profile(str(folder / "found.toml")),
+    )
+
+
+def test_a_profile_of_an_emulated_run_has_its_costs(profiled: Profiled) -> None:
+    """What a machine adds makes times longer, never shorter; how near they are `tests/gate/check_profile.py` holds."""
+    truth, found = profiled.truth, profiled.found
+    assert found.collect == truth.collect
+    assert found.step.median_ms > 0.9 * truth.step.median_ms
+    assert found.episode.reset_ms > 0.9 * truth.episode.reset_ms
+    assert found.gpu.learn_item_ms > 0.9 * truth.gpu.learn_item_ms
+    assert found.gpu.infer_fixed_ms + 4 * found.gpu.infer_item_ms > 0.9 * truth.gpu.infer_fixed_ms
+    assert found.network.latency_ms == 0.1
+    assert found.network.weights_mb > 0
+
+
+def test_what_it_prints(profiled: Profiled) -> None:
+    """It prints what was measured and how, what was assumed, where the run lies, and a command that can be typed."""
+    out = profiled.ended.out
+    for text in ("gpu.infer_item_ms", "line through the medians", "assumed: ", "network.latency_ms", "mean env step: "):
+        assert text in out
+    assert out.endswith("next: rlbench predict --systems nover --scenario emulated/found.toml --gpus 1,8\n")
+    run = re.search(r"profile: found.toml, of (\S+)", out)
+    assert run is not None
+    assert (profiled.folder / run[1] / "run.json").exists()
+
+
+def test_of_a_run_that_was_made_before(profiled: Profiled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--from-run` makes the same profile of the run's folder, and runs nothing."""
+    monkeypatch.chdir(profiled.folder)
+    (run,) = (profiled.folder / "rlbench-runs").glob("*/*/")
+    ended = call("profile", "--from-run", str(run), "--latency-ms", "0.1", "--out", "again.toml")
+    assert (ended.code, ended.err) == (0, "")
+    assert Path("again.toml").read_text() == Path("found.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--out", "my.json"), ("--out my.json: must end in .toml",)),
+        (("--out", "a,b.toml"), ("--out a,b.toml: must hold no comma",)),
+        (("--out", "no/my.toml"), ("--out no/my.toml: no is no folder",)),
+        (("--out", "there.toml"), ("--out there.toml: exists",)),
+        (("--scenario", "nope"), ("unknown scenario 'nope'",)),
+        (("--scenario", "pointnav,vizdoom"), ("2 cells", "one scenario")),
+        (("--workload", "homogeneous,heterogeneous"), ("2 cells", "one workload")),
+        (("--system", "sync,ver"), ("2 cells", "one system")),
+        (("--seconds", "0"), ("--seconds 0: must be above 0",)),
+        (("--device", "tpu"), ("--device tpu", "cuda, cpu, emulated")),
+        (("--latency-ms", "-1"), ("--latency-ms -1: must be from 0 to 1e+06",)),
+        (("--bandwidth-mb-per-s", "0"), ("--bandwidth-mb-per-s 0: must be from 0.001 to 1e+09",)),
+        (("--from-run", "."), ("--from-run .: is no run folder", "run.json")),
+        (("--from-run", ".", "--scenario", "pointnav"), ("--from-run .: that run was made; leave --scenario",)),
+    ],
+)
+def test_bad_requests(
+    arguments: tuple[str, ...], expected: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is wrong is said in one line before anything runs, and nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(kinds, "visible_gpus", list)
+    (tmp_path / "there.toml").touch()
+    assert_refused(call("profile", *arguments), *expected)
+    assert [path.name for path in tmp_path.iterdir()] == ["there.toml"]

@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from reports.exports import cells_csv
+from reports.exports.export import to_csv
+from reports.page.html import render, write_report
+from results.records.schema import RunRecord
+from results.summary.document import Summary
+from tests.reports.page.pages import Page, at, full_cell, full_summary, make_learning, summary_of
+from tests.reports.page.test_timeline import summary_with, write_folder
+from tests.results.records import make_record
+from tests.results.summaries import make_cell, make_run
+
+COMMAND = ["rlbench", "report", "a folder"]
+HEADINGS = [
+    "The answer",
+    "What spoils the figures",
+    "Systems and GPUs",
+    "Speed-up",
+    "Efficiency",
+    "Throughput",
+    "Homogeneous beside heterogeneous",
+    "Where the time went",
+    "Worker timeline",
+    "Utilisation",
+    "Throughput beside lag, reuse and useful samples",
+    "Learning",
+    "Ablation",
+    "History",
+    "Runs",
+    "Data",
+]
+NASTY = "<script>alert(1)</script><img src=x onerror=alert(2)>&amp;</style>"
+
+
+def page_of(summary: Summary) -> Page:
+    """The page, without worker timelines."""
+    return Page(render(summary, {}, title="A title", command=COMMAND))
+
+
+@pytest.fixture(scope="module")
+def full() -> Page:
+    """A page that has everything but worker timelines."""
+    return page_of(full_summary())
+
+
+def test_every_figure_is_that_of_the_export(full: Page) -> None:
+    """Every number of the page that the summary has is the export's at the path it names, in the page's JSON too."""
+    exported = json.loads(full_summary().to_json())
+    assert full.data["summary-data"] == exported
+    assert len(full.figures) > 150
+    for path, value, text in full.figures:
+        assert json.loads(value) == at(exported, path), path
+        shown = re.sub(r"[,%x]|GiB", "", text)
+        if value == "null":
+            assert text == "n/a", path
+        elif "memory" not in path:
+            scale = 100 if text.endswith("%") and "cpu" not in path else 1
+            assert float(shown) == pytest.approx(scale * float(value), rel=0.01, abs=0.5 * scale / 100), path
+
+
+def test_every_chart_has_its_table_and_title(full: Page) -> None:
+    """A chart is a figure with a caption, places for its panels, and a table of its numbers."""
+    tags = [tag for tag, _ in full.tags]
+    assert tags.count("figure") == tags.count("figcaption") > 10
+    assert tags.count("figure") == sum(attributes.get("class") == "numbers" for _, attributes in full.tags)
+    plots = {str(a["id"]) for _, a in full.tags if a.get("class") == "plot"}
+    assert plots == set(full.data["figures-data"])
+    assert all(a.get("aria-label") for _, a in full.tags if a.get("class") == "plot")
+
+
+def test_parts_stand_in_order(full: Page) -> None:
+    """The answer comes first, then what spoils the figures, then tables and charts, then runs and data."""
+    assert full.headings == HEADINGS
+    links = [str(a["href"]) for tag, a in full.tags if tag == "a"]
+    assert {link.removeprefix("#") for link in links} <= set(full.ids())
+    assert len(links) == len(HEADINGS)
+    assert len(full.ids()) == len(set(full.ids()))
+
+
+def test_what_spoils_the_figures_is_named(full: Page) -> None:
+    """Unreadable folders, runs that did not finish, warnings with their runs, and what is not comparable."""
+    for said in (
+        "run.json: is damaged",
+        "invalid: appo: 10 env steps <b>unaccounted</b> for",
+        "load 3.1",
+        "2 of 4 runs",
+        "not comparable",
+        full_summary().fairness[0].differences[0].sentence(),
+    ):
+        assert said in full.text
+    assert "Nothing was found" not in full.text
+    assert "Nothing was found" in page_of(summary_of([make_cell()], [make_record("ver", 8)])).text
+
+
+def test_rate_of_an_invalid_run_is_not_shown(full: Page) -> None:
+    """It stands in the JSON, and nowhere beside those of valid runs."""
+    assert "777" not in full.text
+    assert full.data["summary-data"]["runs"][3]["figures"]["steps_per_s"] == 777.0
+
+
+def test_kinds_are_explained(full: Page) -> None:
+    """Emulated, predicted and published figures are each explained below the answer."""
+    for said in ("emulated: GPUs are emulated", "predicted: a model", "published: not measured here"):
+        assert said in full.text
+    measured = summary_of([make_cell(kind="measured", device="cuda")])
+    assert "emulated" not in page_of(measured).text.replace("emulated/open-fridge", "")
+
+
+@pytest.mark.parametrize(
+    "summary",
+    [
+        summary_of([]),
+        summary_of([make_cell("ver", 8)], [make_record("ver", 8)]),
+        summary_of(
+            [make_cell("ver", 8, None)],
+            [make_record("ver", 8, steps_per_s=None, status="timed-out", reason="after 60 s")],
+        ),
+        summary_of([full_cell("ver", 1, 5.0, learning=make_learning(num_points=1, threshold=None, to_threshold=[]))]),
+    ],
+    ids=["no run", "one run", "failed runs", "a point of a curve"],
+)
+def test_whatever_there_is_makes_a_page(summary: Summary) -> None:
+    """Parts that have nothing say why in a line; all parts are there, and links between them lead somewhere."""
+    page = page_of(summary)
+    assert page.headings == HEADINGS
+    assert sum(attributes.get("class") == "nothing" for _, attributes in page.tags) > 5
+
+
+def test_text_of_runs_is_text() -> None:
+    """Names, reasons, paths and settings never become elements, nor end the one that holds the data."""
+    summary = full_summary(NASTY)
+    nasty = make_run(
+        NASTY,
+        8,
+        id=f"001-{NASTY}",
+        status="failed",
+        reason=NASTY,
+        choices={NASTY: NASTY},
+        machine={"cpu_model": NASTY},
+        command=[NASTY],
+        warnings=[NASTY],
+    )
+    summary = summary.model_copy(update={"runs": [*summary.runs, nasty], "answers": [f"`{NASTY}` is fast"]})
+    text = render(summary, {}, title=NASTY, command=[NASTY])
+    page, plain = Page(text), page_of(full_summary())
+    assert {tag for tag, _ in page.tags} == {tag for tag, _ in plain.tags}
+    assert len(page.scripts) == len(plain.scripts) == 2
+    assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
+    assert page.text.count(NASTY) > 10
+    assert text.lower().count("</script>") == 7
+    assert page.data["summary-data"]["runs"][-1]["reason"] == NASTY
+    drawn = json.dumps(page.data["figures-data"])
+    assert "&lt;script&gt;" in drawn
+    assert "<script" not in drawn
+
+
+def test_nothing_is_loaded(full: Page) -> None:
+    """No element names anything outside the page, and the page's policy would not let it."""
+    for tag, attributes in full.tags:
+        assert "src" not in attributes
+        assert tag not in {"link", "iframe", "img", "object", "base", "form"}
+        assert str(attributes.get("href", "#")).startswith("#")
+    (policy,) = [str(a["content"]) for _, a in full.tags if a.get("http-equiv") == "Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "http" not in policy
+    assert "unsafe-eval" not in policy
+    assert "script-src 'unsafe" not in policy
+    style = (Path("reports") / "templates" / "report.css").resolve()
+    assert not re.search(r"url\(|@import", style.read_text(encoding="utf-8"))
+
+
+def test_our_two_scripts_may_run(full: Page) -> None:
+    """The policy names the hashes of both scripts, plotly.js and ours, and no others."""
+    (policy,) = [str(a["content"]) for _, a in full.tags if a.get("http-equiv") == "Content-Security-Policy"]
+    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in full.scripts]
+    assert re.findall(r"'sha256-([^']+)'", policy) == hashes
+    assert "plotly.js v" in full.scripts[0]
+    assert "__rlbenchCharts" in full.scripts[1]
+
+
+def test_downloads_have_the_right_rows(full: Page) -> None:
+    """The page holds the runs as `results --csv` writes them, the cells with their intervals, and the summary."""
+    summary = full_summary()
+    assert full.data["csv-data"]["runs"] == to_csv(summary.runs)
+    assert Summary.model_validate(full.data["summary-data"]) == summary
+    rows = list(csv.DictReader(io.StringIO(full.data["csv-data"]["cells"])))
+    assert [row["system"] for row in rows] == [cell.system for cell in summary.cells]
+    assert (rows[1]["steps_per_s.value"], rows[1]["steps_per_s.low"]) == ("700.25", "687.75")
+    assert rows[1]["learning.to_threshold.env_steps.value"] == "5000.0"
+    assert json.loads(rows[0]["runs"]) == ["ver-1"]
+    assert rows[5]["steps_per_s.value"] == ""
+    assert "learning.curve" not in rows[0]
+    offered = {str(a["data-download"]) for _, a in full.tags if "data-download" in a}
+    assert offered == set(re.findall(r'"([\w.]+)": \(\) => \[', full.scripts[1]))
+
+
+def test_cells_of_nothing_are_an_empty_csv() -> None:
+    """No cells, no lines."""
+    assert cells_csv.to_csv([]) == ""
+
+
+def test_each_run_has_its_provenance() -> None:
+    """What all runs share stands once; each run has the rest, and the command as a shell takes it."""
+    runs = [
+        make_run("ver", 8, command=["rlbench", "run", "--systems", "ver", "--out", "my runs"]),
+        make_run("appo", 8, learn={"epochs": 7}, status="failed", reason="rank 3 died"),
+    ]
+    text = page_of(summary_of([make_cell()], runs)).text
+    assert "rlbench run --systems ver --out 'my runs'" in text
+    assert "rank 3 died" in text
+    assert text.count("machine.cpu_model") == 1
+    assert text.count("version.torch") == 1
+    assert text.count("scenario.learn.epochs") == 2
+    assert "rlbench report 'a folder'" in text
+
+
+def test_worker_timelines_are_in_the_page(tmp_path: Path) -> None:
+    """Each run with spans can be chosen, and its milliseconds are a table."""
+    folders = {run: write_folder(tmp_path, run) for run in ("a", "b")}
+    summary = summary_with(("ver", 8, "a"), ("appo", 8, "b"))
+    page = Page(render(summary, folders, title="", command=[]))
+    assert [run["label"] for run in page.data["timelines-data"]["timeline-0"]["runs"]] == ["ver x8", "appo x8"]
+    assert [attributes.get("value") for tag, attributes in page.tags if tag == "option"] == ["0", "1"]
+    assert set(page.data["spans-data"]) >= {"infer", "learn", "simulate", "reset", "wait:inference"}
+    assert "rank 0, second thread" in page.text
+
+
+def test_a_hundred_runs_fit_into_8_mb() -> None:
+    """A page of 100 runs with learning curves and configurations leaves a megabyte for worker timelines."""
+    names = [f"system-{k}" for k in range(10)]
+    cells = [
+        full_cell(name, gpus, 1.1 * gpus, id=f"{name}-{gpus}", learning=make_learning(1 / 3, num_points=60))
+        for name in names
+        for gpus in range(1, 11)
+    ]
+    runs: list[RunRecord] = [
+        make_run(name, gpus, warnings=[f"load {gpus}"], command=["rlbench", "run", "--systems", ",".join(names)])
+        for name in names
+        for gpus in range(1, 11)
+    ]
+    assert len(render(summary_of(cells, runs), {}, title="", command=[]).encode()) < 7_000_000
+
+
+def test_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    """A page replaces the one before; where it cannot be written, what was there stays, and nothing is left beside."""
+    out = tmp_path / "report.html"
+    out.write_text("old")
+    write_report(full_summary(), {}, out, title="A title", command=COMMAND)
+    assert out.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert list(tmp_path.iterdir()) == [out]
+    taken = tmp_path / "folder.html"
+    taken.mkdir()
+    with pytest.raises(ValueError, match=r"folder\.html: cannot be written \(.*\); choose another --out"):
+        write_report(full_summary(), {}, taken, title="", command=[])
+    assert sorted(tmp_path.iterdir()) == [taken, out]
+    with pytest.raises(ValueError, match="cannot be written"):
+        write_report(full_summary(), {}, tmp_path / "missing" / "report.html", title="", command=[])
+
+
+def test_page_is_the_same_each_time() -> None:
+    """Nothing in a page depends on when it was made."""
+    assert render(full_summary(), {}, title="", command=[]) == render(full_summary(), {}, title="", command=[])

@@ -145,8 +145,10 @@ def test_the_harness_imports_no_torch() -> None:
 
 def test_environment_workers_import_no_torch() -> None:
     """Nothing that a worker loads, of the engine or of any scenario, imports torch, not even inside a function."""
-    engine = [ROOT / "systems" / "engine" / f"{name}.py" for name in ("worker", "tables")]
-    for path in [*files_of("scenarios"), *engine]:
+    engine = [
+        ROOT / "systems" / "engine" / f"{name}.py" for name in ("workers/worker", "workers/tables", "wire/commands")
+    ]
+    for path in [*files_of("scenarios"), *files_of("systems/choices"), *engine]:
         assert "torch" not in {module.partition(".")[0] for module in imports(path)}, path
 
 

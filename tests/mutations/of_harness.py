@@ -100,7 +100,7 @@ CHANGES = (
         new="if os.path.basename(name))",
         breaks="the profile of a run is written over one that predictions were made of",
         tests=(
-            "tests/harness/commands/profile/test_profile_command.py",
+            "tests/harness/commands/profile/test_command.py",
             "tests/harness/hostile/test_untrusted_runs.py",
         ),
     ),

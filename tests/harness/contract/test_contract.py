@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,8 @@ def test_make_env_makes_counted_environments(tmp_path: Path) -> None:
 
 
 def test_the_contract_is_short() -> None:
-    """What somebody must read to add a system or a scenario fits in 200 lines."""
-    contract = Path(__file__).parents[3] / "harness" / "contract.py"
-    assert len(contract.read_text(encoding="utf-8").splitlines()) <= 200
+    """What somebody must read to add a system or a scenario fits in 200 lines, beside what these files import."""
+    contract = Path(__file__).parents[3] / "harness" / "contract"
+    texts = [(contract / f"{name}.py").read_text(encoding="utf-8") for name in ("system", "scenario", "device")]
+    lines = [line for text in texts for line in text.splitlines()]
+    assert len([line for line in lines if not re.match(r"\s*(from|import) ", line)]) <= 200

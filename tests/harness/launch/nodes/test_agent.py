@@ -46,11 +46,11 @@ def test_what_killed_agents_left_is_removed(tmp_path: Path, monkeypatch: pytest.
 
 def test_code_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same code has the same name, wherever it lies; a changed line has another."""
-    for package in ("harness/launch", "systems", "scenarios", "results"):
+    for package in ("harness/launch/nodes", "systems", "scenarios", "results"):
         (tmp_path / package).mkdir(parents=True)
     (tmp_path / "systems" / "a.py").write_text("x = 1\n")
     (tmp_path / "scenarios" / "a.toml").write_text("x = 1\n")
-    monkeypatch.setattr(agent, "__file__", str(tmp_path / "harness" / "launch" / "agent.py"))
+    monkeypatch.setattr(agent, "__file__", str(tmp_path / "harness" / "launch" / "nodes" / "agent.py"))
     before = agent.source_digest()
     assert before == agent.source_digest()
     for changed in ("systems/a.py", "scenarios/a.toml"):

@@ -26,6 +26,7 @@ from results.records.store import StoredRun, Unreadable
 from results.summary.cells import latest, make_cells, other_tries
 from results.summary.document import Summary
 from results.summary.findings import find_all
+from results.summary.scaled import scale
 
 if TYPE_CHECKING:
     from results.verdicts.compare import Runs
@@ -131,7 +132,7 @@ def print_results(folder: Path, where: Sequence[str], newest: int | None, form: 
             print_lines(console, [f"the newest {len(runs):,} of {num_runs:,} runs; --newest 0 shows all"])
         return
     shown = {run.path for run in runs}
-    records = [run.record for run in store.scale([*bases, *runs]) if run.path in shown]
+    records = [run.record for run in scale([*bases, *runs]) if run.path in shown]
     sys.stdout.write(to_json(records) if form == "json" else to_csv(records))
 
 

@@ -63,7 +63,7 @@ class Zygote:
                     sys.executable,
                     "-P",
                     "-m",
-                    "harness.processes.zygote",
+                    "harness.run.zygote",
                     str(its.fileno()),
                     str(loads),
                     str(os.getpid()),

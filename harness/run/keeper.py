@@ -1,4 +1,4 @@
-"""The keeper: the process at the root of a run's process tree, forked from a zygote (`harness/zygote/`).
+"""The keeper: the process at the root of a run's process tree, forked from a zygote (`harness/run/zygote.py`).
 
 On a node of several it is a program, `python -m harness.run.keeper FOLDER`, which an agent or the head's runner starts.
 

@@ -1,4 +1,4 @@
-"""The zygote itself: `python -m harness.processes.zygote`; the package's docstring says who speaks and what blocks."""
+"""The zygote itself: `python -m harness.run.zygote`; `harness/processes/zygote.py` says who speaks and what blocks."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def begin_anew_unless_forkable(asked: socket.socket, *words: str) -> None:
     """Where an import has started threads, becomes a zygote that has imported nothing; `words`: more for its main."""
     if not is_forkable():
         asked.set_inheritable(True)
-        command = [sys.executable, "-P", "-m", "harness.processes.zygote", *sys.argv[1:], PLAIN, *words]
+        command = [sys.executable, "-P", "-m", "harness.run.zygote", *sys.argv[1:], PLAIN, *words]
         os.execv(sys.executable, command)  # noqa: S606  ourselves
 
 

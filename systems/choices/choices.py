@@ -12,7 +12,11 @@ from systems.choices.rollout import RolloutChoice
 
 
 class Choices(Protocol):
-    """One of each."""
+    """One of each, and what follows from them."""
+
+    @property
+    def name(self) -> str:
+        """The system's."""
 
     @property
     def collect(self) -> Collector:
@@ -33,3 +37,7 @@ class Choices(Protocol):
     @property
     def average(self) -> AverageChoice:
         """How ranks agree on weights."""
+
+    @property
+    def in_step(self) -> bool:
+        """Whether all ranks end each iteration together."""

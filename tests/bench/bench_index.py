@@ -19,7 +19,7 @@ import pytest
 
 from results.records.parts import SERIES_FILE
 from results.records.store import RUN_FILE
-from tests.results.records import make_parts, write_series
+from tests.results.made_records import make_parts, write_series
 from tests.results.summaries import make_run
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.results.records import make_record, write_run_folder
+from tests.results.made_records import make_record, write_run_folder
 
 HOSTILE = "<script>alert(1)</script>"
 """The name of a system of somebody's."""

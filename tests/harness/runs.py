@@ -33,7 +33,7 @@ from tests.harness import faulty_scenario
 
 RLBENCH = Path(sys.executable).with_name("rlbench")
 MARK = "RLBENCH_TEST_SWEEP"
-ZYGOTE = "harness.processes.zygote"
+ZYGOTE = "harness.run.zygote"
 PATIENCE_S = 120.0
 """What has not happened by then, on however slow a machine, does not happen."""
 END_LIMIT_S = 5.0

@@ -11,7 +11,7 @@ import pytest
 
 from results.records.schema import SCHEMA_VERSION
 from results.records.store import RUN_FILE
-from tests.results.records import write_run_folder
+from tests.results.made_records import write_run_folder
 from tests.results.summaries import make_run
 
 RATES = [50.0] * 5 + [95.0, 100.0, 105.0, 99.0, 101.0]

@@ -37,10 +37,7 @@ class Change:
             return list(self.tests)
         path = Path(self.file)
         folder, stem = root / "tests" / path.parent, path.stem if path.stem != "__init__" else path.parent.name
-        above = (
-            folder.parent
-        )  # `harness/commands/gate/command.py` is tested by `tests/harness/commands/gate/test_command.py`
-        found = [*folder.glob(f"test_{stem}*.py"), *above.glob(f"test_{path.parent.name}*.py")]
+        found = folder.glob(f"test_{stem}*.py")
         return sorted(str(each.relative_to(root)) for each in found)
 
     def folder_of_tests(self, root: Path) -> str | None:

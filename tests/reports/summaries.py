@@ -6,7 +6,7 @@ from typing import Any
 
 from results.records.schema import RunRecord
 from results.summary.document import CellSummary, Estimate, Finding, Summary
-from tests.results.records import make_record
+from tests.results.made_records import make_record
 
 NOTHING: dict[str, Any] = {
     "reference": None,

@@ -9,7 +9,7 @@ from typing import Any
 from results.records.schema import RunRecord
 from results.records.store import StoredRun
 from results.summary.document import CellSummary, Comparison, Estimate
-from tests.results.records import make_parts, make_record
+from tests.results.made_records import make_parts, make_record
 
 LEARN = {
     "kind": "LearnSettings",

@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.cli.main import OUTPUT_CLOSED
 from tests.harness.command import RLBENCH
 from tests.harness.runs import FAULTY_SWEEP, RunningSweep, wait_until
-from tests.results.records import make_record, write_run_folder
+from tests.results.made_records import make_record, write_run_folder
 
 HEAD = ("bash", "-c", 'set -o pipefail; "$@" | head -1', "bash")
 

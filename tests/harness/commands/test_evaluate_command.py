@@ -15,7 +15,7 @@ from harness.processes.raised import in_a_line
 from harness.run.sweep import PLAN_FILE
 from results.records.store import write_run
 from tests.harness.command import assert_refused, call, launch
-from tests.results.records import make_record, write_series
+from tests.results.made_records import make_record, write_series
 
 GOSSIP = (
     *("--systems", "gossip", "--gpus", "2", "--device", "cpu", "--iterations", "2"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from results.records.schema import RunRecord
-from tests.results.records import make_record
+from tests.results.made_records import make_record
 
 TESTS = """
 import pytest

@@ -16,7 +16,7 @@ from results.records.store import RUN_FILE, read_runs
 from tests.harness import sweeps
 from tests.harness.command import assert_refused, call
 from tests.harness.sweeps import RATES, named, spoil, write_sweep
-from tests.results.records import make_record, write_run_folder
+from tests.results.made_records import make_record, write_run_folder
 
 here = pytest.fixture(autouse=True)(sweeps.here)
 

@@ -11,7 +11,7 @@ from results.records.store import read_runs
 from tests.harness.disks import MAY_MOUNT, LimitedFiles, SmallDisk
 from tests.harness.runs import FAULTY_SWEEP, RunningSweep
 from tests.lanes import deep
-from tests.results.records import make_record, write_run_folder
+from tests.results.made_records import make_record, write_run_folder
 
 OPTIONS = (*FAULTY_SWEEP, "--scenario", "faulty/patient:tag=a,faulty/patient:tag=b")
 NO_ROOM_BYTES = 2048

@@ -14,6 +14,7 @@ from typing import Any, Self
 import pytest
 
 from harness.metering.meter_file import MeterFile, meter_path
+from harness.plan import room
 from harness.plan.cells import plan
 from harness.plan.request import Asked, complete
 from harness.processes import shared_memory
@@ -188,13 +189,13 @@ def test_room_in_shared_memory_is_asked_for_before_anything_starts(monkeypatch: 
     asked = Asked(systems="sync", scenario="vizdoom:num_envs=2,pointnav", gpus="1,4", device="cpu", iterations=2)
     cells = plan(complete(asked)[0])
     needed = 4 * VIZDOOM_BYTES
-    monkeypatch.setattr(shared_memory, "_free", lambda _: needed)
-    shared_memory.check_room(cells)
-    monkeypatch.setattr(shared_memory, "_free", lambda _: needed - 1)
+    monkeypatch.setattr(room, "_free", lambda _: needed)
+    room.check_room(cells)
+    monkeypatch.setattr(room, "_free", lambda _: needed - 1)
     with pytest.raises(
         ValueError, match=r"--gpus 4 with vizdoom: its environments need 0\.9 MiB in /dev/shm, 0\.9 MiB are"
     ):
-        shared_memory.check_room(cells)
+        room.check_room(cells)
 
 
 if MAY_MOUNT:
@@ -208,10 +209,8 @@ if MAY_MOUNT:
             done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, "")
         with Mounted(shared_memory.FOLDER, f"size={VIZDOOM_BYTES // 1024 - 40}k") as place:
-            free_bytes = shared_memory._free
-            monkeypatch.setattr(
-                shared_memory, "_free", lambda folder: free_bytes(place.seen_at / folder.relative_to("/"))
-            )
+            free_bytes = room._free
+            monkeypatch.setattr(room, "_free", lambda folder: free_bytes(place.seen_at / folder.relative_to("/")))
             monkeypatch.setenv("COLUMNS", "300")
             refused = call("run", *VIZDOOM, "--out", str(tmp_path / "less"))
         said = "rlbench: --gpus 1 with vizdoom: its environments need 0.2 MiB in /dev/shm, 0.2 MiB are"

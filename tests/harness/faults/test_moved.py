@@ -16,7 +16,7 @@ from harness.run.sweep import Sweep
 from harness.run.sweep_folder import CannotWrite, Place
 from results.records.store import load_run
 from tests.harness.runs import FAULTY_SWEEP, RunningSweep, wait_until
-from tests.results.records import make_record
+from tests.results.made_records import make_record
 
 CELLS = (*FAULTY_SWEEP, "--scenario", ",".join(f"faulty/patient:tag={tag}" for tag in "abc"))
 

@@ -13,8 +13,7 @@ import pytest
 from harness.cluster.slurm import JOBS_FILE, read_jobs
 from harness.commands.gate.revisions import remove_all_but
 from harness.launch.nodes.gathered import LIVE_FILE, LiveNodes
-from harness.machine import description as machine
-from harness.machine import virtualenvs
+from harness.machine import machine, virtualenvs
 from results.records.index import Index, index_path
 from tests.harness import sweeps
 from tests.harness.command import call

@@ -17,7 +17,7 @@ from tests.fuzz import samples
 from tests.harness import sweeps
 from tests.harness.command import assert_refused, call
 from tests.harness.sweeps import write_sweep
-from tests.results.records import make_record, write_run_folder
+from tests.results.made_records import make_record, write_run_folder
 from tests.results.summaries import make_run
 
 here = pytest.fixture(autouse=True)(sweeps.here)

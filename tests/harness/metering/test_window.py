@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from harness.metering.window import PROTOCOLS, choose_window, steps_per_s
-from tests.results.records import make_parts
+from tests.results.made_records import make_parts
 
 
 def noisy(rates: list[float], seed: int = 0, noise: float = 0.02) -> list[float]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from harness.plan import room
 from harness.processes import shared_memory
 from harness.processes.scratch import FILE
 from harness.processes.shared_memory import Before
@@ -149,4 +150,4 @@ def test_what_a_scenario_says_of_shared_memory_is_checked_where_cells_are_planne
         scenario="odd", workload="w", scenario_settings={}, device="cpu", gpus=1, load=lambda: (None, scenario)
     )
     with pytest.raises(ValueError, match=words):
-        shared_memory.check_room([cast("Cell", cell)])
+        room.check_room([cast("Cell", cell)])

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from results.records.schema import Counters, RunRecord, Window
 from scenarios.emulated.profile import Profile
 from scenarios.emulated.times import BlocksOfTimes
-from tests.results.records import make_record
+from tests.results.made_records import make_record
 
 DISPATCH_S = 1e-4
 """From the end of an inference to the beginning of a step."""

@@ -14,7 +14,7 @@ from results.reading.untrusted import RECORD_BYTES
 from results.records import store
 from results.records.schema import SCHEMA_VERSION, Status
 from tests.harness.command import QUICK, assert_refused, call, launch
-from tests.results.records import make_record, write_run_folder
+from tests.results.made_records import make_record, write_run_folder
 
 QUICK_RUN = ("run", "--systems", "sync,ddppo", *QUICK, "--iterations", "2", "--out", "out")
 

@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from reports.exports.export import to_csv, to_json, write_parquet
 from results.records.schema import Lag, RunRecord
-from tests.results.records import make_record
+from tests.results.made_records import make_record
 
 
 def read_csv(text: str) -> list[dict[str, str]]:

@@ -12,7 +12,7 @@ from results.summary.document import Fairness, Finding, Learning, Summary
 from results.summary.summarise import summarise
 from tests.reports.summaries import between, make_summary, warning
 from tests.reports.terminal.test_table import printed_summary, scaled
-from tests.results.records import make_record
+from tests.results.made_records import make_record
 from tests.results.summaries import make_cell, stored
 
 BOUND = Bottleneck(stage="inference", share=0.71, sentence="bound by inference")

@@ -11,7 +11,7 @@ import pytest
 
 from reports.exports.trace import write_trace
 from results.records.schema import RunRecord
-from tests.results.records import make_record
+from tests.results.made_records import make_record
 
 SPANS = [
     (0, -1, -0.5, 1.0, "simulate"),

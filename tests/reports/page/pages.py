@@ -27,7 +27,7 @@ from results.summary.document import (
 )
 from results.verdicts.history import series_of
 from tests.reports.summaries import NOTHING
-from tests.results.records import make_record
+from tests.results.made_records import make_record
 from tests.results.summaries import make_cell, make_comparison
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}

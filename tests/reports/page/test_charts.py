@@ -35,7 +35,7 @@ from tests.reports.page.pages import (
     texts,
     traces,
 )
-from tests.results.records import make_record
+from tests.results.made_records import make_record
 from tests.results.summaries import make_cell, make_comparison
 
 MAKERS: list[Callable[[Summary], list[Chart]]] = [

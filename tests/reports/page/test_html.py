@@ -17,7 +17,7 @@ from results.records.schema import RunRecord
 from results.summary.document import Summary
 from tests.reports.page.pages import Page, at, full_cell, full_summary, make_learning, summary_of
 from tests.reports.page.test_timeline import summary_with, write_folder
-from tests.results.records import make_record
+from tests.results.made_records import make_record
 from tests.results.summaries import make_cell, make_run
 
 COMMAND = ["rlbench", "report", "a folder"]

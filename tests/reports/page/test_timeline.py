@@ -12,7 +12,7 @@ from results.records.schema import Window
 from results.records.store import write_run
 from results.summary.document import Summary
 from tests.reports.page.pages import summary_of
-from tests.results.records import make_record
+from tests.results.made_records import make_record
 from tests.results.summaries import make_cell
 
 Span = tuple[int, int, float, float, str]

@@ -12,7 +12,7 @@ from results.fairness.differences import Difference
 from results.summary.document import CellSummary, Fairness, Finding, Summary
 from results.summary.summarise import summarise
 from tests.reports.summaries import between, make_summary, warning
-from tests.results.records import make_record
+from tests.results.made_records import make_record
 from tests.results.summaries import make_cell, stored
 
 SHARES = {"simulate": 0.5, "learn": 0.13, "wait:straggler": 0.2, "infer": 0.1, "reset": 0.05}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from results.fairness.differences import Difference, find_changes, find_differences
-from tests.results.records import make_record
+from tests.results.made_records import make_record
 from tests.results.summaries import MACHINE, make_run
 
 

@@ -19,7 +19,7 @@ from results.reading.untrusted import (
 from results.records.parts import SERIES_FILE, read_parts
 from results.records.store import RUN_FILE, load_run
 from tests.descriptors import open_files
-from tests.results.records import make_record, write_run_folder
+from tests.results.made_records import make_record, write_run_folder
 
 RATES = [100.0] * 10
 

@@ -12,7 +12,7 @@ import pytest
 from results.records import index
 from results.records.index import Index
 from results.records.store import StoredRun, load_run, run_folders
-from tests.results.records import make_record, write_run_folder
+from tests.results.made_records import make_record, write_run_folder
 
 RATES = [50.0] * 5 + [95.0, 100.0, 105.0, 99.0, 101.0]
 

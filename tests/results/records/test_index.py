@@ -12,7 +12,8 @@ import pytest
 from results.records.index import FIELDS, Index
 from results.records.schema import SCHEMA_VERSION
 from results.records.store import RUN_FILE, read_runs, run_folders
-from tests.results.records import indexed, make_record, write_run_folder
+from tests.results.made_records import make_record, write_run_folder
+from tests.results.records import indexed
 from tests.results.records.indexed import Loads, all_names, ids, opened, remembered
 
 cache = pytest.fixture(autouse=True)(indexed.cache)

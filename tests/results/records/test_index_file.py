@@ -14,7 +14,8 @@ import pytest
 from results.records import index
 from results.records.index import index_path
 from results.records.store import read_runs
-from tests.results.records import indexed, make_record, write_run_folder
+from tests.results.made_records import make_record, write_run_folder
+from tests.results.records import indexed
 from tests.results.records.indexed import Loads, all_names, opened, remembered
 
 cache = pytest.fixture(autouse=True)(indexed.cache)

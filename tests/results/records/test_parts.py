@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from results.records.parts import Part, Row, join_ranks, read_parts
-from tests.results.records import write_series
+from tests.results.made_records import write_series
 
 
 def rank_rows(rank: int, ends: list[float], learned: int | list[int], begin: float = 0.0) -> list[Row]:

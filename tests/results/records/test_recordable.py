@@ -7,7 +7,7 @@ import pytest
 from results.reading.untrusted import RECORD_BYTES
 from results.records.recordable import LONGEST_TEXT, cut, recordable
 from results.records.store import load_run, write_run
-from tests.results.records import make_record
+from tests.results.made_records import make_record
 
 
 def fields(**others: Any) -> dict[str, Any]:

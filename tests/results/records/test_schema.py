@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from results.records.schema import Counters, Reading, RunRecord
-from tests.results.records import make_record
+from tests.results.made_records import make_record
 
 
 def test_round_trip() -> None:

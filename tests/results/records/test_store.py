@@ -22,7 +22,7 @@ from results.records.store import (
     write_run,
     write_whole,
 )
-from tests.results.records import make_record, write_run_folder
+from tests.results.made_records import make_record, write_run_folder
 
 
 def test_published_run_is_read_back(tmp_path: Path) -> None:

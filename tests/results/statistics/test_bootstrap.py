@@ -20,7 +20,7 @@ from results.statistics.bootstrap import (
     ratio_interval,
 )
 from tests.lanes import sampled
-from tests.results.records import make_parts
+from tests.results.made_records import make_parts
 
 NUM_EXPERIMENTS = 2000
 NUM_DRAWS = 400

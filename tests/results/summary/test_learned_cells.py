@@ -13,7 +13,7 @@ from results.records.parts import SERIES_FILE
 from results.records.store import StoredRun
 from results.summary.document import Learning
 from results.summary.learned_cells import _against, learning_of_group
-from tests.results.records import make_record
+from tests.results.made_records import make_record
 
 NUM_EXPERIMENTS = 2000
 Group = dict[str, list[StoredRun]]

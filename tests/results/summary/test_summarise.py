@@ -14,7 +14,7 @@ from results.records.schema import SCHEMA_VERSION, RunRecord
 from results.records.store import RUN_FILE, StoredRun, Unreadable, half_written, run_folders
 from results.summary.document import Comparison, Summary
 from results.summary.summarise import summarise
-from tests.results.records import make_parts, write_run_folder
+from tests.results.made_records import make_parts, write_run_folder
 from tests.results.summaries import make_run, stored
 
 RATES = [95.0, 100.0, 105.0, 99.0, 101.0]

@@ -6,7 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from tests.results.records import make_record
+from tests.results.made_records import make_record
 
 PYPROJECT = """
 [build-system]

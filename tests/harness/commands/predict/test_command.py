@@ -19,6 +19,7 @@ from harness.run.sweep import Sweep
 from results.records import store
 from results.records.parts import SERIES_FILE
 from results.records.schema import RunRecord
+from results.summary.scaled import scale
 from scenarios.emulated.profile import PROFILES_FOLDER
 from tests.harness.command import Ended, assert_refused, call, launch
 
@@ -136,7 +137,7 @@ def test_scaling_is_worked_out(swept: Predicted) -> None:
 
 def all_scaled(folder: Path) -> list[store.StoredRun]:
     """The runs of a folder, with scaling."""
-    return store.scale(store.read_runs(Sweep.newest(folder).folder))
+    return scale(store.read_runs(Sweep.newest(folder).folder))
 
 
 def test_the_same_command_predicts_the_same(swept: Predicted, tmp_path: Path) -> None:
@@ -175,8 +176,8 @@ def test_limits_are_kept(arguments: tuple[str, ...], holds: Any, tmp_path: Path)
 def test_a_time_scale_changes_nothing(tmp_path: Path) -> None:
     """Predictions are in the profile's seconds, whatever the scale at which it would be emulated."""
     ends = []
-    for scale in ("0.1", "1.0"):
-        scenario = f"emulated/open-fridge:num_envs=4:rollout_steps=16:time_scale={scale}"
+    for time_scale in ("0.1", "1.0"):
+        scenario = f"emulated/open-fridge:num_envs=4:rollout_steps=16:time_scale={time_scale}"
         assert predict(tmp_path, "--systems", "sync", "--iterations", "3", "--scenario", scenario).code == 0
         (run,) = store.read_runs(Sweep.newest(tmp_path).folder)
         ends.append(pd.read_parquet(run.path / SERIES_FILE)["end_s"].tolist())

@@ -25,7 +25,7 @@ from results.records.store import read_runs
 from scenarios.emulated.profile import PROFILES_FOLDER
 from tests.harness.command import QUICK, assert_refused, call, launch
 from tests.harness.commands.reproduce.tiny_table import make_row, make_table
-from tests.results.records import make_record, write_run_folder
+from tests.results.made_records import make_record, write_run_folder
 
 SMALL = "emulated/open-fridge:num_envs=2:rollout_steps=8"
 SHIPPED = (PROFILES_FOLDER / "open-fridge.toml").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from systems.engine.rank import background
+from systems.engine.workers import background
 from systems.engine.workers.background import Background
 from tests.systems.engine.ranks import LIMIT_S, ROOT
 

@@ -20,8 +20,7 @@ from harness.contract.budget import Limits
 from harness.contract.device import Place
 from harness.contract.system import Context
 from harness.metering.meter import RankMeter
-from systems.engine.rank import background
-from systems.engine.workers import env_server, pool
+from systems.engine.workers import background, env_server, pool
 from systems.engine.workers import env_wire as wire
 from systems.engine.workers.env_client import Address, EnvClient
 from systems.engine.workers.env_server import EnvServer, rows_of

@@ -3,38 +3,18 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
-
-import pytest
 
 import rlbench_start
 
 ROOT = Path(__file__).resolve().parents[1]
 OURS = ("harness", "systems", "scenarios", "results", "reports")
-OF_HARNESS_FOR_ALL = {
-    f"harness.{name}"
-    for name in [
-        "contract",
-        "settings",
-        "budget",
-        "meter",
-        "meter_file",
-        "counted",
-        "devices",
-        "emulated_gpu",
-        "booking",
-        "network",
-        "prediction",
-        "process",
-        "raised",
-        "remarks",
-        "told",
-        "forked",
-    ]
-}
-"""What systems and scenarios may know of the harness."""
+PRODUCT = (*OURS, "rlbench", "rlbench_start", "rlbench_client", "rlbench_pytest")
 MOST_LINES = 400
+MOST_FILES = 15
 TEXTS = {".py", ".md", ".toml", ".txt", ".cfg", ".yml", ".yaml"}
 
 
@@ -45,11 +25,7 @@ def files_of(package: str) -> list[Path]:
 
 def all_texts() -> list[Path]:
     """The files of the repository that people read, without what tools and runs leave beside them."""
-    inside = (
-        path
-        for folder in (*OURS, "rlbench", "rlbench_start", "rlbench_client", "benchmarks", "tests", "docs")
-        for path in (ROOT / folder).rglob("*")
-    )
+    inside = (path for folder in (*PRODUCT, "benchmarks", "tests", "docs") for path in (ROOT / folder).rglob("*"))
     return sorted(path for path in [*ROOT.iterdir(), *inside] if path.is_file() and path.suffix in TEXTS)
 
 
@@ -83,42 +59,69 @@ def _module_level(tree: ast.Module) -> Iterator[ast.AST]:
         waiting += ast.iter_child_nodes(node)
 
 
-def packages_of(path: Path) -> set[str]:
-    """The packages of ours that a file imports from."""
-    return {module.partition(".")[0] for module in imports(path)} & set(OURS)
+def folder_of(module: str) -> str:
+    """The folder of a module, or of what a package says by itself."""
+    path = ROOT / module.replace(".", "/")
+    return str((path if path.is_dir() else path.parent).relative_to(ROOT))
 
 
-def test_the_harness_knows_no_system_and_no_scenario() -> None:
-    """The harness finds systems and scenarios by name alone."""
-    assert {path: packages_of(path) & {"systems", "scenarios"} for path in files_of("harness")} == {
-        path: set() for path in files_of("harness")
-    }
+def module_of(path: Path) -> str:
+    """The name by which a file is imported."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-@pytest.mark.parametrize("package", ["systems", "scenarios"])
-def test_systems_and_scenarios_know_the_contract_alone(package: str) -> None:
-    """They import of the harness only what the contract is made of, and nothing of each other, results or reports."""
-    for path in files_of(package):
-        assert packages_of(path) <= {package, "harness"}, path
-        of_harness = {module for module in imports(path) if module.partition(".")[0] == "harness"}
-        assert of_harness <= OF_HARNESS_FOR_ALL, path
+def allowed_arrows() -> dict[str, set[str]]:
+    """What each folder may import, as the table in CONTRIBUTING.md says; `<…>` stands for each folder of its kind."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| `([^`]+)` \| .+ \| (.+) \|$", text.partition("## Rooms and arrows")[2].partition("\n## ")[0], re.M
+    )
+    return {folder: set(re.findall(r"`([^`]+)`", may)) for folder, may in rows}
 
 
-def test_what_the_contract_is_made_of_knows_nothing_else() -> None:
-    """What systems and scenarios see of the harness does not lead to the rest of it, nor to results.
+def row_of(folder: str, rows: Collection[str]) -> str:
+    """The row that is about a folder."""
+    if folder in rows:
+        return folder
+    return f"{folder.rpartition('/')[0]}/<{'library' if folder.startswith('systems/external') else 'name'}>"
 
-    But for one module, by which hostile text is made visible everywhere alike.
-    """
-    seen_by_devices = {"harness.machine.telemetry", "harness.machine.telemetry.nvml"}  # which GPUs are there
-    for module in OF_HARNESS_FOR_ALL:
-        path = ROOT / f"{module.replace('.', '/')}.py"
-        ours = {name for name in imports(path) if name.partition(".")[0] in OURS}
-        allowed = (
-            OF_HARNESS_FOR_ALL
-            | {"results.reading.untrusted"}
-            | (seen_by_devices if module == "harness.devices.kinds" else set())
-        )
-        assert ours <= allowed, path
+
+def imports_of_ours() -> dict[str, set[str]]:
+    """What each module of the product imports of the product, type-only imports included."""
+    found = {}
+    for path in (path for package in PRODUCT for path in files_of(package)):
+        module = module_of(path)
+        found[module] = {name for name in imports(path) if name.partition(".")[0] in PRODUCT} - {module}
+    return found
+
+
+def test_folders_import_what_the_table_allows() -> None:
+    """Every arrow between folders is in CONTRIBUTING's table, and every one in the table is taken."""
+    allowed = allowed_arrows()
+    taken: dict[str, set[str]] = {row: set() for row in allowed}
+    for module, others in imports_of_ours().items():
+        folder = folder_of(module)
+        between = {folder_of(other) for other in others} - {folder}
+        if between:
+            taken[row_of(folder, allowed)] |= between
+    assert taken == allowed
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    """Neither those of files nor those of folders, type-only imports included."""
+    of_files = imports_of_ours()
+    of_folders: dict[str, set[str]] = defaultdict(set)
+    for module, others in of_files.items():
+        of_folders[folder_of(module)] |= {folder_of(other) for other in others} - {folder_of(module)}
+    for graph in (of_files, of_folders):
+        assert len(tuple(TopologicalSorter(graph).static_order())) >= len(graph)  # raises CycleError
+
+
+def test_folders_are_small() -> None:
+    """No folder has more than 15 files."""
+    folders = {path.parent for package in (*PRODUCT, "tests", "benchmarks") for path in files_of(package)}
+    counts = {folder: sum(path.is_file() for path in folder.iterdir()) for folder in folders}
+    assert {folder: count for folder, count in counts.items() if count > MOST_FILES} == {}
 
 
 def test_what_starts_us_looks_before_it_imports() -> None:
@@ -127,14 +130,6 @@ def test_what_starts_us_looks_before_it_imports() -> None:
         allowed = sys.stdlib_module_names | {"rlbench_start"}
         assert {module.partition(".")[0] for module in imports(path, at_module_level=True)} <= allowed, path
     assert set(OURS) == set(rlbench_start.OURS)
-
-
-def test_results_know_nothing_of_ours_and_reports_only_results() -> None:
-    """Records can be read, compared and printed without anything that makes them."""
-    for path in files_of("results"):
-        assert packages_of(path) <= {"results"}, path
-    for path in files_of("reports"):
-        assert packages_of(path) <= {"reports", "results"}, path
 
 
 def test_the_harness_imports_no_torch() -> None:

@@ -34,15 +34,13 @@ def doctor(
     out: Annotated[Path | None, typer.Option(help="With --network, a .toml file for what was found.")] = None,
 ) -> None:
     """Say what this machine is, or its network, and what of it could spoil a figure."""
-    from reports.terminal.table import make_console
-
     if not network:
         if given := [name for name, value in (("--hosts", hosts), ("--gpus", gpus), ("--out", out)) if value]:
             raise ValueError(f"{given[0]}: goes with --network")
-        from harness.machine.doctor import print_doctor
+        from harness.commands.doctor import print_doctor
 
-        raise typer.Exit(print_doctor(make_console(), workers))
-    from harness.cluster.measured_network import print_network
+        raise typer.Exit(print_doctor(num_workers=workers))
+    from harness.commands.doctor import doctor_network
     from harness.launch.launcher import LaunchOptions, choose
     from harness.launch.nodes.spread import Launch
 
@@ -54,4 +52,4 @@ def doctor(
     launch = choose(options, os.environ)
     assert isinstance(launch, Launch)
     ranks = len(launch.hosts) * launch.gpus_per_node if gpus is None else gpus
-    raise typer.Exit(print_network(launch, ranks, device, out, make_console()))  # type: ignore[arg-type]  # checked
+    raise typer.Exit(doctor_network(launch, ranks, device, out))  # type: ignore[arg-type]  # checked

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from harness.contract.settings import GpuCosts
+
 
 class Sampling(Protocol):
     """The environments of one rank, as a collector sees them; N environments."""
@@ -225,6 +227,11 @@ def fewest_per_worker(num_envs: int, num_cores: int) -> int:
     """
     even = [k for k in range(2, num_envs + 1, 2) if num_envs % k == 0]
     return next((k for k in even if num_envs // k <= num_cores), even[-1])
+
+
+def emulated_cores(costs: GpuCosts, num_envs: int, num_envs_of_rank: int) -> int:
+    """Cores for the workers of `num_envs` environments, which may be of several ranks; one for each if not stated."""
+    return costs.cores * num_envs // num_envs_of_rank or num_envs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,11 +9,10 @@ import numpy as np
 
 from harness.contract.prediction import Timed
 from systems.choices.average import Central, rendering_rank
-from systems.choices.collect import ActorSide, DoubleBuffered, Dynamic, group_of
+from systems.choices.collect import ActorSide, DoubleBuffered, Dynamic, emulated_cores, group_of
 from systems.choices.overlap import Continuous
 from systems.choices.preempt import Optimal, Threshold
 from systems.choices.rollout import Trajectories, Variable, stream_limit
-from systems.engine.rank.placing import emulated_cores
 from systems.model import state as names
 from systems.model.state import Rules, State, make_state
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from harness.devices.emulated_gpu import EmulatedGpu
 from harness.devices.kinds import num_ranks_here
+from systems.choices.collect import emulated_cores
 
 if TYPE_CHECKING:
     from harness.contract.device import Device, Place
@@ -18,11 +19,6 @@ if TYPE_CHECKING:
 
 RANKS_PER_CORE = 2
 """From so many on, ranks stay on a core."""
-
-
-def emulated_cores(costs: GpuCosts, num_envs: int, num_envs_of_rank: int) -> int:
-    """Cores for the workers of `num_envs` environments, which may be of several ranks; one for each if not stated."""
-    return costs.cores * num_envs // num_envs_of_rank or num_envs
 
 
 def machines_of(group: Group, place: Place) -> tuple[range, ...]:

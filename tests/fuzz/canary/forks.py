@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PRELOADED = (
     *(
         "harness.commands.run",
-        "harness.machine.doctor",
+        "harness.commands.doctor",
         "harness.commands.evaluate",
         "harness.commands.gate.command",
         "harness.commands.listing",

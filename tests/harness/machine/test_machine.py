@@ -13,8 +13,8 @@ import pynvml
 import pytest
 from rich.console import Console
 
+from harness.commands.doctor import print_doctor
 from harness.machine.cgroup import CgroupLimits, read_limits
-from harness.machine.doctor import print_doctor
 from harness.machine.findings import GIB, Finding, judge
 from harness.machine.machine import Machine, commit, describe, packages, read_machine
 from harness.machine.telemetry.gpus import Gpu, read_gpus
@@ -253,7 +253,7 @@ def test_doctor_prints_all_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     """The doctor names the machine and every finding, warnings first, and ends well even so."""
     file = io.StringIO()
     bad = dataclasses.replace(GOOD, load_1m=16.0)
-    monkeypatch.setattr("harness.machine.doctor.read_machine", lambda: bad)
+    monkeypatch.setattr("harness.commands.doctor.read_machine", lambda: bad)
     assert print_doctor(Console(file=file, width=160), num_workers=4) == 0
     lines = file.getvalue().splitlines()
     levels = [line.split()[0] for line in lines if line.startswith(("ok ", "warning "))]
@@ -269,6 +269,6 @@ def test_doctor_of_an_unreadable_machine(monkeypatch: pytest.MonkeyPatch) -> Non
         raise PermissionError(13, "Permission denied", "/proc/meminfo")
 
     file = io.StringIO()
-    monkeypatch.setattr("harness.machine.doctor.read_machine", unreadable)
+    monkeypatch.setattr("harness.commands.doctor.read_machine", unreadable)
     assert print_doctor(Console(file=file, width=160)) == 1
     assert file.getvalue() == "this machine cannot be read: [Errno 13] Permission denied: '/proc/meminfo'\n"

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from harness.machine.findings import GIB, Finding, judge
 from harness.machine.machine import Machine, packages, read_machine
+from reports.terminal.table import make_console
+
+if TYPE_CHECKING:
+    from harness.devices.kinds import DeviceKind
+    from harness.launch.nodes.spread import Launch
 
 
-def print_doctor(console: Console, num_workers: int | None = None) -> int:
+def print_doctor(console: Console | None = None, num_workers: int | None = None) -> int:
     """Prints the machine and what was found; the exit code: 0, or 1 when the machine could not be read at all.
 
     Args:
-        console: where to print.
+        console: where to print; None for the terminal.
         num_workers: environment workers that a run would keep busy, to be held against the cores; None to leave it out.
     """
+    console = console or make_console()
     try:
         machine = read_machine()
     except (OSError, RuntimeError) as problem:
@@ -31,6 +40,13 @@ def print_doctor(console: Console, num_workers: int | None = None) -> int:
     console.print()
     console.print(f"{num_warnings} of {len(found)} checks warn of what could spoil a figure")
     return 0
+
+
+def doctor_network(launch: Launch, num_ranks: int, device: DeviceKind, out: Path | None) -> int:
+    """Measures messages between the ranks of several machines and prints what they take; the exit code."""
+    from harness.cluster.measured_network import print_network
+
+    return print_network(launch, num_ranks, device, out, make_console())
 
 
 def _print_finding(console: Console, finding: Finding) -> None:

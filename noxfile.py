@@ -19,7 +19,7 @@ CHECKS = ("-o", "python_files=check_*.py", "-o", "python_functions=check_*", "-o
 """Options of pytest for what is no test of every day."""
 CORES = len(os.sched_getaffinity(0))
 FILES = ("-n", str(2 + CORES), "--dist", "loadfile", "--no-loadscope-reorder")
-"""Files of tests side by side, two more than there are cores: many wait. The order is that of `tests/conftest.py`."""
+"""Files of tests side by side, two more than there are cores: many wait. The order is that of `conftest.py`."""
 DEATHS = ("-n", str(1 + CORES), "--dist", "loadgroup")
 """Checks side by side that keep processes busy: few wait long."""
 
@@ -50,8 +50,8 @@ def run(session: nox.Session, program: str, *arguments: str) -> None:
 
 
 def check(session: nox.Session, folder: str, *options: str) -> None:
-    """Runs the checks in a folder of tests, or those of them that the arguments after `--` choose."""
-    run(session, "pytest", f"tests/{folder}", *CHECKS, *options, *session.posargs)
+    """Runs the checks in a folder, or those of them that the arguments after `--` choose."""
+    run(session, "pytest", folder, *CHECKS, *options, *session.posargs)
 
 
 @nox.session(venv_backend="none")
@@ -85,13 +85,13 @@ def gate(session: nox.Session) -> None:
     """
     Path(".benchmarks").mkdir(exist_ok=True)
     out = ("--benchmark-json=.benchmarks/gate.json", "--benchmark-columns=median,iqr,rounds")
-    check(session, "gate", "--rlbench", *out)
+    check(session, "benchmarks/gate", "--rlbench", *out)
 
 
 @nox.session(venv_backend="none")
 def browser(session: nox.Session) -> None:
     """Opens reports in Chromium, of Debian's package `chromium`: what they draw, request and download."""
-    check(session, "browser")
+    check(session, "tests/browser")
 
 
 @nox.session(venv_backend="none")
@@ -116,7 +116,7 @@ def mutations(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def libraries(session: nox.Session) -> None:
     """Installs other people's libraries, 6 GB in the cache folder, and trains with each; takes long."""
-    check(session, "libraries")
+    check(session, "tests/libraries")
 
 
 @nox.session(venv_backend="none")
@@ -149,16 +149,16 @@ def fuzz(session: nox.Session) -> None:
 
 
 BENCHMARKS = {
-    "sample-factory": "benchmarks.against_sample_factory",
-    "sb3": "benchmarks.against_sb3",
-    "runners": "benchmarks.against_runners",
-    "overhead": "tests.bench.bench_overhead",
+    "sample-factory": "benchmarks.against.sample_factory",
+    "sb3": "benchmarks.against.sb3",
+    "runners": "benchmarks.against.runners",
+    "overhead": "benchmarks.overhead.bench_overhead",
     "mechanisms": "benchmarks.mechanisms",
     "two-hosts": "benchmarks.two_hosts",
     "start": "benchmarks.start",
-    "memory": "tests.bench.bench_memory",
+    "memory": "benchmarks.memory",
     "predict": "benchmarks.predict_speed",
-    "report": "tests.bench.bench_report",
+    "report": "benchmarks.hot_paths.bench_report",
 }
 """Programs that run whole trainings, for minutes each; `nox -s bench -- NAME --help` says what they take."""
 
@@ -174,7 +174,9 @@ def bench(session: nox.Session) -> None:
         run(session, "python", "-m", BENCHMARKS[name], *options)
         return
     names = ("-o", "python_files=bench_*.py", "-o", "python_functions=test_* bench_*")
-    run(session, "pytest", "tests/bench", *names, "--benchmark-columns=median,iqr,ops,rounds", *session.posargs)
+    run(
+        session, "pytest", "benchmarks/hot_paths", *names, "--benchmark-columns=median,iqr,ops,rounds", *session.posargs
+    )
     for module in BENCHMARKS.values() if not session.posargs else ():
         run(session, "python", "-m", module)
 

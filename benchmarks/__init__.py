@@ -1,1 +1,1 @@
-"""Comparisons that take minutes: against other people's systems, and how soon each of ours learns."""
+"""Everything that takes the time of something: hot paths, whole runs, against others, the gate; tables of learning."""

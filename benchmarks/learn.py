@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from benchmarks.against.programs import machine, rlbench
 from benchmarks.learn_table import Task, Trained, table
-from benchmarks.programs import machine, rlbench
 from harness.contract.budget import parse_condition
 from harness.plan import registry
 from results.records import store

@@ -14,7 +14,7 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import median
 
-from benchmarks.programs import machine, rlbench
+from benchmarks.against.programs import machine, rlbench
 from results.records import store
 
 SYSTEMS = ("ver", "nover", "ddppo")

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.programs import machine, rlbench
+from benchmarks.against.programs import machine, rlbench
 
 SIX = "sync,ddppo,nover,ver,appo,gossip"
 TEN = "1,2,4,8,16,32,64,128,256,1024"

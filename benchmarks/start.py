@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.programs import machine, rlbench
+from benchmarks.against.programs import machine, rlbench
 from harness.metering.meter_file import MeterFiles
 from results.records.store import PARTIAL_PREFIX, read_runs
 

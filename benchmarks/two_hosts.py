@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from benchmarks.programs import machine, rlbench
+from benchmarks.against.programs import machine, rlbench
 from results.records import store
 from tests.nodes.hosts import TwoHosts, two_hosts
 

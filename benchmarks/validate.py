@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.programs import machine, rlbench
+from benchmarks.against.programs import machine, rlbench
 from harness.commands.predict.command import predict_cell
 from harness.commands.predict.record import figures_within
 from harness.contract.budget import Limits

@@ -30,7 +30,7 @@ DEFAULT_GAME = "breakout"
 HETEROGENEOUS_GAMES = ("star_gunner", "seaquest", "qbert", "breakout", "enduro", "up_n_down")
 """From the cheapest to the dearest per frame; six, so that ranks of eight environments hold different mixtures."""
 SPREAD = "step cost with a coefficient of variation of 0.3, max/min 2.2 to 2.8"
-"""Over the six games, by three runs of `taskset -c 1 python tests/bench/bench_atari.py` (0.26, 0.31, 0.32)."""
+"""Over the six games, by three runs of `taskset -c 1 python benchmarks/hot_paths/bench_atari.py` (0.26, 0.31, 0.32)."""
 NUM_JOYSTICK_ACTIONS = 18
 
 

@@ -95,7 +95,7 @@ POINTS_PER_FRAME = 2.0**20
 The engine's clock cannot: a map's exit sets it to 0. Maps give multiples of 2**-16 below 2**15, so the sums are exact.
 """
 SPREAD = "step cost with a coefficient of variation of 0.66, max/min 10"
-"""Over the twelve combinations, by two runs of `taskset -c 1 python tests/bench/bench_vizdoom.py` (10.3, 10.5)."""
+"""Over the twelve combinations, by `taskset -c 1 python benchmarks/hot_paths/bench_vizdoom.py` (10.3, 10.5)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -39,8 +39,11 @@ def imports(path: Path, *, at_module_level: bool = False) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
             module = node.module or ""
+            folder = ROOT / module.replace(".", "/")
             inner = {
-                alias.name for alias in node.names if (ROOT / module.replace(".", "/") / f"{alias.name}.py").exists()
+                alias.name
+                for alias in node.names
+                if (folder / f"{alias.name}.py").exists() or (folder / alias.name / "__init__.py").exists()
             }
             yield from ({f"{module}.{name}" for name in inner} or {module})
 
@@ -74,7 +77,7 @@ def allowed_arrows() -> dict[str, set[str]]:
     """What each folder may import, as the table in CONTRIBUTING.md says; `<…>` stands for each folder of its kind."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     rows = re.findall(
-        r"^\| `([^`]+)` \| .+ \| (.+) \|$", text.partition("## Rooms and arrows")[2].partition("\n## ")[0], re.M
+        r"^\| `([^`]+)` \| .+ \| (.+) \|$", text.partition("## Rooms and arrows")[2].partition("\n## ")[0], re.MULTILINE
     )
     return {folder: set(re.findall(r"`([^`]+)`", may)) for folder, may in rows}
 

@@ -64,3 +64,13 @@ def compiled_with(function: Callable[P, R], **known: Any) -> Callable[P, R]:
     return compiled(
         cast("Callable[P, R]", FunctionType(function.__code__, names, function.__name__, function.__defaults__))
     )
+
+
+# The engine's decision functions: the model calls the very code that the engine runs.
+choose_batch = compiled(collect.choose_batch)
+whole_groups = compiled(collect.whole_groups)
+is_preempted = compiled(preempt.is_preempted)
+pause_s = compiled(preempt.pause_s)
+book = compiled_with(booking.book, end_beside=compiled(booking.end_beside))
+book_core = compiled(booking.book_core)
+book_link = compiled(booking.book_link)

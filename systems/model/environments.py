@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from systems.model.compiling import inlined
-from systems.model.decisions import book, book_core
+from systems.model.compiling import book, book_core, inlined
 from systems.model.state import ACTOR_SIDE, INFERRING, QUEUED, RENDERING, REPLIED, SIMULATING, Rules, State
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from systems.model.compiling import inlined
-from systems.model.decisions import is_preempted, pause_s
+from systems.model.compiling import inlined, is_preempted, pause_s
 from systems.model.state import FIXED, NEVER, STREAM, THRESHOLD, VARIABLE, Rules, State
 
 

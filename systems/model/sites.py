@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from systems.model.compiling import compiled
-from systems.model.decisions import book
+from systems.model.compiling import book, compiled
 from systems.model.sampler import advance, begin_rollout, receive
 from systems.model.state import Rules, State
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from systems.choices.average import choose_peer
-from systems.model.decisions import book_link
+from systems.model.compiling import book_link
 
 if TYPE_CHECKING:
     from harness.contract.network_costs import NetworkCosts

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tests.bench.intervals import Moments
-from tests.bench.overhead import EnvSteps, Held, Reservation, lane_busy, learner_lost_s, lost_s, queue_full
+from benchmarks.overhead.moments import Moments
+from benchmarks.overhead.unused import EnvSteps, Held, Reservation, lane_busy, learner_lost_s, lost_s, queue_full
 
 ALWAYS = (0.0, 100.0)
 

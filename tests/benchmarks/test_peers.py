@@ -8,8 +8,8 @@ from time import perf_counter
 
 import pytest
 
-from benchmarks import against_sb3
-from benchmarks.measure import Family, Program, Timing, steps_per_s
+from benchmarks.against import sb3 as against_sb3
+from benchmarks.against.measure import Family, Program, Timing, steps_per_s
 from benchmarks.peers import venv
 from benchmarks.peers.counter import FOLDER_VARIABLE, StepCounter, total_env_steps
 from harness.plan import libraries

@@ -42,7 +42,7 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> Profiled:
 
 
 def test_a_profile_of_an_emulated_run_has_its_costs(profiled: Profiled) -> None:
-    """What a machine adds makes times longer, never shorter; how near they are `tests/gate/check_profile.py` holds."""
+    """What a machine adds makes times longer, never shorter; `nox -s gate` holds how near they are."""
     truth, found = profiled.truth, profiled.found
     assert found.collect == truth.collect
     assert found.step.median_ms > 0.9 * truth.step.median_ms

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.gate.claims import Claim
 from results.summary.document import Estimate, Finding
 from results.verdicts.paired import ratio_of_pairs
-from tests.gate.claims import Claim
 
 
 def claim(low: float | None, high: float | None, *, above: bool = True) -> Claim:

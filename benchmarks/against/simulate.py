@@ -1,4 +1,4 @@
-"""A scenario of ours without any learning: `python -m benchmarks.simulate SCENARIO NUM_ENVS`.
+"""A scenario of ours without any learning: `python -m benchmarks.against.simulate SCENARIO NUM_ENVS`.
 
 The counterpart of `benchmarks.peers.run_pure_simulation`: a process for each core steps its share of the environments,
 one after the other, with random actions, and counts env steps in the same kind of file.

@@ -14,10 +14,10 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from benchmarks import ceiling
+from benchmarks.against import ceiling
+from benchmarks.against.measure import Program, Timing, prepare, steps_per_s
+from benchmarks.against.programs import learned_steps_per_s, machine, our_program, peer_program, simulation_program
 from benchmarks.in_turn import Side, compare
-from benchmarks.measure import Program, Timing, prepare, steps_per_s
-from benchmarks.programs import learned_steps_per_s, machine, our_program, peer_program, simulation_program
 from harness.plan.overrides import parse_choice
 from harness.plan.registry import load_scenario
 

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from tests.gate import beside
+from benchmarks.gate import beside
 
 
 class Clock:

@@ -137,7 +137,7 @@ class LoggedEnv(RecallEnv):
 class LoggedScenario(EmulatedScenario):
     """An emulated scenario whose environments write what they do."""
 
-    preload: tuple[str, ...] = ("gymnasium", "tests.bench.logged_gpu")
+    preload: tuple[str, ...] = ("gymnasium", "benchmarks.overhead.logged_gpu")
 
     def make_env(self, seat: Seat) -> LoggedEnv:
         """The same environment, logged."""

@@ -1,4 +1,4 @@
-"""What preemption gains on emulated GPUs, measured and predicted: `python -m tests.bench.bench_preemption`.
+"""What preemption gains on emulated GPUs, measured and predicted: `python -m benchmarks.hot_paths.bench_preemption`.
 
 Runs `ddppo` with p = 0.6 and p = 1.0 in one interleaved sweep (p = 0.6 and 1.0 of the first seed, then of the second),
 and holds each run against the prediction of the same iterations with the same draws. Iteration 0 is the warm-up in

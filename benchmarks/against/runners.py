@@ -3,7 +3,7 @@
 `nox -s bench -- runners` runs it: ViZDoom `basic` with 16 environments. A library by itself is run by a short program
 with the settings of `benchmarks/peers/run_….py`; the system beside it has the same sizes. So what rlbench adds is seen:
 its environments, the client that counts, and the process that watches. Measured as in
-`benchmarks.against_sample_factory`.
+`benchmarks.against.sample_factory`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from benchmarks.against_sample_factory import ours, theirs
+from benchmarks.against.measure import Timing, prepare
+from benchmarks.against.programs import machine
+from benchmarks.against.sample_factory import ours, theirs
 from benchmarks.in_turn import compare
-from benchmarks.measure import Timing, prepare
-from benchmarks.programs import machine
 
 SYSTEMS = {
     "sample_factory": ("sample-factory", "vizdoom/basic:num_envs={num_envs}"),

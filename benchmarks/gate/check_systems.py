@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from benchmarks.gate.claims import Claim
 from results.summary.findings import find_all
 from rlbench_pytest import Throughput
-from tests.gate.claims import Claim
 
 Must = Callable[[Claim], None]
 NUM_PROFILE_S = 32.0

@@ -1,10 +1,12 @@
+"""Claims that must hold are said at the end."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import pytest
 
-from tests.gate.claims import Claim
+from benchmarks.gate.claims import Claim
 
 _LINES = pytest.StashKey[list[str]]()
 

@@ -1,4 +1,4 @@
-"""Listing and filtering 10,000 runs: `nox -s bench -- -k index -s`, or `python -m tests.bench.bench_index`.
+"""Listing and filtering 10,000 runs: `nox -s bench -- -k index -s`, or `python -m benchmarks.hot_paths.bench_index`.
 
 Makes 500 sweeps of 20 run folders, with records and series as a run leaves them, lists them once, which reads them
 all, and then times the whole command, from its start to its end. The aim: under 1 s.

@@ -1,6 +1,6 @@
 """Memory of a run over time: does anything grow?
 
-`python -m tests.bench.bench_memory --system appo --minutes 10` runs the system on an emulated GPU and prints, every so
+`python -m benchmarks.memory --system appo --minutes 10` runs the system on an emulated GPU and prints, every so
 often, the proportional (PSS) and resident (RSS) memory of its processes by kind, and in the end their slopes in MB per
 minute, from a least-squares line through all but the first quarter of the time. PSS divides what processes share by how
 many they are, so its sum is what the run takes, but it moves when other programs that map the same libraries begin or

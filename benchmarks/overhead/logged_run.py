@@ -1,4 +1,4 @@
-"""The overhead of a run on `logged/…`: its records, spans and configuration, as `tests.bench.overhead` takes them."""
+"""The overhead of a run on `logged/…`: its records, spans and configuration, as `unused.py` takes them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from benchmarks.overhead.logged_gpu import KINDS, PREFIX, ROW
+from benchmarks.overhead.moments import Moments
+from benchmarks.overhead.unused import LANES, EnvSteps, Held, Reservation, lane_busy, learner_lost_s, lost_s, queue_full
 from results.records import store
 from results.records.schema import RunRecord
 from systems.choices.rollout import stream_limit
-from tests.bench.intervals import Moments
-from tests.bench.logged_gpu import KINDS, PREFIX, ROW
-from tests.bench.overhead import LANES, EnvSteps, Held, Reservation, lane_busy, learner_lost_s, lost_s, queue_full
 
 RANK, SECOND_LANE = -1, -2
 """As `environment` in spans.parquet."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tests.bench.intervals import Floats, Moments
+from benchmarks.overhead.moments import Floats, Moments
 
 LANES = (("render", "infer"), ("prepare", "learn"))
 """Works of each lane of an emulated GPU; a lane serves first come, first served."""

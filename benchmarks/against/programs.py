@@ -1,4 +1,4 @@
-"""The two sides of a comparison as programs that `benchmarks.measure` can run: a peer, and a system of ours."""
+"""The two sides of a comparison as programs that `benchmarks.against.measure` can run: a peer, and a system of ours."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 import sys
 from pathlib import Path
 
-from benchmarks.measure import Program, Timing
+from benchmarks.against.measure import Program, Timing
 from benchmarks.peers.counter import FOLDER_VARIABLE, total_env_steps
 from benchmarks.peers.venv import peer_python
 from harness.metering.meter import MeterFile
 from results.records import store
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 EXTRA_S = 5.0
 """Our side trains for so long beyond warm-up and window: its clock starts a little before the first env step."""
 
@@ -32,7 +32,7 @@ def peer_program(peer: str, module: str, num_envs: int, folder: Path) -> Program
 
 def simulation_program(scenario: str, num_envs: int, folder: Path) -> Program:
     """A scenario of ours with random actions."""
-    command = (sys.executable, "-m", "benchmarks.simulate", scenario, str(num_envs))
+    command = (sys.executable, "-m", "benchmarks.against.simulate", scenario, str(num_envs))
     return _counting_program(f"{scenario} with random actions", command, folder)
 
 

@@ -1,11 +1,11 @@
-"""The engine's own overhead on emulated GPUs: `nox -s bench -- overhead`, or `python -m tests.bench.bench_overhead`.
+"""The engine's own overhead on emulated GPUs: `nox -s bench -- overhead`.
 
 Runs `ver` and `appo` on `open-fridge`, homogeneous and heterogeneous, on 1 to 8 emulated GPUs at time scale 1, with
-every reservation and step written down (`tests.bench.logged_gpu`), and prints what `tests.bench.overhead` makes of it,
-and CPU use, where 100 % is one core: of all processes of the run, and of harness and engine, which is all but the steps
-of environments and the network, that is but what stands for simulators and GPUs. The aims: at most 5 % lost, and
-harness and engine under one core at 8 GPUs with 16 environments each. Writing the records is in the figures: some 2 %
-of a core there.
+every reservation and step written down (`benchmarks.overhead.logged_gpu`), and prints what `benchmarks.overhead.unused`
+makes of it, and CPU use, where 100 % is one core: of all processes of the run, and of harness and engine, which is all
+but the steps of environments and the network, that is but what stands for simulators and GPUs. The aims: at most 5 %
+lost, and harness and engine under one core at 8 GPUs with 16 environments each. Writing the records is in the figures:
+some 2 % of a core there.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks.overhead.logged_run import overhead_of
 from results.records import store
-from tests.bench.logged_run import overhead_of
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST_LOST, MOST_CPU_PERCENT = 0.05, 100.0
@@ -30,7 +30,7 @@ def sweep(asked: argparse.Namespace, folder: Path) -> Path:
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rlbench-logged\nVersion: 1.0\n", encoding="utf-8")
     (info / "entry_points.txt").write_text(
-        "[rlbench.scenarios]\nlogged = tests.bench.logged_gpu:FAMILY\n", encoding="utf-8"
+        "[rlbench.scenarios]\nlogged = benchmarks.overhead.logged_gpu:FAMILY\n", encoding="utf-8"
     )
     options = {
         "systems": asked.systems,

@@ -1,4 +1,4 @@
-"""Times of the policies: `pytest tests/bench/bench_learn.py`; the sizes are in the names.
+"""Times of the policies: `pytest benchmarks/hot_paths/bench_learn.py`; the sizes are in the names.
 
 On one thread, as ranks that share a CPU do; those of Sample Factory's workload on two, as an idle machine's core count.
 """

@@ -2,7 +2,7 @@
 
 `nox -s bench -- sb3` runs it: ViZDoom `basic` with 16 environments, the network of the DQN paper without recurrence
 (`policy=nature`), T 128, 4 mini-batches of 512, 2 epochs, and all other settings as Stable-Baselines3 2.9.2 has them by
-default. Measured as in `benchmarks.against_sample_factory`; the window is longer, since both sides collect 2,048 env
+default. Measured as in `benchmarks.against.sample_factory`; the window is longer, since both sides collect 2,048 env
 steps and then learn for seconds, so that a window's ends count for a rollout more or less.
 """
 
@@ -12,10 +12,10 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from benchmarks.against_sample_factory import ours, theirs
+from benchmarks.against.measure import Timing, prepare
+from benchmarks.against.programs import machine
+from benchmarks.against.sample_factory import ours, theirs
 from benchmarks.in_turn import compare
-from benchmarks.measure import Timing, prepare
-from benchmarks.programs import machine
 
 PEER = "sb3_ppo"
 NUM_STEPS, BATCH_SIZE = 128, 512

@@ -1,4 +1,4 @@
-"""The report of a sweep of 100 runs: `nox -s bench -- report`, or `python -m tests.bench.bench_report`.
+"""The report of a sweep of 100 runs: `nox -s bench -- report`, or `python -m benchmarks.hot_paths.bench_report`.
 
 Runs one system on 2 emulated GPUs for some seconds, and makes a sweep of 100 runs of it (5 systems, 1 to 16 GPUs, both
 workloads, 2 seeds) that each have its spans, series and episodes. Then it times the whole command, from its start to

@@ -1,8 +1,8 @@
 """What `rlbench_client.count` adds to an env step: of an environment that does nothing, and as a share of a real one.
 
-`python -m tests.bench.bench_client` steps a bare environment and a counted one in turn, A B B A, and prints the
-difference of their quickest blocks in microseconds of a step (what disturbs a block adds to it), with its share of the
-median step of `vizdoom/basic`.
+`python -m benchmarks.hot_paths.bench_client` steps a bare environment and a counted one in turn, A B B A, and prints
+the difference of their quickest blocks in microseconds of a step (what disturbs a block adds to it), with its share of
+the median step of `vizdoom/basic`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 
 import rlbench_client
+from benchmarks.hot_paths.bench_vizdoom import Stepper, make_env
 from rlbench_client.counters import FOLDER_VARIABLE
 from scenarios.vizdoom import FAMILY
-from tests.bench.bench_vizdoom import Stepper, make_env
 
 if TYPE_CHECKING:
     from pytest_benchmark.fixture import BenchmarkFixture

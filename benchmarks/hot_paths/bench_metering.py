@@ -2,8 +2,8 @@
 
 In one run, metering is on in iterations 0, 3, 4, 7, ... and off in the others (A B B A), in the rank and its workers;
 so both sides see the same machine, the same processes and, on average, the same work. The cost is the mean over
-blocks of four of (on - off) / off, with its standard error. `python -m tests.bench.bench_metering` makes the run and
-prints the seconds of each iteration.
+blocks of four of (on - off) / off, with its standard error. `python -m benchmarks.hot_paths.bench_metering` makes the
+run and prints the seconds of each iteration.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING
 
+from benchmarks.hot_paths.half_metered import is_metered
 from harness.contract.budget import Limits
 from harness.contract.device import Place
 from harness.contract.system import Context
@@ -26,7 +27,6 @@ from harness.devices.kinds import CpuDevice
 from harness.metering.meter import RankMeter
 from scenarios.pointnav import FAMILY
 from systems.sync.spec import SPEC
-from tests.bench.half_metered import is_metered
 
 if TYPE_CHECKING:
     from pytest_benchmark.fixture import BenchmarkFixture
@@ -48,7 +48,7 @@ def iteration_seconds(folder: Path) -> list[float]:
     """Makes the run; seconds of each iteration."""
     scenario = FAMILY.make("", "homogeneous")
     still = replace(scenario.learn, learning_rate=1e-9)  # the policy stays as it is, so iterations are alike
-    scenario = replace(scenario, learn=still, preload=(*scenario.preload, "tests.bench.half_metered"))
+    scenario = replace(scenario, learn=still, preload=(*scenario.preload, "benchmarks.hot_paths.half_metered"))
     meter = HalfMeteredRank(folder, 0, scenario.num_envs)
     context = Context(
         place=Place(rank=0, num_ranks=1, local_rank=0),
@@ -78,7 +78,7 @@ def costs(seconds: list[float]) -> list[float]:
 
 def bench_metering(benchmark: BenchmarkFixture) -> None:
     """The cost as a share of an iteration."""
-    command = [sys.executable, "-m", "tests.bench.bench_metering"]
+    command = [sys.executable, "-m", "benchmarks.hot_paths.bench_metering"]
     found: list[float] = []
 
     def run() -> None:

@@ -20,6 +20,9 @@ import torch
 from gymnasium.spaces import Box, Dict
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from benchmarks.gate.beside import Call, time_beside
+from benchmarks.gate.claims import Claim
+from benchmarks.gate.references import Grouping, Interpreted, Layers, Locking, SmallArrays, Sorting, Writing
 from harness.contract.device import Place, Seat
 from harness.contract.envs import make_counted_env
 from harness.contract.scenario import Scenario
@@ -37,9 +40,6 @@ from systems.engine.workers.worker import Worker, WorkerSettings
 from systems.learn.few_rows import THREADS_VARIABLE, FewRows
 from systems.learn.policy import build_policy
 from systems.learn.sequences import cut_sequences, pack, split_by_steps
-from tests.gate.beside import Call, time_beside
-from tests.gate.claims import Claim
-from tests.gate.references import Grouping, Interpreted, Layers, Locking, SmallArrays, Sorting, Writing
 
 NUM_ENVS, NUM_STEPS, NUM_RANKS = 16, 128, 8
 SPACE = Dict({"goal": Box(-9, 9, (3,), np.float32), "depth": Box(0, 10, (1, 64, 64), np.float32)})

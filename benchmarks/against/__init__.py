@@ -1,0 +1,1 @@
+"""Against other people's systems, on the same work, in turn."""

@@ -1,0 +1,1 @@
+"""What must not become slower: `nox -s gate`."""

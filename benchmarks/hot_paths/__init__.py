@@ -1,0 +1,1 @@
+"""Single paths, timed by pytest-benchmark: `nox -s bench`; those with numbers of runs are programs too."""

@@ -1,0 +1,1 @@
+"""The engine's own overhead on emulated GPUs: work was ready, what it needs was free, and nothing ran."""

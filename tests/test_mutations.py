@@ -6,8 +6,9 @@ from tests.mutations.__main__ import CHANGES, main
 from tests.mutations.change import ROOT, Change
 
 PACKAGES = {
-    *(f"harness/{name}" for name in ("", "gate", "launch", "predict", "profiling", "reproduce", "telemetry")),
-    *(f"systems/{name}" for name in ("engine", "learn", "model", "external")),
+    *(f"harness/{name}" for name in ("contract", "launch", "machine", "metering", "processes", "run")),
+    *(f"harness/commands/{name}" for name in ("gate", "predict", "profile", "reproduce")),
+    *(f"systems/{name}" for name in ("choices", "engine", "learn", "model", "external")),
     *("scenarios", "results", "reports", "rlbench_client", "rlbench_pytest", "rlbench_start"),
 }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "reliability.md"
 HEAD = "| what is promised | tested by | lane |"
-NAMED = re.compile(r"(?:tests/[\w/]+/)?(?:test|check|bench)_\w+\.py")
+NAMED = re.compile(r"(?:(?:tests|benchmarks)/[\w/]+/)?(?:test|check|bench)_\w+\.py")
 OTHER = {"bench_": "bench", "tests/libraries/": "libraries"}
 """Sessions of nox that no lane is made of."""
 IS_DEEP = re.compile(r"\bdeep\b|\bsampled\(")

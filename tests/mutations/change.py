@@ -43,6 +43,6 @@ class Change:
     def folder_of_tests(self, root: Path) -> str | None:
         """The folder of tests that mirrors the package, if there is one."""
         folder = root / "tests" / Path(self.file).parent
-        while not any(folder.glob("test_*.py")):
+        while not any(folder.rglob("test_*.py")):
             folder = folder.parent
         return None if folder == root / "tests" else str(folder.relative_to(root))

@@ -78,7 +78,7 @@ def test_it_is_one_for_all_runs(swept: Swept) -> None:
 
 
 def test_it_ends_with_the_command(tmp_path: Path) -> None:
-    """`kill -9` of the command ends it while it imports; once it has imported, `test_faults_interrupt.py` sees that."""
+    """`kill -9` of the command ends it while it imports; once it has imported, `faults/test_interrupt.py` sees that."""
     with RunningSweep(tmp_path, *FAULTY_SWEEP, "--scenario", "faulty/patient") as starting:
         wait_until(lambda: starting.of_module(ZYGOTE), "it imports")
         starting.process.kill()

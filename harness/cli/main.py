@@ -1,4 +1,4 @@
-"""`rlbench`: one short function per sub-command; those that read runs are in `cli_reading.py`.
+"""`rlbench`: one short function per sub-command; those that read runs are in `read_runs.py`.
 
 Heavy modules (torch, pandas, simulators) are imported where they are needed, so that `--help` answers at once.
 """
@@ -16,10 +16,13 @@ from typing import Annotated
 import typer
 
 from harness.cli.doctor import doctor
+from harness.cli.flags import flags
 from harness.cli.gate import gate
 from harness.cli.libraries import libraries
 from harness.cli.read_runs import OUT, READING, command_line, evaluate
-from harness.cli.run import EnvStepsOption, IterationsOption, OutOption, WorkloadOption, run
+from harness.cli.run import OutOption, run
+from harness.commands.predict.options import PredictOptions
+from harness.commands.profile.options import ProfileOptions
 
 app = typer.Typer(
     name="rlbench",
@@ -54,57 +57,20 @@ app.command()(run)
 
 
 @app.command()
+@flags
 def predict(
-    systems: Annotated[
-        str | None,
-        typer.Option(
-            help="Systems, with settings, as `rlbench run` takes them; or all. "
-            "[needed unless --from-run: there the run's own]"
-        ),
-    ] = None,
-    gpus: Annotated[str, typer.Option(help="GPU counts: 1,8,1024 or 1..4.")] = "1",
-    scenario: Annotated[
-        str | None,
-        typer.Option(
-            help="Scenarios that state their times: emulated/NAME, or emulated/path/to/profile.toml. "
-            "[default: emulated/open-fridge]"
-        ),
-    ] = None,
-    workload: WorkloadOption = None,
+    asked: PredictOptions,
     from_run: Annotated[
         Path | None,
         typer.Option(
             help="Folder of a finished run: what would it be on other GPU counts? Its profile is kept in --out."
         ),
     ] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds: 0,1,2 or 0..4.")] = "0",
-    protocol: Annotated[
-        str,
-        typer.Option(
-            help="Which iterations count, and how long a run is. steady: 6 rollouts of each rank, less the warm-up "
-            "that is found in them; ddppo: 10 iterations, the last 5 counted."
-        ),
-    ] = "steady",
-    iterations: IterationsOption = None,
-    seconds: Annotated[float | None, typer.Option(help="End a run after so many seconds of the profile.")] = None,
-    env_steps: EnvStepsOption = None,
     out: OutOption = OUT,
 ) -> None:
     """Predict, by a model, what systems would do on GPUs that are not there."""
     from harness.commands.predict.command import print_predictions
-    from harness.commands.predict.options import PredictOptions
 
-    asked = PredictOptions(
-        systems=systems,
-        gpus=gpus,
-        scenario=scenario,
-        workload=workload,
-        seeds=seeds,
-        protocol=protocol,
-        iterations=iterations,
-        seconds=seconds,
-        env_steps=env_steps,
-    )
     raise typer.Exit(print_predictions(asked, from_run, out, command_line()))
 
 
@@ -155,25 +121,9 @@ app.command()(evaluate)
 
 
 @app.command()
+@flags
 def profile(
-    scenario: Annotated[
-        str | None, typer.Option(help="Scenario, with settings: vizdoom/basic:num_envs=4. [default: pointnav]")
-    ] = None,
-    workload: Annotated[str | None, typer.Option(help="homogeneous or heterogeneous. [default: homogeneous]")] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            help="cuda, cpu or emulated. [default: cuda where there is a GPU; else emulated for emulated/..., or cpu]"
-        ),
-    ] = None,
-    seconds: Annotated[float | None, typer.Option(help="Of training, on the wall clock. [default: 20]")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the run. [default: 0]")] = None,
-    system: Annotated[
-        str | None,
-        typer.Option(
-            help="Runs it, on 1 GPU; batches that differ in size tell what an item of one costs. [default: nover]"
-        ),
-    ] = None,
+    asked: ProfileOptions,
     from_run: Annotated[
         Path | None, typer.Option(help="Folder of a finished run, of any system on any GPUs: takes it, runs nothing.")
     ] = None,
@@ -187,20 +137,11 @@ def profile(
     """Measure a scenario on this machine and write its times as a profile, to emulate and to predict with."""
     from harness.commands.profile.command import profile_run, profile_scenario
     from harness.commands.profile.gpu import Link
-    from harness.plan.request import Asked
 
     link = Link(latency_ms=latency_ms, bandwidth_mb_per_s=bandwidth_mb_per_s)
-    asked = Asked.of(
-        systems=system,
-        scenario=scenario,
-        workload=workload,
-        seeds=None if seed is None else str(seed),
-        device=device,
-        seconds=seconds,
-    )
     if from_run is None:
         raise typer.Exit(profile_scenario(asked, out, runs, link, command_line()))
-    if asked != Asked():
+    if asked != ProfileOptions():
         raise ValueError(
             f"--from-run {from_run}: that run was made; leave --scenario, --workload, --device, --seconds, --seed and "
             "--system out"

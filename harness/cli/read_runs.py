@@ -76,10 +76,10 @@ def report(
     ] = None,
 ) -> None:
     """Write what runs say as one HTML file that needs no network, and print the answers."""
-    from harness.commands.read_runs import Asked
+    from harness.commands.read_runs import SummaryOptions
     from harness.commands.read_runs import report as write_report
 
-    asked = Asked(reference=reference, threshold=threshold, seed=seed)
+    asked = SummaryOptions(reference=reference, threshold=threshold, seed=seed)
     write_report(folders or [], OUT, out, asked, command_line(), history)
 
 
@@ -107,9 +107,9 @@ def compare(
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Hold runs against others, cell by cell: say whether they may be compared, and what has changed."""
-    from harness.commands.read_runs import Asked, print_comparison
+    from harness.commands.read_runs import SummaryOptions, print_comparison
 
-    asked = Asked(reference=reference, threshold=threshold, seed=seed)
+    asked = SummaryOptions(reference=reference, threshold=threshold, seed=seed)
     raise typer.Exit(print_comparison(runs_a, runs_b, asked, as_json=json))
 
 
@@ -129,10 +129,10 @@ def export(
     seed: SeedOption = 0,
 ) -> None:
     """Write what runs say for other programs; json has the very figures of the report."""
-    from harness.commands.read_runs import Asked
+    from harness.commands.read_runs import SummaryOptions
     from harness.commands.read_runs import export as write_export
 
-    asked = Asked(reference=reference, threshold=threshold, seed=seed)
+    asked = SummaryOptions(reference=reference, threshold=threshold, seed=seed)
     write_export(folders or [], OUT, form, out, asked)
 
 

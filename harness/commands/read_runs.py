@@ -40,7 +40,7 @@ FORMATS = ("csv", "json", "parquet", "markdown", "perfetto")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class SummaryOptions:
     """What figures are held against, as the options of a command say."""
 
     reference: str | None = None
@@ -56,7 +56,7 @@ class Found:
     """Oldest first."""
     unreadable: list[Unreadable]
 
-    def summary(self, asked: Asked) -> Summary:
+    def summary(self, asked: SummaryOptions) -> Summary:
         """What the runs say."""
         from results.summary.summarise import summarise
 
@@ -195,7 +195,7 @@ def report(
     folders: Sequence[Path],
     default: Path,
     out: Path,
-    asked: Asked,
+    asked: SummaryOptions,
     command: Sequence[str],
     history_file: Path | None = None,
 ) -> None:
@@ -218,7 +218,7 @@ def report(
     sys.stdout.writelines(f"{line}\n" for line in (out, *summary.answers))
 
 
-def print_comparison(a: Path, b: Path, asked: Asked, *, as_json: bool) -> int:
+def print_comparison(a: Path, b: Path, asked: SummaryOptions, *, as_json: bool) -> int:
     """Prints the runs in two folders against each other; returns the exit code, 1 where no cell was run in both.
 
     Raises ValueError for a folder without runs, and for an unknown reference.
@@ -246,7 +246,7 @@ def _side(folder: Path) -> Runs:
     return Runs(name=visible(str(folder)), runs=found.runs, unreadable=found.unreadable)
 
 
-def export(folders: Sequence[Path], default: Path, form: str, out: Path | None, asked: Asked) -> None:
+def export(folders: Sequence[Path], default: Path, form: str, out: Path | None, asked: SummaryOptions) -> None:
     """Writes some folders, or the newest sweep in `default`, in one of `FORMATS`, to a file or to stdout.
 
     Raises ValueError: no runs, an unknown format or reference, a file that cannot be written.

@@ -12,12 +12,14 @@ from rich.console import Console
 from rich.text import Text
 
 from harness.contract.traits import Traits
-from harness.launch.launcher import LaunchOptions, choose, in_this_allocation
+from harness.launch.launcher import choose, in_this_allocation
 from harness.launch.nodes.spread import SRUN, Launch, Slurm
+from harness.launch.options import LaunchOptions
 from harness.launch.torchrun import dry_run_lines
 from harness.plan import libraries, registry
 from harness.plan.cells import Cell, Hasher, plan_with_skipped
-from harness.plan.request import Asked, complete
+from harness.plan.options import RunOptions
+from harness.plan.request import complete
 from harness.plan.room import check_room
 from harness.plan.system_list import CannotRun
 from harness.processes import zygote
@@ -80,7 +82,7 @@ START_S = 8.0
 
 
 def run_sweep(
-    asked: Asked,
+    asked: RunOptions,
     out: Path,
     *,
     resume: bool,
@@ -90,7 +92,7 @@ def run_sweep(
 ) -> int:
     """Plans a sweep, or takes one up again, runs what is left of it and prints its table; returns the exit code."""
     console = make_console()
-    launch = choose(options)
+    launch = choose(options, oversubscribe=asked.oversubscribe)
     if resume:
         sweep, cells = _resumed(asked, out, console)
         if options != LaunchOptions() and launch != sweep.launch:
@@ -131,7 +133,7 @@ def _check_room(cells: Sequence[Cell]) -> None:
             check_room([cell for cell in cells if cell.scenario == scenario])
 
 
-def _resumed(asked: Asked, out: Path, console: Console) -> tuple[Sweep, list[Cell]]:
+def _resumed(asked: RunOptions, out: Path, console: Console) -> tuple[Sweep, list[Cell]]:
     """The newest sweep, and its cells that have no finished run."""
     sweep = Sweep.newest(out)
     if isinstance(sweep.launch, Launch) and sweep.launch.remote == SRUN:
@@ -151,7 +153,7 @@ def _resumed(asked: Asked, out: Path, console: Console) -> tuple[Sweep, list[Cel
             f"--resume: {sweep.folder} runs a command, {own}, that came from a file; give the same options again, so "
             "that it is yours"
         )
-    elif asked != Asked():
+    elif asked != RunOptions():
         raise ValueError("--resume: needs all options of the sweep, or --resume and --out alone")
     _warn_of(store.read_readable(sweep.folder)[1], console)
     finished = sweep.finished()

@@ -8,49 +8,21 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from harness.launch.nodes.spread import SRUN, SSH, Launch, Slurm
+from harness.launch.options import LAUNCHERS, LaunchOptions
 
-LAUNCHERS = ("local", "torchrun", "slurm")
 EXPAND_LIMIT_S = 30.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LaunchOptions:
-    """The options as they were typed."""
+def choose(
+    options: LaunchOptions, variables: Mapping[str, str] = os.environ, *, oversubscribe: bool = False
+) -> Launch | Slurm | None:
+    """The machines that runs are spread over; None: this one alone. Raises ValueError with the rule.
 
-    launcher: str = "local"
-    hosts: str | None = None
-    gpus_per_node: int | None = None
-    interface: str | None = None
-    remote: str | None = None
-    partition: str | None = None
-    slurm: str | None = None
-    at_once: int | None = None
-    one_allocation: bool = False
-    oversubscribe: bool = False
-
-    def not_of(self, launcher: str) -> str | None:
-        """An option that was given and goes with another launcher."""
-        needs = {
-            "hosts": ("torchrun",),
-            "remote": ("torchrun",),
-            "gpus_per_node": ("torchrun", "slurm"),
-            "interface": ("torchrun", "slurm"),
-            "partition": ("slurm",),
-            "slurm": ("slurm",),
-            "at_once": ("slurm",),
-            "one_allocation": ("slurm",),
-        }
-        for name, launchers in needs.items():
-            if getattr(self, name) not in {None, False} and launcher not in launchers:
-                return f"--{name.replace('_', '-')}: goes with --launcher {' or '.join(launchers)}"
-        return None
-
-
-def choose(options: LaunchOptions, variables: Mapping[str, str] = os.environ) -> Launch | Slurm | None:
-    """The machines that runs are spread over; None: this one alone. Raises ValueError with the rule."""
+    `oversubscribe`: several ranks may share a GPU there.
+    """
     if options.launcher not in LAUNCHERS:
         raise ValueError(f"--launcher {options.launcher}: unknown; known: {', '.join(LAUNCHERS)}")
     if wrong := options.not_of(options.launcher):
@@ -60,14 +32,14 @@ def choose(options: LaunchOptions, variables: Mapping[str, str] = os.environ) ->
     if options.gpus_per_node is None:
         raise ValueError(f"--launcher {options.launcher}: needs --gpus-per-node")
     if options.launcher == "slurm":
-        return _slurm(options, options.gpus_per_node)
+        return _slurm(options, options.gpus_per_node, oversubscribe=oversubscribe)
     hosts, remote = _hosts(options, variables)
     launch = Launch(
         hosts=hosts,
         gpus_per_node=options.gpus_per_node,
         interface=options.interface or "",
         remote=options.remote or remote,
-        oversubscribe=options.oversubscribe,
+        oversubscribe=oversubscribe,
     )
     program = shlex.split(launch.remote)[0]
     if shutil.which(program) is None:
@@ -75,7 +47,7 @@ def choose(options: LaunchOptions, variables: Mapping[str, str] = os.environ) ->
     return launch
 
 
-def _slurm(options: LaunchOptions, gpus_per_node: int) -> Slurm:
+def _slurm(options: LaunchOptions, gpus_per_node: int, *, oversubscribe: bool) -> Slurm:
     if shutil.which("sbatch") is None:
         raise ValueError("--launcher slurm: sbatch is not found; this is no login node of a Slurm cluster")
     if importlib.util.find_spec("submitit") is None:
@@ -92,7 +64,7 @@ def _slurm(options: LaunchOptions, gpus_per_node: int) -> Slurm:
         settings=settings,
         at_once=options.at_once or 0,
         one_allocation=options.one_allocation,
-        oversubscribe=options.oversubscribe,
+        oversubscribe=oversubscribe,
     )
 
 

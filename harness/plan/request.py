@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 from harness.contract.budget import Limits, check_limit, parse_condition
 from harness.devices.kinds import DeviceKind, choose_device
 from harness.metering.window import PROTOCOLS
 from harness.plan.cells import Request
+from harness.plan.options import RunOptions
 
 EMULATED_SCENARIO = "emulated/open-fridge"
 QUICK_TIME_SCALE = 0.5
@@ -19,34 +17,7 @@ DEFAULT_SECONDS = 30.0
 """Of training, for protocols that run for a time."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
-    """The options as they were typed, and the defaults of the others; see `rlbench run --help`."""
-
-    systems: str | None = None
-    gpus: str = "1"
-    scenario: str | None = None
-    workload: str = "homogeneous"
-    seeds: str = "0"
-    protocol: str = "steady"
-    iterations: int | None = None
-    seconds: float | None = None
-    env_steps: int | None = None
-    until: str | None = None
-    device: str | None = None
-    time_scale: float | None = None
-    oversubscribe: bool = False
-    time_limit: float = 3600.0
-    stall: float = 60.0
-    memory_limit: float | None = None
-
-    @classmethod
-    def of(cls, **options: Any) -> Asked:
-        """Options that were not given are None, and get their defaults."""
-        return cls(**{name: value for name, value in options.items() if value is not None})
-
-
-def complete(asked: Asked, *, elsewhere: bool = False) -> tuple[Request, str | None]:
+def complete(asked: RunOptions, *, elsewhere: bool = False) -> tuple[Request, str | None]:
     """The request, and the line that says what was chosen for the user, if anything. Raises ValueError.
 
     `elsewhere`: runs are on other machines, whose GPUs are not to be seen from here.
@@ -86,7 +57,7 @@ def complete(asked: Asked, *, elsewhere: bool = False) -> tuple[Request, str | N
     return request, line
 
 
-def _scenarios(asked: Asked, device: DeviceKind) -> tuple[str, str | None]:
+def _scenarios(asked: RunOptions, device: DeviceKind) -> tuple[str, str | None]:
     """The scenarios with the time scale in them, and what to say about it."""
     scenarios, scale = asked.scenario, asked.time_scale
     lines = []

@@ -17,10 +17,10 @@ from typing import Protocol
 from harness.commands.evaluate import ranks_left
 from harness.commands.profile.gpu import Link
 from harness.commands.profile.making import measure
-from harness.commands.read_runs import Asked, Found, find, keep_history, print_results
+from harness.commands.read_runs import Found, SummaryOptions, find, keep_history, print_results
 from harness.commands.run import run_sweep
+from harness.plan.options import RunOptions
 from harness.plan.registry import load_scenario
-from harness.plan.request import Asked as AskedRun
 from harness.run.sweep import PLAN_FILE
 from reports.exports.export import to_csv, to_json, write_parquet
 from reports.exports.markdown import to_markdown
@@ -95,7 +95,7 @@ class OfSweep:
         print_results(self._sweep, [], None, "table")
 
     def _export(self, found: Found) -> None:
-        summary = found.summary(Asked())
+        summary = found.summary(SummaryOptions())
         summary = with_iterations(summary, read_iterations(summary, found.folders()))
         summary.to_json()
         to_json(summary.runs)
@@ -109,11 +109,11 @@ class OfSweep:
 
     def _page(self, found: Found) -> None:
         page = self._folder / "report.html"
-        write_report(found.summary(Asked()), found.folders(), page, title="", command=["rlbench"])
+        write_report(found.summary(SummaryOptions()), found.folders(), page, title="", command=["rlbench"])
         assert "\x1b" not in page.read_text(encoding="utf-8")
 
     def _parquet(self, found: Found) -> None:
-        write_parquet(found.summary(Asked()).runs, self._folder / "runs.parquet")
+        write_parquet(found.summary(SummaryOptions()).runs, self._folder / "runs.parquet")
 
     def _profile(self, found: Found) -> None:
         """What is about this run alone."""
@@ -139,7 +139,7 @@ class OfPlan:
         """Prints what is left to run."""
         (self._sweep / PLAN_FILE).write_bytes(data)
         try:
-            run_sweep(AskedRun(), self._sweep.parent, resume=True, dry_run=True, command=[])
+            run_sweep(RunOptions(), self._sweep.parent, resume=True, dry_run=True, command=[])
         except ValueError as problem:
             check_refusal(problem)
             return False

@@ -26,7 +26,8 @@ import pytest
 from harness.metering.meter_file import MeterFile, meter_path
 from harness.plan import registry
 from harness.plan.cells import plan
-from harness.plan.request import Asked, complete
+from harness.plan.options import RunOptions
+from harness.plan.request import complete
 from harness.processes import process
 from harness.run.sweep import Sweep
 from tests.harness import faulty_scenario
@@ -87,7 +88,7 @@ def installed(site: Path) -> Iterator[None]:
         yield
 
 
-def plan_sweep(folder: Path, *several: Asked) -> None:
+def plan_sweep(folder: Path, *several: RunOptions) -> None:
     """Plans a sweep of all cells that are asked for, which `RunningSweep(folder, "--resume")` runs then.
 
     They may be of systems, ranks and limits that no options of one command give. `folder` is of `RunningSweep`, with

@@ -57,16 +57,22 @@ def plan_predictions(asked: PredictOptions) -> tuple[list[Cell], list[str]]:
             device="predicted",
             oversubscribe=False,
             protocol=asked.protocol,
-            limits=asked.limits,
+            limits=_limits(asked),
             stall_s=1.0,
             time_limit_s=1.0,
         ),
         check=check_predictable,
     )
-    return [replace(cell, limits=_limits(cell)) if cell.limits.is_empty else cell for cell in cells], skipped
+    return [replace(cell, limits=_few_rollouts(cell)) if cell.limits.is_empty else cell for cell in cells], skipped
 
 
-def _limits(cell: Cell) -> Limits:
+def _limits(asked: PredictOptions) -> Limits:
+    """How long each run is; empty where that depends on the run."""
+    limits = Limits(iterations=asked.iterations, seconds=asked.seconds, env_steps=asked.env_steps)
+    return limits if not limits.is_empty else Limits(iterations=PROTOCOLS[asked.protocol].num_iterations)
+
+
+def _few_rollouts(cell: Cell) -> Limits:
     """A few rollouts of every rank; where one learner learns for all, they would take too long."""
     _, scenario = cell.load()
     of_rank = scenario.num_envs * scenario.rollout_steps

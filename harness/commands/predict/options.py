@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from harness.contract.budget import Limits
-from harness.metering.window import PROTOCOLS
+from harness.plan.options import ENV_STEPS, ITERATIONS, WORKLOAD
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PredictOptions:
-    """The options of `rlbench predict`; see its help."""
+    """The options as they were typed."""
 
-    systems: str | None = None
-    gpus: str = "1"
-    scenario: str | None = None
-    workload: str | None = None
-    seeds: str = "0"
-    protocol: str = "steady"
-    iterations: int | None = None
-    seconds: float | None = None
-    env_steps: int | None = None
-
-    @property
-    def limits(self) -> Limits:
-        """How long each run is; empty where that depends on the run."""
-        limits = Limits(iterations=self.iterations, seconds=self.seconds, env_steps=self.env_steps)
-        return limits if not limits.is_empty else Limits(iterations=PROTOCOLS[self.protocol].num_iterations)
+    systems: Annotated[
+        str | None,
+        "Systems, with settings, as `rlbench run` takes them; or all. [needed unless --from-run: there the run's own]",
+    ] = None
+    gpus: Annotated[str, "GPU counts: 1,8,1024 or 1..4."] = "1"
+    scenario: Annotated[
+        str | None,
+        "Scenarios that state their times: emulated/NAME, or emulated/path/to/profile.toml. "
+        "[default: emulated/open-fridge]",
+    ] = None
+    workload: Annotated[str | None, WORKLOAD] = None
+    seeds: Annotated[str, "Seeds: 0,1,2 or 0..4."] = "0"
+    protocol: Annotated[
+        str,
+        "Which iterations count, and how long a run is. steady: 6 rollouts of each rank, less the warm-up "
+        "that is found in them; ddppo: 10 iterations, the last 5 counted.",
+    ] = "steady"
+    iterations: Annotated[int | None, ITERATIONS] = None
+    seconds: Annotated[float | None, "End a run after so many seconds of the profile."] = None
+    env_steps: Annotated[int | None, ENV_STEPS] = None

@@ -9,7 +9,6 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,11 +18,13 @@ from rich.text import Text
 
 from harness.commands.profile import ASSUMED
 from harness.commands.profile.making import WHOLE, Measured, mean_step_ms, measure, write_profile
+from harness.commands.profile.options import ProfileOptions
 from harness.commands.run import run_sweep
 from harness.devices.kinds import choose_device
 from harness.plan import registry
 from harness.plan.cells import plan
-from harness.plan.request import EMULATED_SCENARIO, Asked, complete
+from harness.plan.options import RunOptions
+from harness.plan.request import EMULATED_SCENARIO, complete
 from harness.run.sweep import Sweep
 from reports.figures import format as fmt
 from reports.terminal.table import make_console
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
     from results.records.store import StoredRun
 
 INTERRUPTED = 130
-SYSTEM = "nover"
-"""Batches of dynamic collecting vary in size, and tell so what an item of one costs."""
-SECONDS = 20.0
 EMULATED = EMULATED_SCENARIO.partition("/")[0]
 UNTYPABLE = re.compile(r"[,:\s]")
 """What a name of a scenario on the command line cannot hold."""
@@ -47,14 +45,14 @@ NOT_PROFILED = "other"
 """The span of what a rank does beside all that a profile states."""
 
 
-def profile_scenario(asked: Asked, out: Path | None, runs: Path, link: Link, command: Sequence[str]) -> int:
+def profile_scenario(asked: ProfileOptions, out: Path | None, runs: Path, link: Link, command: Sequence[str]) -> int:
     """Runs one cell, writes its profile and prints it; returns the exit code. Raises ValueError."""
-    asked = _chosen(asked)
-    cells = plan(complete(asked)[0])
+    to_run = _to_run(asked)
+    cells = plan(complete(to_run)[0])
     if len(cells) != 1:
         raise ValueError(f"profile: {len(cells)} cells; name one scenario, one workload, one system and one seed")
     out = _checked(out or _path_of(cells[0].scenario))
-    code = run_sweep(asked, runs, resume=False, dry_run=False, command=command)
+    code = run_sweep(to_run, runs, resume=False, dry_run=False, command=command)
     if code == INTERRUPTED:
         return code
     folder = Sweep.newest(runs).folder
@@ -81,17 +79,19 @@ def _path_of(scenario: str) -> Path:
     return Path(f"{re.sub(r'[^a-zA-Z0-9.-]+', '-', scenario)}.toml")
 
 
-def _chosen(asked: Asked) -> Asked:
-    """The request with what was left open: a real scenario is measured on real hardware, a GPU if there is one."""
+def _to_run(asked: ProfileOptions) -> RunOptions:
+    """What is run: a real scenario is measured on real hardware, a GPU if there is one."""
     device = choose_device(asked.device)
     family = re.split("[/:]", asked.scenario or "")[0].strip()
     if asked.device is None and device == "emulated" and family != EMULATED:
         device = "cpu"
-    return replace(
-        asked,
+    return RunOptions(
+        systems=asked.system,
+        scenario=asked.scenario,
+        workload=asked.workload,
+        seeds=str(asked.seed),
         device=device,
-        systems=SYSTEM if asked.systems is None else asked.systems,
-        seconds=SECONDS if asked.seconds is None else asked.seconds,
+        seconds=asked.seconds,
     )
 
 

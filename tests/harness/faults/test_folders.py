@@ -16,7 +16,8 @@ import pytest
 from harness.metering.meter_file import MeterFile, meter_path
 from harness.plan import room
 from harness.plan.cells import plan
-from harness.plan.request import Asked, complete
+from harness.plan.options import RunOptions
+from harness.plan.request import complete
 from harness.processes import shared_memory
 from harness.run.sweep import Sweep
 from tests.harness.command import QUICK, RLBENCH, Ended, assert_refused, call
@@ -186,7 +187,7 @@ def test_a_clock_that_is_set_back_changes_no_figure_and_no_order(
 
 def test_room_in_shared_memory_is_asked_for_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cell that needs most is held against what is free; the error says both, and what to do."""
-    asked = Asked(systems="sync", scenario="vizdoom:num_envs=2,pointnav", gpus="1,4", device="cpu", iterations=2)
+    asked = RunOptions(systems="sync", scenario="vizdoom:num_envs=2,pointnav", gpus="1,4", device="cpu", iterations=2)
     cells = plan(complete(asked)[0])
     needed = 4 * VIZDOOM_BYTES
     monkeypatch.setattr(room, "_free", lambda _: needed)

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.plan.request import Asked
+from harness.plan.options import RunOptions
 from tests.harness.chosen import chosen
 from tests.harness.runs import END_LIMIT_S, RunningSweep, install_faulty, plan_sweep, wait_until
 from tests.lanes import deep
@@ -123,12 +123,14 @@ def swept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         )
 
 
-def _patient(fault: Fault, num_ranks: int, device: str) -> Asked:
-    return Asked(systems=fault.system, scenario="faulty/patient", until="return>=1", gpus=str(num_ranks), device=device)
+def _patient(fault: Fault, num_ranks: int, device: str) -> RunOptions:
+    return RunOptions(
+        systems=fault.system, scenario="faulty/patient", until="return>=1", gpus=str(num_ranks), device=device
+    )
 
 
-def _raises(system: str) -> Asked:
-    return Asked(systems=system, scenario="faulty/raise-in-step", until="return>=1", device="cpu")
+def _raises(system: str) -> RunOptions:
+    return RunOptions(systems=system, scenario="faulty/raise-in-step", until="return>=1", device="cpu")
 
 
 def assert_failed(swept: Swept, name: str, fault: Fault) -> None:

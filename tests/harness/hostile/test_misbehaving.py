@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.plan.request import Asked
+from harness.plan.options import RunOptions
 from tests.harness.chosen import chosen
 from tests.harness.hostile import misbehaving_plugin
 from tests.harness.hostile.misbehaving import NUM_ITERATIONS, STALL_S, SYSTEMS, Ended, ended
@@ -64,7 +64,7 @@ def swept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     install_family(folder / "site", "misbehaving", Path(misbehaving_plugin.__file__).parent, "scenario")
     cases = [BY_NAME[name] for _, name in names]
     asked = [
-        Asked(
+        RunOptions(
             systems=SYSTEMS[system],
             scenario=case.scenario,
             gpus=str(NUM_RANKS.get(system, 1)),

@@ -6,7 +6,8 @@ import pytest
 
 from harness.contract.budget import Limits
 from harness.devices import kinds
-from harness.plan.request import Asked, complete
+from harness.plan.options import RunOptions
+from harness.plan.request import complete
 from scenarios.emulated.profile import PROFILES_FOLDER
 from tests.harness.command import assert_refused, call
 
@@ -77,7 +78,7 @@ def test_ones_own_profile_is_a_scenario(tmp_path: Path, monkeypatch: pytest.Monk
 def test_without_a_gpu_emulated_ones_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a GPU, device, scenario and time scale are chosen and said in one line."""
     monkeypatch.setattr(kinds, "visible_gpus", list)
-    made, line = complete(Asked(systems="sync"))
+    made, line = complete(RunOptions(systems="sync"))
     assert (made.device, made.scenarios) == ("emulated", "emulated/open-fridge:time_scale=0.5")
     assert line is not None
     assert "no GPU here: using emulated GPUs" in line
@@ -88,21 +89,23 @@ def test_without_a_gpu_emulated_ones_are_chosen(monkeypatch: pytest.MonkeyPatch)
 def test_with_a_gpu_real_work_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a GPU, the default is a real scenario on it."""
     monkeypatch.setattr(kinds, "visible_gpus", lambda: [0])
-    made, line = complete(Asked(systems="sync"))
+    made, line = complete(RunOptions(systems="sync"))
     assert (made.device, made.scenarios) == ("cuda", "pointnav")
     assert line == "scenario pointnav; choose others with --device and --scenario"
 
 
 def test_what_was_asked_for_is_not_overruled() -> None:
     """With device and scenario given, nothing is chosen, and nothing needs saying."""
-    made, line = complete(Asked(systems="sync", device="emulated", scenario="pointnav"))
+    made, line = complete(RunOptions(systems="sync", device="emulated", scenario="pointnav"))
     assert (made.device, made.scenarios, line) == ("emulated", "pointnav", None)
 
 
 def test_time_scale_goes_to_every_emulated_scenario() -> None:
     """`--time-scale` is a setting of each scenario of the list, with all its digits."""
     made, _ = complete(
-        Asked(systems="sync", device="emulated", scenario="emulated, emulated/open-fridge:num_envs=2", time_scale=1 / 3)
+        RunOptions(
+            systems="sync", device="emulated", scenario="emulated, emulated/open-fridge:num_envs=2", time_scale=1 / 3
+        )
     )
     assert made.scenarios == (
         "emulated:time_scale=0.333333333333,emulated/open-fridge:num_envs=2:time_scale=0.333333333333"
@@ -112,22 +115,16 @@ def test_time_scale_goes_to_every_emulated_scenario() -> None:
 @pytest.mark.parametrize(("protocol", "limits"), [("ddppo", Limits(iterations=10)), ("steady", Limits(seconds=30))])
 def test_without_limits_the_protocol_says_how_long(protocol: str, limits: Limits) -> None:
     """A run without a limit is as long as its protocol says, which `--help` says too; any limit replaces that."""
-    made, _ = complete(Asked(systems="sync", device="cpu", protocol=protocol))
+    made, _ = complete(RunOptions(systems="sync", device="cpu", protocol=protocol))
     assert made.limits == limits
-    made, _ = complete(Asked(systems="sync", device="cpu", protocol=protocol, env_steps=3))
+    made, _ = complete(RunOptions(systems="sync", device="cpu", protocol=protocol, env_steps=3))
     assert made.limits == Limits(env_steps=3)
 
 
 def test_conditions_are_written_alike() -> None:
     """`--until` means the same however its number and spaces are typed."""
     asked = (
-        Asked(systems="sync", device="cpu", until=text)
+        RunOptions(systems="sync", device="cpu", until=text)
         for text in ("success>=0.9", " success >= 0.90", "success>=9e-1")
     )
     assert {complete(one)[0].limits.until for one in asked} == {"success>=0.9"}
-
-
-def test_options_that_were_not_given_have_their_defaults() -> None:
-    """None stands for an option that was not given."""
-    assert Asked.of(systems="sync", gpus=None, stall=None) == Asked(systems="sync")
-    assert Asked.of(gpus="", time_scale=0.0) == Asked(gpus="", time_scale=0.0)

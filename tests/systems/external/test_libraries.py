@@ -8,7 +8,8 @@ import pytest
 
 from harness.plan import libraries, registry
 from harness.plan.cells import Cell, plan
-from harness.plan.request import Asked, complete
+from harness.plan.options import RunOptions
+from harness.plan.request import complete
 from harness.plan.system_list import CannotRun
 from systems.external.library import LibrarySystem
 
@@ -29,7 +30,7 @@ def load(name: str) -> LibrarySystem:
 def planned(systems: str, scenario: str = "vizdoom", **options: str) -> Cell:
     """The cell of one system."""
     asked: dict[str, Any] = {"device": "cpu", **options}
-    (cell,) = plan(complete(Asked(systems=systems, scenario=scenario, **asked))[0])
+    (cell,) = plan(complete(RunOptions(systems=systems, scenario=scenario, **asked))[0])
     return cell
 
 

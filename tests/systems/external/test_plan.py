@@ -3,7 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.plan.cells import Cell, plan
-from harness.plan.request import Asked, complete
+from harness.plan.options import RunOptions
+from harness.plan.request import complete
 from harness.run.sweep import Sweep
 from tests.harness.command import assert_refused, call
 from tests.systems.external.trainer_runs import write_trainer
@@ -11,7 +12,7 @@ from tests.systems.external.trainer_runs import write_trainer
 
 def planned(folder: Path, scenario: str = "pointnav") -> Cell:
     """The cell of the trainer that `mine.toml` in a folder describes."""
-    asked = Asked(systems=f"mine={folder}/mine.toml", device="cpu", scenario=scenario)
+    asked = RunOptions(systems=f"mine={folder}/mine.toml", device="cpu", scenario=scenario)
     (cell,) = plan(complete(asked)[0])
     return cell
 
@@ -43,7 +44,7 @@ def test_a_folder_of_runs_starts_no_command(tmp_path: Path) -> None:
     write_trainer(tmp_path, "{python} -c pass")
     options = ("--systems", f"mine={tmp_path}/mine.toml", "--device", "cpu", "--scenario", "pointnav")
     out = ("--out", str(tmp_path / "runs"))
-    asked = Asked(systems=options[1], device="cpu", scenario="pointnav")
+    asked = RunOptions(systems=options[1], device="cpu", scenario="pointnav")
     Sweep.create(tmp_path / "runs", plan(complete(asked)[0]), ["rlbench", "run", *options])
     assert_refused(call("run", "--resume", *out), "runs a command, mine, that came from a file", "the same options")
     ended = call("run", "--resume", *options, *out, "--dry-run")

@@ -14,12 +14,14 @@ import pytest
 
 from harness.cluster.job import own_job
 from harness.commands.run import PlaceCheck, run_sweep
-from harness.launch.launcher import LaunchOptions, choose
+from harness.launch.launcher import choose
 from harness.launch.nodes.node_link import Node, decide
 from harness.launch.nodes.spread import SRUN, SSH, Launch, NodeSeat, Slurm, address_of, interface_towards, place_of
+from harness.launch.options import LaunchOptions
 from harness.launch.torchrun import dry_run_lines, endpoint
 from harness.plan.cells import plan
-from harness.plan.request import Asked, complete
+from harness.plan.options import RunOptions
+from harness.plan.request import complete
 from harness.processes.outcome import Outcome
 from harness.run.sweep import Sweep
 from tests.harness.runs import PATIENCE_S, wait_until
@@ -169,15 +171,15 @@ def test_settings_of_a_plan_are_no_shell_script() -> None:
 def test_a_plan_brings_no_command(tmp_path: Path) -> None:
     """How hosts are reached is a command: what --resume alone finds in a plan is not run."""
     out = tmp_path / "runs"
-    asked = Asked(systems="ver", device="emulated", scenario="emulated/open-fridge")
+    asked = RunOptions(systems="ver", device="emulated", scenario="emulated/open-fridge")
     sweep = Sweep.create(out, plan(complete(asked)[0]), ["rlbench"], launch(hosts=("a",)))
     with pytest.raises(ValueError, match=r"was planned with --remote env \{host\}, which could run anything"):
-        run_sweep(Asked(), out, resume=True, dry_run=False, command=[])
+        run_sweep(RunOptions(), out, resume=True, dry_run=False, command=[])
     options = LaunchOptions(launcher="torchrun", hosts="a", gpus_per_node=4, remote="env {host}")
-    assert run_sweep(Asked(), out, resume=True, dry_run=True, command=[], options=options) == 0
+    assert run_sweep(RunOptions(), out, resume=True, dry_run=True, command=[], options=options) == 0
     other = LaunchOptions(launcher="torchrun", hosts="b", gpus_per_node=4, remote="env {host}")
     with pytest.raises(ValueError, match="was planned for other machines"):
-        run_sweep(Asked(), out, resume=True, dry_run=True, command=[], options=other)
+        run_sweep(RunOptions(), out, resume=True, dry_run=True, command=[], options=other)
     assert Sweep.read(sweep.plan_file).launch == launch(hosts=("a",))
 
 
@@ -210,7 +212,7 @@ def test_slurm_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_system_that_needs_one_machine() -> None:
     """It is refused on two, and only there."""
-    asked = Asked(systems=f"own={EXAMPLE}", gpus="4,8", device="cpu", scenario="pointnav")
+    asked = RunOptions(systems=f"own={EXAMPLE}", gpus="4,8", device="cpu", scenario="pointnav")
     small, large = plan(complete(asked)[0])
     check = PlaceCheck(launch())
     check(small)
@@ -277,8 +279,8 @@ def test_a_rank_that_is_told_to_stop_interrupts_the_run(outcomes: list[Outcome],
 def test_what_other_machines_have_is_to_be_said() -> None:
     """No GPU of theirs is to be seen from here, and none of ours is asked for."""
     with pytest.raises(ValueError, match="--device: say cuda, cpu or emulated"):
-        complete(Asked(systems="ver"), elsewhere=True)
-    request, _ = complete(Asked(systems="ver", device="cuda", gpus="16", scenario="pointnav"), elsewhere=True)
+        complete(RunOptions(systems="ver"), elsewhere=True)
+    request, _ = complete(RunOptions(systems="ver", device="cuda", gpus="16", scenario="pointnav"), elsewhere=True)
     assert [cell.gpus for cell in plan(request)] == [16]
 
 
@@ -290,7 +292,7 @@ def test_addresses_of_both_kinds() -> None:
 
 def test_a_dry_run_prints_torchruns_commands() -> None:
     """One for each node, of each number of GPUs, with what the last node is left; and what the ranks inherit."""
-    asked = Asked(systems="ver,ddppo", gpus="4,6", device="emulated", scenario="emulated/open-fridge")
+    asked = RunOptions(systems="ver,ddppo", gpus="4,6", device="emulated", scenario="emulated/open-fridge")
     lines = dry_run_lines(launch(), plan(complete(asked)[0]))
     assert [line.split()[:3] for line in lines[1::2]] == [["on", "a:", "torchrun"]] * 2
     assert len(lines) == 5
@@ -315,18 +317,18 @@ def test_a_dry_run_prints_torchruns_commands() -> None:
 
 def test_a_sweep_of_an_allocation_goes_on_in_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the nodes of that one, if they are enough; not outside of any."""
-    asked = Asked(systems="ver", gpus="8", device="emulated", scenario="emulated/open-fridge")
+    asked = RunOptions(systems="ver", gpus="8", device="emulated", scenario="emulated/open-fridge")
     out, planned = tmp_path / "runs", Launch(hosts=("n1", "n2"), gpus_per_node=4, remote=SRUN)
     Sweep.create(out, plan(complete(asked)[0]), ["rlbench"], planned)
     monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
     with pytest.raises(ValueError, match=r"planned inside a Slurm allocation; .* \(salloc\)"):
-        run_sweep(Asked(), out, resume=True, dry_run=True, command=[])
+        run_sweep(RunOptions(), out, resume=True, dry_run=True, command=[])
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n")
     monkeypatch.setattr("harness.launch.launcher.allocated_hosts", lambda _: ("n7", "n8"))
-    assert run_sweep(Asked(), out, resume=True, dry_run=True, command=[]) == 0
+    assert run_sweep(RunOptions(), out, resume=True, dry_run=True, command=[]) == 0
     monkeypatch.setattr("harness.launch.launcher.allocated_hosts", lambda _: ("n7",))
     with pytest.raises(ValueError, match="needs 2 hosts of 4 GPUs"):
-        run_sweep(Asked(), out, resume=True, dry_run=True, command=[])
+        run_sweep(RunOptions(), out, resume=True, dry_run=True, command=[])
 
 
 def test_torchruns_store_listens_at_one_address(tmp_path: Path) -> None:

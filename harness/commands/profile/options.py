@@ -1,0 +1,21 @@
+"""The options of `rlbench profile` that say what is run; see `harness.cli.flags`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProfileOptions:
+    """The options as they were typed."""
+
+    scenario: Annotated[str | None, "Scenario, with settings: vizdoom/basic:num_envs=4. [default: pointnav]"] = None
+    workload: Annotated[str, "homogeneous or heterogeneous."] = "homogeneous"
+    device: Annotated[
+        str | None,
+        "cuda, cpu or emulated. [default: cuda where there is a GPU; else emulated for emulated/..., or cpu]",
+    ] = None
+    seconds: Annotated[float, "Of training, on the wall clock."] = 20
+    seed: Annotated[int, "Of the run."] = 0
+    system: Annotated[str, "Runs it, on 1 GPU; batches that differ in size tell what an item of one costs."] = "nover"

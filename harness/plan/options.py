@@ -1,0 +1,62 @@
+"""The options of `rlbench run` that say what is run; `harness/launch/options.py` has those that say where.
+
+A field is an option of the command, with what the help says of it: see `harness.cli.flags`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+WORKLOAD = "homogeneous, heterogeneous, or both with a comma. [default: homogeneous]"
+ITERATIONS = "End a run after so many iterations. Limits replace the protocol's; the first counts."
+ENV_STEPS = "End a run after so many env steps learned."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunOptions:
+    """The options as they were typed; None where there is a default that depends on others, or none."""
+
+    systems: Annotated[
+        str | None,
+        "Systems, with settings: sync,ddppo:preempt.p=0.8; all is every one that can run on the scenario; "
+        "mine=./trainer.toml is a command of your own (docs/external.md). "
+        "`rlbench list` names them. [needed unless --resume]",
+    ] = None
+    gpus: Annotated[str, "GPU counts: 1,8 or 1..4; on the CPU, how many ranks share it."] = "1"
+    scenario: Annotated[
+        str | None,
+        "Scenarios, with settings: vizdoom/basic:num_envs=4. "
+        "[default: emulated/open-fridge on emulated GPUs, else pointnav]",
+    ] = None
+    workload: Annotated[str, "homogeneous, heterogeneous, or both with a comma."] = "homogeneous"
+    seeds: Annotated[str, "Seeds: 0,1,2 or 0..4."] = "0"
+    protocol: Annotated[
+        str,
+        "How long a run is, and which iterations count. steady: 30 s of training, less the warm-up that is "
+        "found in them; ddppo: 10 iterations, the last 5 counted.",
+    ] = "steady"
+    iterations: Annotated[int | None, ITERATIONS] = None
+    seconds: Annotated[
+        float | None,
+        "End a run after so many seconds of training, on the wall clock; a rollout that is under way then is "
+        "broken off a quarter of them later, 3 s at least.",
+    ] = None
+    env_steps: Annotated[int | None, ENV_STEPS] = None
+    until: Annotated[
+        str | None,
+        "End a run when the mean of a metric over the last 100 episodes is reached: success>=0.9. "
+        "Metrics: return, length, success, spl.",
+    ] = None
+    device: Annotated[str | None, "cuda, cpu or emulated. [default: cuda where there is a GPU, else emulated]"] = None
+    time_scale: Annotated[float | None, "Emulated scenarios: 0.5 runs them twice as fast as their profile."] = None
+    oversubscribe: Annotated[bool, "Let several ranks share a GPU."] = False
+    time_limit: Annotated[float, "Seconds after which a run is ended as timed-out."] = 3600
+    stall: Annotated[
+        float,
+        "Seconds after which an environment that does not answer is hung; a run that neither steps nor learns "
+        "is after 5 times as long.",
+    ] = 60
+    memory_limit: Annotated[
+        float | None, "GiB that the processes of a run may have. [default: 90 % of the machine's memory]"
+    ] = None

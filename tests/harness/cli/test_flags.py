@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from typer.testing import CliRunner
+
+from harness.cli.flags import flags
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Options of a toy."""
+
+    most_cells: Annotated[int, "So many at most."] = 3
+    dry: Annotated[bool, "Nothing happens."] = False
+
+
+def test_fields_are_options() -> None:
+    """A field is an option with its default and its help; the command gets the dataclass, and its other options."""
+    got: list[object] = []
+
+    @flags
+    def toy(sizes: Sizes, out: Annotated[str, typer.Option(help="Where.")] = "here") -> None:
+        got.append((sizes, out))
+
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command()(toy)
+    for words in ([], ["--most-cells", "5", "--dry", "--out", "there"]):
+        assert CliRunner().invoke(app, words).exit_code == 0
+    assert got == [(Sizes(), "here"), (Sizes(most_cells=5, dry=True), "there")]
+    text = " ".join(CliRunner().invoke(app, ["--help"]).output.split())
+    assert text.index("--most-cells <int> So many at most. [default: 3]") < text.index("--out")
+    assert "--no-dry" not in text

@@ -15,11 +15,12 @@ import subprocess
 import tempfile
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable
 
     from harness.forked import Forked
 
@@ -31,10 +32,12 @@ STORE_VARIABLE = "RLBENCH_STORE_FD"
 SCRATCH_OWNER = ".rlbench-scratch.json"
 """A file that a run's folder for temporary files has, and no other (`harness/scratch.py`)."""
 
-ANSWER_S = 3.0
-"""Handlers of signals run within microseconds, unless a process is stopped; many processes take longer."""
-SETTLED_S = 0.2
-"""A stack is written word by word, and whoever writes it may lose its core meanwhile."""
+ANSWER_S = 10.0
+"""Handlers of signals run within microseconds, and are waited for to their ends; many on a busy machine take longer."""
+
+USR1 = 1 << (signal.SIGUSR1 - 1)
+STANDS_STILL = "TtZX"
+"""States of a process that was stopped, or has ended."""
 
 PR_SET_PDEATHSIG = 1
 PR_SET_TIMERSLACK = 29
@@ -90,23 +93,70 @@ def dump_stacks_on_signal(path: Path) -> None:
     faulthandler.register(signal.SIGUSR1, file=file, all_threads=True)
 
 
-def await_stacks(writers: Mapping[Path, Callable[[], bool]]) -> None:
-    """Blocks until each file holds something and has not grown for `SETTLED_S`, or its writer has ended.
+class _Thread(NamedTuple):
+    """What the kernel says of a thread; signals are bits, from 1."""
 
-    For `ANSWER_S` at most.
+    state: str
+    pending: int
+    """Signals that wait for it, or for its process."""
+    blocked: int
 
-    Args:
-        writers: for each file that `dump_stacks_on_signal` has opened, whether the process that did so has ended.
+
+def _threads(pid: int) -> dict[int, _Thread]:
+    """The threads of a process by their numbers, of which its own is one; none when it is gone."""
+    found = {}
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):  # it may have ended by now
+                lines = (task / "status").read_text("utf-8", "replace").splitlines()
+                said = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+                own, shared, blocked = (int(said[name], 16) for name in ("SigPnd", "ShdPnd", "SigBlk"))
+                found[int(task.name)] = _Thread(said["State"][0], own | shared, blocked)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class StackDump:
+    """Stacks that a process was asked for; they are whole when its handler of SIGUSR1 has run to its end.
+
+    While the signal waits for the process the kernel says that it is pending, and while the handler runs that the
+    thread which it has interrupted blocks it. How the file grows says nothing: a stack is written word by word, and who
+    writes it may lose its core meanwhile.
     """
-    grown = {path: (0, time.monotonic()) for path in writers}
-    waiting, deadline = set(grown), time.monotonic() + ANSWER_S
-    while waiting and (now := time.monotonic()) < deadline:
-        for path in sorted(waiting):
-            size, at = grown[path]
-            if (new := path.stat().st_size) != size:
-                grown[path] = new, now
-            elif (size and now - at > SETTLED_S) or writers[path]():
-                waiting.remove(path)
+
+    pid: int
+    path: Path
+    num_bytes: int
+    """Of the file, before it was asked."""
+    deaf: frozenset[int]
+    """Threads that blocked the signal before it was asked, and go on to."""
+
+    @classmethod
+    def ask(cls, pid: int, path: Path) -> StackDump:
+        """Asks a process for which `dump_stacks_on_signal` has opened `path`."""
+        deaf = frozenset(number for number, thread in _threads(pid).items() if thread.blocked & USR1)
+        asked = cls(pid, path, path.stat().st_size, deaf)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGUSR1)
+        return asked
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all is written, or nothing more comes: the process has ended, or a signal has stopped it."""
+        threads = _threads(self.pid)
+        if self.pid not in threads or threads[self.pid].state in STANDS_STILL:
+            return True
+        if any(each.pending & USR1 for each in threads.values()):
+            return False
+        if any(each.blocked & USR1 for number, each in threads.items() if number not in self.deaf):
+            return False
+        return self.path.stat().st_size > self.num_bytes
+
+
+def await_stacks(dumps: Iterable[StackDump]) -> None:
+    """Blocks until all are over, for `ANSWER_S` at most."""
+    deadline = time.monotonic() + ANSWER_S
+    while (dumps := [dump for dump in dumps if not dump.is_over]) and time.monotonic() < deadline:
         time.sleep(0.02)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import signal
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,12 +59,12 @@ def leave_stacks(folder: Path, labels: Mapping[int, str]) -> list[str]:
         (folder / PROCESSES_FILE).write_text("\n".join([TITLES, *lines]) + "\n", "utf-8", "backslashreplace")
     asked = {pid: folder / f"stacks-{label}.txt" for pid, label in labels.items() if pid in below}
     asked = {pid: path for pid, path in asked.items() if path.exists()}  # the others have no handler yet
-    for pid in asked:
-        _send(below[pid], signal.SIGUSR1)
-    process.await_stacks({path: partial(_has_ended, below[pid]) for pid, path in asked.items() if pid not in stopped})
+    dumps = [process.StackDump.ask(pid, path) for pid, path in asked.items() if below[pid].is_running()]
+    process.await_stacks(dump for dump in dumps if dump.pid not in stopped)
     for pid in stopped:
-        _send(below[pid], signal.SIGCONT)
-    process.await_stacks({path: partial(_has_ended, below[pid]) for pid, path in asked.items() if pid in stopped})
+        with suppress(psutil.NoSuchProcess):  # it looks first whether the number is still that process's
+            below[pid].send_signal(signal.SIGCONT)
+    process.await_stacks(dump for dump in dumps if dump.pid in stopped)
     return sorted(labels.get(pid, below[pid].name()) for pid in stopped)
 
 
@@ -96,12 +95,3 @@ def _status(one: psutil.Process) -> str:
     with suppress(psutil.Error):
         return str(one.status())
     return ""
-
-
-def _has_ended(one: psutil.Process) -> bool:
-    return _status(one) in {"", psutil.STATUS_ZOMBIE}
-
-
-def _send(one: psutil.Process, number: signal.Signals) -> None:
-    with suppress(psutil.NoSuchProcess):  # it looks first whether the number is still that process's
-        one.send_signal(number)

@@ -18,7 +18,6 @@ import json
 import multiprocessing
 import os
 import select
-import signal
 import sys
 import threading
 import time
@@ -324,9 +323,7 @@ class WorkerPool:
         assert worker.pid is not None
         path, stacks = self._folder / f"stacks-{label}.txt", ""
         if path.exists():  # else the worker has not come so far that it would answer
-            with suppress(ProcessLookupError):
-                os.kill(worker.pid, signal.SIGUSR1)
-            process.await_stacks({path: lambda: not worker.is_alive()})
+            process.await_stacks([process.StackDump.ask(worker.pid, path)])
             if not worker.is_alive():
                 self._raise_death(number)
             stacks = path.read_text(encoding="utf-8", errors="replace")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -164,9 +164,9 @@ def test_a_worker_that_is_killed_while_it_is_asked_for_its_stack_is_dead(
     os.kill(pool.pids[0], signal.SIGSTOP)
     asked = process.await_stacks
 
-    def kill_and_await(writers: Mapping[Path, Callable[[], bool]]) -> None:
+    def kill_and_await(dumps: Iterable[process.StackDump]) -> None:
         os.kill(pool.pids[0], signal.SIGKILL)
-        asked(writers)
+        asked(dumps)
 
     monkeypatch.setattr(process, "await_stacks", kill_and_await)
     hurry(pool)

@@ -50,8 +50,18 @@ def wait_until(holds: Callable[[], Any], what: str) -> None:
 
 def stop(one: psutil.Process) -> None:
     """Stops a process while it waits: the stack of one that is between two frames may lack the outer ones."""
-    wait_until(lambda: one.status() == psutil.STATUS_SLEEPING, f"{one} waits")
-    one.send_signal(signal.SIGSTOP)
+
+    def is_stopped_in_a_call() -> bool:
+        if one.status() != psutil.STATUS_SLEEPING:
+            return False
+        one.send_signal(signal.SIGSTOP)
+        wait_until(lambda: one.status() == psutil.STATUS_STOPPED, f"{one} is stopped")
+        if Path(f"/proc/{one.pid}/syscall").read_text(encoding="ascii").split()[0] != "-1":
+            return True
+        one.send_signal(signal.SIGCONT)  # it had gone on before it was stopped
+        return False
+
+    wait_until(is_stopped_in_a_call, f"{one} waits")
 
 
 def install_faulty(site: Path) -> None:

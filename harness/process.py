@@ -39,6 +39,7 @@ USR1 = 1 << (signal.SIGUSR1 - 1)
 STANDS_STILL = "TtZX"
 """States of a process that was stopped, or has ended."""
 
+PF_EXITING = 0x4
 PR_SET_PDEATHSIG = 1
 PR_SET_TIMERSLACK = 29
 PR_SET_CHILD_SUBREAPER = 36
@@ -89,8 +90,10 @@ def sleep_precisely() -> None:
 
 def dump_stacks_on_signal(path: Path) -> None:
     """Writes the stacks of all threads to `path` on SIGUSR1, also while Python code is stuck in a call."""
-    file = path.open("w", encoding="utf-8")  # kept open for the life of the process: the handler cannot open files
+    unfinished = path.with_suffix(".new")  # the signal would end the process of who saw the file before the handler
+    file = unfinished.open("w", encoding="utf-8")  # kept open for its life: the handler cannot open files
     faulthandler.register(signal.SIGUSR1, file=file, all_threads=True)
+    unfinished.rename(path)
 
 
 class _Thread(NamedTuple):
@@ -113,6 +116,14 @@ def _threads(pid: int) -> dict[int, _Thread]:
                 own, shared, blocked = (int(said[name], 16) for name in ("SigPnd", "ShdPnd", "SigBlk"))
                 found[int(task.name)] = _Thread(said["State"][0], own | shared, blocked)
     return found
+
+
+def is_ending(pid: int) -> bool:
+    """Whether the kernel takes a process apart, or has: before it closes a connection of the process it says so."""
+    with suppress(OSError):
+        state, *numbers = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+        return state in "ZX" or bool(int(numbers[5]) & PF_EXITING)
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +154,7 @@ class StackDump:
     @property
     def is_over(self) -> bool:
         """Whether all is written, or nothing more comes: the process has ended, or a signal has stopped it."""
+        num_bytes = self.path.stat().st_size  # first: once it has begun to write, the thread blocks the signal
         threads = _threads(self.pid)
         if self.pid not in threads or threads[self.pid].state in STANDS_STILL:
             return True
@@ -150,7 +162,7 @@ class StackDump:
             return False
         if any(each.blocked & USR1 for number, each in threads.items() if number not in self.deaf):
             return False
-        return self.path.stat().st_size > self.num_bytes
+        return num_bytes > self.num_bytes
 
 
 def await_stacks(dumps: Iterable[StackDump]) -> None:

@@ -14,23 +14,23 @@ from harness.process import StackDump
 from tests.harness.runs import wait_until
 
 SPEAKS = """
-import sys, threading
+import sys, threading, time
 from pathlib import Path
 from harness.process import dump_stacks_on_signal
 
 def sink(depth):
     if depth:
         return sink(depth - 1)
-    ready.wait()
-    threading.Event().wait()
+    arrived.append(depth) or forever.acquire()
 
-ready = threading.Barrier(int(sys.argv[2]) + 1)
+arrived, forever = [], threading.Lock()
+forever.acquire()
 for _ in range(int(sys.argv[2])):
     threading.Thread(target=sink, args=(90,), daemon=True).start()
+while len(arrived) < int(sys.argv[2]):
+    time.sleep(0.01)
 dump_stacks_on_signal(Path(sys.argv[1]))
-ready.wait()
-print("ready", flush=True)
-threading.Event().wait()
+print("ready", flush=True) or forever.acquire()
 """
 
 
@@ -91,7 +91,7 @@ def test_who_is_stopped_is_not_waited_for_until_it_goes_on(
         process.await_stacks([dump])
     assert (clock.now_s, path.stat().st_size) == (0, 0)
     speaker.send_signal(signal.SIGCONT)
-    process.await_stacks([dump])
+    wait_until(lambda: dump.is_over, "it answers")
     assert path.read_text().endswith("in <module>\n")
 
 

@@ -61,6 +61,15 @@ class Node:
         return f"node {self.number} ({self.host})"
 
     @property
+    def knows_cause(self) -> bool:
+        """Whether it was lost, or has ended for another reason than that the others have."""
+        if self.lost:
+            return True
+        return self.outcome is not None and not (
+            self.outcome.is_orderly or CONSEQUENCE.search(self.outcome.reason or "")
+        )
+
+    @property
     def silent_limit_s(self) -> float:
         """How long nothing may be heard of it."""
         if self.snapshot is None:

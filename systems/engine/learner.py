@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from systems.engine.tables import Table
     from systems.learn.policy import Policy
 
-LET_SPEAK_S = 1.0
+LET_SPEAK_S = 10.0
 """The first error of all ranks is the run's reason; a rank waits so long that is not the likely cause."""
 
 

@@ -6,11 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from systems.engine import background
 from systems.engine.background import Background
 from systems.engine.continuous import Continuous
 from systems.engine.overlap import Alternate, OneAhead
 
 LIMIT_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the main thread is that of the tests, which may notice a failure late; else its process would end."""
+    monkeypatch.setattr(background, "NOTICE_S", LIMIT_S)
 
 
 class Loop:

@@ -40,7 +40,7 @@ from harness.held import KeptRun
 from harness.launch import local, torchrun
 from harness.launch.nodes import Launch, NodeSeat
 from harness.meter_file import MeterFiles
-from harness.outcome import LostRank, Outcome, outcome_of
+from harness.outcome import LostRank, Outcome, is_consequence, outcome_of
 from harness.plan import Cell
 from harness.scratch import Scratch
 from harness.told import read_told
@@ -204,12 +204,12 @@ class Keeper:
         self._leave_stacks()
         told = {} if self._seat is None else torchrun.first_failure(self._folder)
         codes = told or {number: self._ranks[number].wait() for number in numbers}
-        if self._seat is None:
-            codes |= self._killed_beside()
-        killed = [number for number, code in codes.items() if code < 0]
         paths = {number: self._folder / f"error-rank{number}.json" for number in self._numbers}
         there = {number: path for number, path in paths.items() if path.exists()}
         errors = {number: json.loads(path.read_text(encoding="utf-8")) for number, path in there.items()}
+        if self._seat is None and all(is_consequence(errors.get(number, {}).get("error")) for number in numbers):
+            codes |= self._killed_beside()
+        killed = [number for number, code in codes.items() if code < 0]
         if killed or not errors:
             number = killed[0] if killed else min(codes)
             how = process.how_it_ended(codes[number])
@@ -226,7 +226,8 @@ class Keeper:
     def _killed_beside(self) -> dict[int, int]:
         """Ranks that a signal ends of whose ends nobody has heard: their connections close a moment before.
 
-        A rank that has raised for that, and has ended, may be heard of first.
+        A rank that has raised for that, and has ended, may be heard of first. Where it has raised for something else,
+        their ends follow from its own: a process group that has lost a rank may abort.
         """
         ending = [
             number

@@ -62,6 +62,14 @@ def test_a_killed_rank_is_the_reason_whoever_is_heard_of_first(
         one.wait()
 
 
+def test_a_rank_that_aborts_for_the_end_of_another_is_no_reason(watching: Keeper, tmp_path: Path) -> None:
+    """What the other has raised is no consequence, so it is the cause."""
+    watching._ranks = dict(end(tmp_path, killed=True))
+    (tmp_path / "error-rank0.json").write_text(json.dumps({"error": "KeyError: 'map'", "traceback": "", "at_s": 1.0}))
+    assert watching._failed([0]).reason == "rank 0: KeyError: 'map'"
+    watching._ranks[1].wait()
+
+
 def test_a_rank_that_was_ended_for_standing_still_is_no_reason(watching: Keeper, tmp_path: Path) -> None:
     """The keeper has killed it itself, and the run goes on without it."""
     watching._ranks = dict(end(tmp_path, killed=True))

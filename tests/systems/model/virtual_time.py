@@ -97,6 +97,7 @@ class VirtualTime:
         left = [task for _, _, task in self._sleeping] + [task for _, task in self._waiting] + list(self._idle)
         for task in left:
             task.baton.release()
+            task.thread.join()  # one at a time
         for thread in self._threads:
             thread.join()
         if self._failure is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.harness.runs import wait_until
+from tests.harness.runs import has_ended, wait_until
 from tests.watching import MARK, Watch
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -148,4 +148,4 @@ with vanishing_folder("rlbench-left-") as folder:
     for place in (folder.parent, Path("/dev/shm")):  # noqa: S108  what is in shared memory has a name there
         gone = place / f"{folder.name}-c"
         wait_until(lambda gone=gone: not gone.exists(), f"{gone} is gone")  # type: ignore[misc]
-    wait_until(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE, "its process has ended")
+    wait_until(lambda: has_ended(worker), "its process has ended")

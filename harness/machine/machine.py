@@ -155,7 +155,7 @@ def _git(folder: Path, words: Sequence[str], settings: Sequence[str] = ()) -> st
         encoding="utf-8",
         errors="replace",
         check=True,
-        timeout=10,
+        timeout=60,
         env={**os.environ, "GIT_ALLOW_PROTOCOL": ""},  # what is missing in the repository is not fetched
     )
     return done.stdout.strip()

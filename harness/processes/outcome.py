@@ -8,6 +8,7 @@ when it is whole, and the outcome appears by a rename, since a keeper can be kil
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +17,13 @@ from harness.processes.told import Told
 
 OUTCOME_FILE = "outcome.json"
 LOST_FILE = "lost.jsonl"
+CONSEQUENCE = re.compile("Connection (closed|reset) by peer")
+"""What gloo says to a rank when another one is gone."""
+
+
+def is_consequence(error: str | None) -> bool:
+    """Whether a rank that says so has only heard of another's end."""
+    return bool(CONSEQUENCE.search(error or ""))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

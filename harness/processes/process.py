@@ -10,17 +10,17 @@ import ctypes
 import faulthandler
 import json
 import os
+import platform
 import signal
 import subprocess
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from harness.processes.forked import Forked
 
@@ -39,14 +39,19 @@ USR1 = 1 << (signal.SIGUSR1 - 1)
 STANDS_STILL = "TtZX"
 """States of a process that was stopped, or has ended."""
 
+PF_EXITING = 0x4
+SYS_TGKILL = 234 if platform.machine() == "x86_64" else 131
+"""Its number is the same on all newer architectures; a C library has a function for it since glibc 2.30 only."""
 PR_SET_PDEATHSIG = 1
 PR_SET_TIMERSLACK = 29
 PR_SET_CHILD_SUBREAPER = 36
 
 
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
 def _prctl(option: int, value: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(option, value, 0, 0, 0) != 0:
+    if _libc.prctl(option, value, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), f"prctl({option}, {value})")
 
 
@@ -88,76 +93,102 @@ def sleep_precisely() -> None:
 
 
 def dump_stacks_on_signal(path: Path) -> None:
-    """Writes the stacks of all threads to `path` on SIGUSR1, also while Python code is stuck in a call."""
-    file = path.open("w", encoding="utf-8")  # kept open for the life of the process: the handler cannot open files
-    faulthandler.register(signal.SIGUSR1, file=file, all_threads=True)
+    """Has each thread write its own stack to `path` on SIGUSR1, also while Python code is stuck in a call."""
+    unfinished = path.with_suffix(".new")  # the signal would end the process of who saw the file before the handler
+    file = unfinished.open("w", encoding="utf-8")  # kept open for its life: the handler cannot open files
+    faulthandler.register(signal.SIGUSR1, file=file, all_threads=False)
+    unfinished.rename(path)
 
 
 class _Thread(NamedTuple):
-    """What the kernel says of a thread; signals are bits, from 1."""
+    """What the kernel says of a thread; Linux, Documentation/filesystems/proc.rst, `stat`."""
 
     state: str
-    pending: int
-    """Signals that wait for it, or for its process."""
-    blocked: int
+    is_exiting: bool
+    ticks: int
+    """Time for which it had a core; at least 1 ms each."""
+    is_asked: bool
+    """Whether SIGUSR1 waits for it."""
+    is_deaf: bool
+    """Whether it blocks SIGUSR1, as it does while its handler runs."""
 
 
-def _threads(pid: int) -> dict[int, _Thread]:
-    """The threads of a process by their numbers, of which its own is one; none when it is gone."""
-    found = {}
+def _numbers(pid: int) -> list[int]:
+    """Of the threads of a process, its main one first; none when it is gone."""
     with suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with suppress(OSError):  # it may have ended by now
-                lines = (task / "status").read_text("utf-8", "replace").splitlines()
-                said = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
-                own, shared, blocked = (int(said[name], 16) for name in ("SigPnd", "ShdPnd", "SigBlk"))
-                found[int(task.name)] = _Thread(said["State"][0], own | shared, blocked)
-    return found
+        numbers = (int(task.name) for task in Path(f"/proc/{pid}/task").iterdir())
+        return sorted(numbers, key=lambda number: (number != pid, number))
+    return []
 
 
-@dataclass(frozen=True, slots=True)
+def _look(pid: int, number: int) -> _Thread | None:
+    """Looks at a thread, of which the main one has the number of its process; None when it is gone."""
+    with suppress(OSError):
+        said = Path(f"/proc/{pid}/task/{number}/stat").read_text("utf-8", "replace")
+        state, *fields = said.rpartition(")")[2].split()
+        numbers = list(map(int, fields))
+        flags, ticks, pending, blocked = numbers[5], sum(numbers[10:12]), numbers[27], numbers[28]
+        return _Thread(state, bool(flags & PF_EXITING), ticks, bool(pending & USR1), bool(blocked & USR1))
+    return None
+
+
+def is_ending(pid: int) -> bool:
+    """Whether the kernel takes a process apart, or has: before it closes a connection of the process it says so."""
+    main = _look(pid, pid)
+    return main is None or main.state in "ZX" or main.is_exiting
+
+
 class StackDump:
-    """Stacks that a process was asked for; they are whole when its handler of SIGUSR1 has run to its end.
+    """Stacks that a process was asked for, of one thread after the other; its main thread is the first.
 
-    While the signal waits for the process the kernel says that it is pending, and while the handler runs that the
-    thread which it has interrupted blocks it. How the file grows says nothing: a stack is written word by word, and who
-    writes it may lose its core meanwhile.
+    A thread that read the frames of others would read some that change meanwhile, as when a stopped process goes on:
+    that breaks the stacks off, or the process. And two that write at once would write into each other's lines. So each
+    has the signal for itself, and writes its own frames alone. While the signal waits for it, the kernel says that it
+    is pending, and while the handler runs that the thread blocks it. How the file grows says less: a stack is written
+    word by word, and who writes it may lose its core meanwhile.
     """
 
-    pid: int
-    path: Path
-    num_bytes: int
-    """Of the file, before it was asked."""
-    deaf: frozenset[int]
-    """Threads that blocked the signal before it was asked, and go on to."""
-
-    @classmethod
-    def ask(cls, pid: int, path: Path) -> StackDump:
+    def __init__(self, pid: int, path: Path) -> None:
         """Asks a process for which `dump_stacks_on_signal` has opened `path`."""
-        deaf = frozenset(number for number, thread in _threads(pid).items() if thread.blocked & USR1)
-        asked = cls(pid, path, path.stat().st_size, deaf)
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGUSR1)
-        return asked
+        self.pid = pid
+        self._steps = self._ask(path)
+        next(self._steps, None)  # a stopped process has the signal before it goes on
 
-    @property
     def is_over(self) -> bool:
-        """Whether all is written, or nothing more comes: the process has ended, or a signal has stopped it."""
-        threads = _threads(self.pid)
-        if self.pid not in threads or threads[self.pid].state in STANDS_STILL:
-            return True
-        if any(each.pending & USR1 for each in threads.values()):
-            return False
-        if any(each.blocked & USR1 for number, each in threads.items() if number not in self.deaf):
-            return False
-        return self.path.stat().st_size > self.num_bytes
+        """Whether all is written, or nothing more comes: the process has ended, or a signal has stopped it.
+
+        Else it goes on; call it again soon.
+        """
+        main = _look(self.pid, self.pid)
+        return main is None or main.state in STANDS_STILL or next(self._steps, True)
+
+    def _ask(self, path: Path) -> Iterator[bool]:
+        """Asks each thread, and yields False until it has written."""
+        for number in _numbers(self.pid):
+            thread, num_bytes = _look(self.pid, number), path.stat().st_size
+            if thread is None or thread.is_deaf:  # it never answers
+                continue
+            _libc.syscall(SYS_TGKILL, self.pid, number, signal.SIGUSR1)
+            yield False
+            silent_ticks = None
+            while True:
+                grown = path.stat().st_size > num_bytes  # first: once it has begun to write, the thread is deaf
+                if (thread := _look(self.pid, number)) is None:
+                    break
+                if not thread.is_asked and not thread.is_deaf:
+                    if grown or thread.state == "S":  # it sleeps again, and has written all, or has no Python frames
+                        break
+                    silent_ticks = thread.ticks if silent_ticks is None else silent_ticks
+                    if thread.ticks > silent_ticks + 1:  # the same; the way to the handler takes microseconds
+                        break
+                yield False
 
 
 def await_stacks(dumps: Iterable[StackDump]) -> None:
     """Blocks until all are over, for `ANSWER_S` at most."""
     deadline = time.monotonic() + ANSWER_S
-    while (dumps := [dump for dump in dumps if not dump.is_over]) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    while (dumps := [dump for dump in dumps if not dump.is_over()]) and time.monotonic() < deadline:
+        time.sleep(0.002)
 
 
 def leave_error(path: Path, error: BaseException, **more: object) -> None:

@@ -114,7 +114,7 @@ class Zygote:
         stdin, here = os.fdopen(write_end, "wb"), os.open(".", os.O_PATH | os.O_CLOEXEC)
         pid = None
         try:
-            request = {"keep": str(folder), "variables": dict(variables)}
+            request = {"keep": str(folder), "runner": os.getpid(), "variables": dict(variables)}
             if (answer := self._ask(request, [read_end, err.fileno(), here], is_to_end)) is None:
                 return None
             if (pid := answer.get("pid")) is None:

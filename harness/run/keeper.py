@@ -42,7 +42,7 @@ from harness.plan.cells import Cell
 from harness.processes import leftovers, process
 from harness.processes.forked import Forked
 from harness.processes.held import KeptRun
-from harness.processes.outcome import LostRank, Outcome, outcome_of
+from harness.processes.outcome import LostRank, Outcome, is_consequence, outcome_of
 from harness.processes.scratch import Scratch
 from harness.processes.told import read_told
 from harness.run import stacks, watch
@@ -108,9 +108,9 @@ class Keeper:
         memory = watch.Memory.of(self._cell.memory_limit_bytes)
         while fds:
             left_s = deadline - time.monotonic()
-            if left_s <= 0:
+            ready = self._poll.poll(max(0, min(left_s, watch.LOOK_S)) * 1000)
+            if not ready and left_s <= 0:  # what has ended by then is not late, even if the keeper is
                 return self._timed_out(sorted(fds.values()))
-            ready = self._poll.poll(min(left_s, watch.LOOK_S) * 1000)
             alive = set(fds.values()) if self._seat is None else set(self._numbers)
             if not ready and (trouble := self._look(progress, memory, alive)):
                 return trouble
@@ -205,10 +205,12 @@ class Keeper:
         self._leave_stacks()
         told = {} if self._seat is None else torchrun.first_failure(self._folder)
         codes = told or {number: self._ranks[number].wait() for number in numbers}
-        killed = [number for number, code in codes.items() if code < 0]
         paths = {number: self._folder / f"error-rank{number}.json" for number in self._numbers}
         there = {number: path for number, path in paths.items() if path.exists()}
         errors = {number: json.loads(path.read_text(encoding="utf-8")) for number, path in there.items()}
+        if self._seat is None and all(is_consequence(errors.get(number, {}).get("error")) for number in numbers):
+            codes |= self._killed_beside()
+        killed = [number for number, code in codes.items() if code < 0]
         if killed or not errors:
             number = killed[0] if killed else min(codes)
             how = process.how_it_ended(codes[number])
@@ -221,6 +223,20 @@ class Keeper:
         if "SIGKILL" in reason and (short := self._short_of_memory()):
             reason = f"{reason}; {short}"
         return Outcome("failed", f"{reason}{self._after_losses(besides=first)}", errors[first]["traceback"])
+
+    def _killed_beside(self) -> dict[int, int]:
+        """Ranks that a signal ends of whose ends nobody has heard: their connections close a moment before.
+
+        A rank that has raised for that, and has ended, may be heard of first. Where it has raised for something else,
+        their ends follow from its own: a process group that has lost a rank may abort.
+        """
+        ending = [
+            number
+            for number, rank in self._ranks.items()
+            if rank.returncode is None and number not in self._stood_still and process.is_ending(rank.pid)
+        ]
+        codes = {number: self._ranks[number].wait() for number in ending}
+        return {number: code for number, code in codes.items() if code < 0}
 
     def _after_losses(self, besides: int | None = None) -> str:
         """What may have led to it: ranks that the run had gone on without, but for the one that is the reason."""
@@ -246,15 +262,15 @@ class Keeper:
         return stacks.leave_stacks(self._folder, self._labels())
 
 
-def main(folder: Path) -> None:
-    """Keeps the run in `folder` and leaves its outcome."""
+def main(folder: Path, runner: int) -> None:
+    """Keeps the run in `folder` for the process `runner`, its parent, and leaves the outcome."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # what they mean comes through stdin
     try:
         Path.cwd()
     except FileNotFoundError:  # it was removed; libraries that torch loads fail in such a folder
         os.chdir(tempfile.gettempdir())
-    runner, kept = os.getppid(), KeptRun(folder)
+    kept = KeptRun(folder)
     scratch = Scratch.of(folder)
     folder = kept.path  # what starts below has this one too, and finds the folder under whatever name it has by then
     launch = Launch.read(folder)
@@ -271,4 +287,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), os.getppid())

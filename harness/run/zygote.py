@@ -92,7 +92,7 @@ def _keep(request: dict[str, Any], fds: Sequence[int]) -> int:
     os.environ.update(request["variables"])
     tempfile.tempdir = None
     set_command([sys.executable, "-P", "-m", "harness.run.keeper", request["keep"]])
-    keeper.main(Path(request["keep"]))
+    keeper.main(Path(request["keep"]), request["runner"])
     return 0
 
 

@@ -11,6 +11,7 @@ from playwright.sync_api import Browser
 
 from tests.browser.conftest import HOSTILE, Opened, open_report, wait_for
 
+MOST_TRIES = 20
 SECTIONS = (
     *("speed-up", "efficiency", "throughput", "workloads", "time"),
     *("timeline", "utilisation", "samples", "learning", "ablation"),
@@ -203,8 +204,11 @@ def check_a_timeline_zooms(chromium: Browser, report: Path) -> None:
     opened.page.mouse.up()
     opened.page.wait_for_timeout(500)
     assert 0.15 * whole < shown() < 0.25 * whole
-    area.dblclick()
-    opened.page.wait_for_timeout(800)
+    for _ in range(MOST_TRIES):  # two clicks that are handled far apart are no double click
+        area.dblclick()
+        opened.page.wait_for_timeout(800)
+        if shown() == whole:
+            break
     assert shown() == whole
     opened.page.context.close()
 

@@ -35,7 +35,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     commands = [
         (
             "run --systems sync,ver,ver:preempt=never --gpus 1,2 --workload homogeneous,heterogeneous "
-            "--device emulated --time-scale 0.25 --seconds 3 --out emulated"
+            "--device emulated --time-scale 0.1 --seconds 3 --out emulated"
         ),
         "run --systems sync,ddppo --scenario pointnav --gpus 1 --device cpu --seeds 0,1 --seconds 12 --out real",
         "predict --systems sync,ver --gpus 1,2,4 --out predicted",

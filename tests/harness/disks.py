@@ -93,7 +93,7 @@ class AllSharedMemory:
         for pid in psutil.pids():
             with suppress(OSError):
                 mapped.update(process.shared_memory_names(pid))
-        return sorted(path for path in set(SHARED_MEMORY.iterdir()) - self._before if path.name not in mapped)
+        return sorted(path for path in set(SHARED_MEMORY.iterdir()) - self._before if str(path) not in mapped)
 
 
 SharedMemory = OwnSharedMemory | AllSharedMemory

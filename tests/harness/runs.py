@@ -37,7 +37,7 @@ MARK = "RLBENCH_TEST_SWEEP"
 ZYGOTE = "harness.run.zygote"
 PATIENCE_S = 120.0
 """What has not happened by then, on however slow a machine, does not happen."""
-END_LIMIT_S = 5.0
+END_LIMIT_S = 30.0
 """A run with a dead process ends within so long."""
 FAULTY_SWEEP = ("--device", "cpu", "--systems", "sync", "--until", "return>=1")
 
@@ -48,6 +48,13 @@ def wait_until(holds: Callable[[], Any], what: str) -> None:
     while not holds():
         assert time.monotonic() < deadline, f"not within {PATIENCE_S:g} s: {what}"
         time.sleep(0.02)
+
+
+def has_ended(one: psutil.Process) -> bool:
+    """Whether a process is gone, or waits to be taken away."""
+    with suppress(psutil.NoSuchProcess):
+        return one.status() == psutil.STATUS_ZOMBIE
+    return True
 
 
 def stop(one: psutil.Process) -> None:
@@ -215,7 +222,10 @@ class RunningSweep:
         """The meters of the ranks of a cell that is running; [] before all have one."""
         folder = self.partial(number)
         paths = [meter_path(folder, rank) for rank in range(num_ranks)] if folder else []
-        return [MeterFile(path, writable=False) for path in paths] if all(path.exists() for path in paths) else []
+        try:
+            return [MeterFile(path, writable=False) for path in paths]
+        except FileNotFoundError:  # not yet, or it is of a run that was killed, and just removed
+            return []
 
     def files_left(self) -> list[Path]:
         """Working folders of runs, and temporary files."""

@@ -22,7 +22,7 @@ EMULATED = ("--device", "emulated", "--scenario", "emulated/open-fridge:num_envs
 TWO_A_HOST = ("--gpus", "4", "--gpus-per-node", "2")
 LONG = ("--seconds", "600")
 SYSTEMS = ("sync", "ddppo", "nover", "ver", "htsrl", "appo", "impala", "gossip", "easgd", "downpour")
-START_S = 60.0
+START_S = 120.0
 
 
 def start(hosts: TwoHosts, out: Path, *options: str, **more: object) -> subprocess.Popen[str]:

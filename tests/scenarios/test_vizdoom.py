@@ -17,7 +17,7 @@ import vizdoom
 
 from harness.contract.scenario import Scenario
 from scenarios.vizdoom import FAMILY, HETEROGENEOUS_MAPS, MAPS, VizdoomEnv, VizdoomScenario, _engine_seed
-from tests.harness.runs import wait_until
+from tests.harness.runs import has_ended, wait_until
 from tests.scenarios.seats import seat_of
 
 BASIC = FAMILY.make("basic", "homogeneous")
@@ -269,7 +269,7 @@ def test_engine_dies_with_a_killed_worker(tmp_path: Path) -> None:
         names = shared_memory(worker.pid)
         assert {name.name[:-10] for name in names} == {"ViZDoomMQCtr", "ViZDoomMQDoom", "ViZDoomSM"}
         worker.kill()
-    wait_until(lambda: not engine.is_running() or engine.status() == psutil.STATUS_ZOMBIE, "the engine has ended")
+    wait_until(lambda: has_ended(engine), "the engine has ended")
     instance = next(iter(names)).name[-10:]
     assert set(SHARED.glob(f"*{instance}")) == names
     for name in names:

@@ -125,7 +125,7 @@ def check_an_allocation_that_exists(slurm: Cluster, tmp_path: Path) -> None:
 def check_another_allocation(slurm: Cluster, tmp_path: Path) -> None:
     """What was begun inside one is completed inside another, and not outside of any."""
     out = tmp_path / "runs"
-    cell = ("--systems", "ddppo", "--iterations", "40", *IN_IT, *EMULATED)
+    cell = ("--systems", "ddppo", "--iterations", "100", *IN_IT, *EMULATED)
     run = start(slurm, out, *cell, within=SALLOC)
     until_stepping(out)
     slurm.ask("scancel", "--user=root")
@@ -158,7 +158,7 @@ def check_another_shell_waits_on(slurm: Cluster, tmp_path: Path) -> None:
 def check_a_killed_login_process(slurm: Cluster, tmp_path: Path) -> None:
     """Nor does who is killed; the run that was over meanwhile is not run again."""
     out = tmp_path / "runs"
-    run = start(slurm, out, "--systems", "ver", "--gpus", "1", "--seconds", "3", *EMULATED, *PLACE)
+    run = start(slurm, out, "--systems", "ver", "--gpus", "1", "--seconds", "10", *EMULATED, *PLACE)
     until_stepping(out)
     run.kill()
     finish(run)
@@ -172,7 +172,7 @@ def check_a_killed_login_process(slurm: Cluster, tmp_path: Path) -> None:
 def check_scancel(slurm: Cluster, tmp_path: Path) -> None:
     """The cell is failed, with the job's number and what Slurm says; --resume completes it."""
     out = tmp_path / "runs"
-    run = start(slurm, out, "--systems", "ddppo", "--gpus", "2", "--seconds", "8", *EMULATED, *PLACE)
+    run = start(slurm, out, "--systems", "ddppo", "--gpus", "2", "--seconds", "20", *EMULATED, *PLACE)
     until_stepping(out)
     (job,) = slurm.jobs()
     slurm.ask("scancel", job)
@@ -226,7 +226,7 @@ def check_a_time_limit(slurm: Cluster, tmp_path: Path) -> None:
 def check_a_requeued_job_goes_on(slurm: Cluster, tmp_path: Path) -> None:
     """One that was requeued in the middle runs the cell again, and it is there once."""
     out = tmp_path / "runs"
-    run = start(slurm, out, "--systems", "ddppo", "--gpus", "2", "--seconds", "8", *EMULATED, *PLACE)
+    run = start(slurm, out, "--systems", "ddppo", "--gpus", "2", "--seconds", "20", *EMULATED, *PLACE)
     until_stepping(out)
     (job,) = slurm.jobs()
     slurm.ask("scontrol", "requeue", job)
@@ -238,7 +238,7 @@ def check_a_requeued_job_goes_on(slurm: Cluster, tmp_path: Path) -> None:
 def check_a_preempted_job_goes_on(slurm: Cluster, tmp_path: Path, partition: str) -> None:
     """A job that makes room for another runs its cell again later, with a grace time or without; it is there once."""
     out = tmp_path / "runs"
-    cell = ("--systems", "ddppo", "--gpus", "2", "--seconds", "8", *EMULATED, *PLACE, "--partition", partition)
+    cell = ("--systems", "ddppo", "--gpus", "2", "--seconds", "20", *EMULATED, *PLACE, "--partition", partition)
     run = start(slurm, out, *cell)
     until_stepping(out)
     (job,) = slurm.jobs()

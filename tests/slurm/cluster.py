@@ -49,7 +49,7 @@ MpiDefault=none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 KillWait=5
-SlurmdTimeout=10
+SlurmdTimeout=30
 NodeName=na NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs={cores} RealMemory=1000 State=UNKNOWN
 NodeName=nb NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs={cores} RealMemory=1000 State=UNKNOWN
 PreemptType=preempt/partition_prio
@@ -189,8 +189,10 @@ def _until(holds: object, limit_s: float) -> None:
 
 
 def _free_ports(number: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    """Below those that the kernel gives out: Slurm's daemons bind theirs only later."""
+    found: list[int] = []
+    while len(found) < number:
+        port = 20_000 + secrets.randbelow(12_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            found += [port] if port not in found else []
+    return found

@@ -257,7 +257,7 @@ def check_a_killed_harness_leaves_nothing_and_its_sweep_goes_on(
 def check_a_stopped_keeper_ends_its_run_a_minute_after_the_time_limit(tmp_path: Path) -> None:
     """Nobody is left who could end the run but the runner, and it does."""
     options = ("--device", "cpu", "--systems", "sync", "--scenario", "faulty/patient", "--until", "return>=1")
-    with RunningSweep(tmp_path, *options, "--time-limit", "10") as sweep:
+    with RunningSweep(tmp_path, *options, "--time-limit", "20") as sweep:
         sweep.wait_collecting(1)
         sweep.of_module("harness.run.keeper")[0].send_signal(signal.SIGSTOP)
         record = sweep.wait_published(1)

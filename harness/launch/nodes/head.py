@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 START_STALLS, ANSWER_LIMIT_S = 2, 30.0
 """Nodes have so many times as long as an environment has (`--stall`) to come up and connect."""
-GRACE_S = 1.5
-"""After the first bad news, for the news that it followed from."""
+GRACE_S, CAUSE_S = 1.5, 10.0
+"""After the first bad news, for the rest of it; and for the news that it followed from, where it tells no cause."""
 EXIT_LIMIT_S = 5.0
 """Of a remote command, once its agent has ended or was never there."""
 STRAGGLER_LIMIT_S, LATE_S = 20.0, 30.0
@@ -189,7 +189,8 @@ class Head:
                 if not node.is_done and node.channel is not None and now - node.channel.heard_at > limit_s:
                     node.lose(f"nothing was heard of it for {limit_s:g} s")
             if any(node.lost or (node.outcome and not node.outcome.is_orderly) for node in self._nodes):
-                give_up_at = min(give_up_at, time.monotonic() + GRACE_S)
+                grace_s = GRACE_S if any(node.knows_cause for node in self._nodes) else CAUSE_S
+                give_up_at = min(give_up_at, time.monotonic() + grace_s)
             ended = [node.ended_at for node in self._nodes if node.outcome]
             late = [node for node in self._nodes if not node.is_done]
             if late and self._in_step and ended and now - min(ended) > STRAGGLER_LIMIT_S:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import select
 import subprocess
 from contextlib import suppress
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.launch.nodes.channel import Channel, Closed
 from harness.launch.nodes.clocks import NodeClock
-from harness.processes.outcome import Outcome
+from harness.processes.outcome import Outcome, is_consequence
 from harness.processes.process import how_it_ended
 
 if TYPE_CHECKING:
@@ -26,9 +25,6 @@ SILENT_S = 5.0
 START_SILENT_S = 60.0
 END_LIMIT_S = 25.0
 """Of a node: its keeper has ten seconds, and what is left is killed after that."""
-
-CONSEQUENCE = re.compile("Connection (closed|reset) by peer")
-"""What gloo says to a rank when another one is gone."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,6 +55,13 @@ class Node:
     def name(self) -> str:
         """For people."""
         return f"node {self.number} ({self.host})"
+
+    @property
+    def knows_cause(self) -> bool:
+        """Whether it was lost, or has ended for another reason than that the others have."""
+        if self.lost:
+            return True
+        return self.outcome is not None and not (self.outcome.is_orderly or is_consequence(self.outcome.reason))
 
     @property
     def silent_limit_s(self) -> float:
@@ -155,7 +158,7 @@ def decide(nodes: Sequence[Node]) -> Outcome:
     bad = {number: outcome for number, outcome in ended.items() if not outcome.is_orderly} or ended
     killed = [number for number, outcome in bad.items() if "was killed by" in (outcome.reason or "")]
     # Ranks that only hear of another's end may be ended first.
-    causes = [number for number, outcome in bad.items() if not CONSEQUENCE.search(outcome.reason or "")]
+    causes = [number for number, outcome in bad.items() if not is_consequence(outcome.reason)]
     first = min(killed or causes or bad, key=lambda number: nodes[number].ended_at)
     status = "failed" if bad[first].status == "ended" else bad[first].status  # nobody ends a node alone in good order
     return Outcome(status, f"{bad[first].reason}; on {nodes[first].name}", bad[first].traceback)

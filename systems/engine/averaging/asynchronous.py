@@ -121,6 +121,12 @@ class AsynchronousRank:
         self._num_lost += answer is None
         return answer
 
+    def _ask_until_gone(self, rank: int, name: str) -> bytes | bytearray | None:
+        """A question that is asked again where no answer comes in time; None when the rank is gone."""
+        while (answer := self._ask(rank, name)) is None and rank not in self._mailbox.gone:
+            pass  # each takes the mailbox's limit
+        return answer
+
     def _enter(self, phase: Phase) -> None:
         self._phase = phase
         self._publish_progress()

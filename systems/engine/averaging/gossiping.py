@@ -123,7 +123,7 @@ class GossipingRank(AsynchronousRank):
             if any(other < self._group.rank for other in others):
                 return False
             for other in others:
-                if answer := self._ask(other, "final"):
+                if answer := self._ask_until_gone(other, "final"):
                     total, count = total + from_bytes(answer, total), count + 1
             self._weights.set(total / count)
             return True

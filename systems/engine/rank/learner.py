@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from systems.engine.workers.tables import Table
     from systems.learn.policy import Policy
 
-LET_SPEAK_S = 1.0
+LET_SPEAK_S = 10.0
 """The first error of all ranks is the run's reason; a rank waits so long that is not the likely cause."""
 
 

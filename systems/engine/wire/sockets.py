@@ -55,8 +55,11 @@ def receive(connection: socket.socket, size: int, deadline: float) -> bytearray:
     data = bytearray(size)
     view = memoryview(data)
     while view:
-        connection.settimeout(_left(deadline))
-        count = connection.recv_into(view)
+        connection.settimeout(max(0.0, deadline - time.monotonic()))
+        try:
+            count = connection.recv_into(view)  # what has come in time is taken, however late we are
+        except BlockingIOError:
+            raise TimeoutError("the time limit has passed") from None
         if not count:
             raise ConnectionResetError("the connection has ended")
         view = view[count:]

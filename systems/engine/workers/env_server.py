@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 ACCEPT_S = 300.0
 """The other ranks start within that time, or the run fails."""
 LOOK_S = 0.5
-HELLO_S = 2.0
+HELLO_S = 20.0
 """A connection whose other end has not said by then whose it is holds up nobody any longer."""
 
 

@@ -51,7 +51,7 @@ NOTICE_S = 2.0
 READ_BYTES = 65536
 UNKNOWN_EXIT = 255
 """What multiprocessing says of a worker when its fork server has died too."""
-FORK_SERVER_S = 0.5
+FORK_SERVER_S = 5.0
 
 
 class WorkerPool:
@@ -228,6 +228,7 @@ class WorkerPool:
         got: list[npt.NDArray[np.int32]] = []
         missing = least
         while True:
+            now = time.perf_counter()
             has_replies, woken, speaking = self._block(0 if missing <= 0 else 1000)
             for server in speaking:
                 came = server.receive()
@@ -239,7 +240,7 @@ class WorkerPool:
                 self._heard_at[replies[:, 0] // self.envs_per_worker] = time.perf_counter()
                 got.append(replies)
                 missing -= len(replies)
-            self._look_for_stalls()
+            self._look_for_stalls(now)
             if missing <= 0 or woken:
                 break
         joined = np.concatenate(got).astype(np.int64) if got else np.empty((0, 2), np.int64)
@@ -262,9 +263,11 @@ class WorkerPool:
             os.eventfd_read(self._wake)
         return has_replies, woken or not self._others_wake.isdisjoint(ready), speaking
 
-    def _look_for_stalls(self) -> None:
-        """Raises when a worker that has something to do has said nothing for `stall_s`; looks once a second."""
-        now = time.perf_counter()
+    def _look_for_stalls(self, now: float) -> None:
+        """Raises when a worker that has something to do has said nothing for `stall_s`; looks once a second.
+
+        `now`: before all that has come was read, so that whoever reads late accuses nobody whose reply waits.
+        """
         if now < self._looked_for_stalls_at + 1:
             return
         self._looked_for_stalls_at = now
@@ -281,7 +284,7 @@ class WorkerPool:
     def _death(self, number: int) -> str:
         """How a worker ended, and its traceback if it raised."""
         worker, label = self._processes[number], self._labels[number]
-        worker.join(1)
+        worker.join(process.ANSWER_S)  # its fork server tells how it ended, when that has a core
         path = error_path(self._folder, label)
         if path.exists():
             left = json.loads(path.read_text(encoding="utf-8"))
@@ -319,8 +322,8 @@ class WorkerPool:
         assert worker.pid is not None
         path, stacks = self._folder / f"stacks-{label}.txt", ""
         if path.exists():  # else the worker has not come so far that it would answer
-            process.await_stacks([process.StackDump.ask(worker.pid, path)])
-            if not worker.is_alive():
+            process.await_stacks([process.StackDump(worker.pid, path)])
+            if process.is_ending(worker.pid):
                 self._raise_death(number)
             stacks = path.read_text(encoding="utf-8", errors="replace")
         where = f"\n{stacks}" if stacks else " (its process did not answer a signal: is it stopped?)"

@@ -78,7 +78,7 @@ LEFT_S = 5.0
 """Processes that a command has started end within so long after it."""
 MOST_BYTES = 2**34
 POLL_S, LOOK_S = 0.01, 0.5
-STILL_S = 10.0
+STILL_S = 30.0
 """A command that has not worked for so long waits for something that never comes, if it has nothing running."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 from harness.cli.main import OUTPUT_CLOSED
@@ -10,7 +11,9 @@ from tests.harness.command import RLBENCH
 from tests.harness.runs import FAULTY_SWEEP, RunningSweep, wait_until
 from tests.results.made_records import make_record, write_run_folder
 
-HEAD = ("bash", "-c", 'set -o pipefail; "$@" | head -1', "bash")
+QUIET = "from harness import progress; progress.PLAIN_PERIOD_S = 3600; from rlbench_start import main; main()"
+"""The command, whose lines are those of cells that begin and end, however long these take."""
+HEAD = ("bash", "-c", f"shift; set -o pipefail; {sys.executable} -P -c '{QUIET}' \"$@\" | head -1", "bash")
 
 
 def test_a_sweep_whose_output_nobody_reads(tmp_path: Path) -> None:
@@ -19,7 +22,7 @@ def test_a_sweep_whose_output_nobody_reads(tmp_path: Path) -> None:
         tmp_path, *FAULTY_SWEEP, "--scenario", "faulty/patient:tag=a,faulty/patient:tag=b", wrapper=HEAD
     ) as sweep:
         sweep.wait_collecting(1)
-        wait_until(lambda: not sweep.of_program("head"), "the reader has had its line")
+        wait_until(lambda: sweep.stdout and not sweep.of_program("head"), "the reader has had its line")
         sweep.release("a")
         assert sweep.end() == OUTPUT_CLOSED
         assert (sweep.stdout.count("\n"), sweep.stderr) == (1, "")

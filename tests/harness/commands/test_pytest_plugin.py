@@ -24,7 +24,7 @@ def test_unit():
 @pytest.mark.benchmark(group="emulated")
 def test_sync(throughput):
     cell = {"scenario": "emulated/open-fridge:num_envs=2:rollout_steps=8", "device": "emulated", "time_scale": 0.02}
-    records = throughput("sync", repetitions=REPETITIONS, seconds=1, **cell)
+    records = throughput("sync", repetitions=REPETITIONS, iterations=5, **cell)
     assert [record.cell.seed for record in records] == list(range(REPETITIONS))
 """
 REFUSED = """

@@ -13,7 +13,7 @@ from tests.harness.chosen import chosen
 from tests.harness.runs import FAULTY_SWEEP, RunningSweep
 from tests.lanes import deep
 
-STALL_S = 4
+STALL_S = 8
 DIED = "rank 0: WorkerDied: environment worker rank0-env1 "
 STALLED = f"rank 0: WorkerStalled: environment worker rank0-env1 has not answered for {STALL_S} s"
 FAULTS = {

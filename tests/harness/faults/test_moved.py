@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from harness.run.end_of_run import REMOVED
 from harness.run.sweep import Sweep
 from harness.run.sweep_folder import CannotWrite, Place
 from results.records.store import load_run
-from tests.harness.runs import FAULTY_SWEEP, RunningSweep, wait_until
+from tests.harness.runs import FAULTY_SWEEP, RunningSweep, stop, wait_until
 from tests.results.made_records import make_record
 
 CELLS = (*FAULTY_SWEEP, "--scenario", ",".join(f"faulty/patient:tag={tag}" for tag in "abc"))
@@ -41,7 +42,10 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSweep]:
         sweep.release("b")
         third = sweep.wait_collecting(3)
         shutil.copytree(third.parent, folder / "before", ignore=shutil.ignore_patterns(".*"))
+        (keeper,) = sweep.of_module("harness.run.keeper")
+        stop(keeper)  # it would make one folder anew while the other is removed
         shutil.rmtree(third.parent)
+        keeper.send_signal(signal.SIGCONT)
         wait_until(lambda: sweep.partial(3), "both folders are there again")
         sweep.release("c")
         assert sweep.end(3) == 1, "two cells' runs were removed with the sweep's folder"

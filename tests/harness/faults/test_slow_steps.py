@@ -96,7 +96,7 @@ def test_a_rollout_under_way_ends_with_the_time(ended: Ended, system: str) -> No
     counters = run.record.counters
     assert counters.conserved
     assert counters.learned
-    assert counters.in_flight
+    assert counters.in_flight or run.parts[-1].end_s >= SECONDS  # the time was over with an iteration
     assert counters.env_steps < MOST_STEPS * NUM_RANKS * NUM_ENVS
 
 

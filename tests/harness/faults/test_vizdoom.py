@@ -36,8 +36,9 @@ class Killed:
     def __init__(self, sweep: RunningSweep, number: int, victim: psutil.Process) -> None:
         self.before = Doom(sweep)
         self.num_files = len(self.before.files)
+        scratch = list(sweep.scratch.iterdir())
         self.outlived_s = sweep.kill(victim, number)
-        self.files = [path for path in sweep.files_left() if path.parent == sweep.scratch]
+        self.files = [path for path in scratch if path.exists()]  # others may be the next cell's
         self.record = sweep.wait_published(number) if victim.pid != sweep.process.pid else None
 
     def gone(self) -> bool:

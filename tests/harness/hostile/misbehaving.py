@@ -19,8 +19,8 @@ SYSTEMS = {
 }
 NUM_RANKS = {"easgd": 2}
 """Of systems that run on more than one."""
-NUM_ITERATIONS = 8
-STALL_S = 5
+NUM_ITERATIONS = 40
+STALL_S = 20
 BEFORE_STEPS = ("make-env", "first-reset", *IN_RANK)
 
 

@@ -11,6 +11,7 @@ from tests.fuzz.canary.playing import Player
 from tests.fuzz.canary.rounds import printed
 from tests.fuzz.canary.tree import SHM, Bystander, Place, changes
 from tests.fuzz.canary.words import QUICK_S
+from tests.harness.runs import wait_until
 from tests.lanes import deep
 
 ROUNDS = 4
@@ -90,7 +91,7 @@ def test_harm_is_seen(tmp_path: Path, bystander: Bystander, forks: Forks, code: 
 def test_a_process_that_is_ended_is_missed(bystander: Bystander, forks: Forks, tmp_path: Path) -> None:
     """And another one takes its place."""
     forks.run([EXECUTE, f"import os; os.kill({bystander.pid}, 9)"], tmp_path, {}, QUICK_S)
-    assert not bystander.lives
+    wait_until(lambda: not bystander.lives, "it has ended")
     bystander.again()
     assert bystander.lives
 

@@ -28,13 +28,18 @@ def listening(processes: Iterable[psutil.Process]) -> set[str]:
     A socket for packets that has a peer takes those of its peer alone: a rank's resolver asks the name server, since
     torch's TCPStore wants the name of ::ffff:127.0.0.1.
     """
-    found = set()
+    found, for_packets = set(), []
     for one in processes:
         with suppress(psutil.NoSuchProcess):
             for connection in one.net_connections("inet"):
-                for_packets = connection.status == psutil.CONN_NONE and not connection.raddr
-                if connection.status == psutil.CONN_LISTEN or for_packets:
+                takes_packets = connection.status == psutil.CONN_NONE and not connection.raddr
+                if takes_packets:
+                    for_packets.append((one, connection.laddr))
+                if connection.status == psutil.CONN_LISTEN:
                     found.add(connection.laddr.ip)
+    for one, address in for_packets:  # it may have been about to get its peer
+        with suppress(psutil.NoSuchProcess):
+            found |= {each.laddr.ip for each in one.net_connections("inet") if each.laddr == address and not each.raddr}
     return found
 
 

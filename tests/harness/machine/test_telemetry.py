@@ -19,7 +19,7 @@ from harness.machine.telemetry import Telemetry
 from harness.machine.telemetry.nvml import GpuSampler, NvmlMissingError, close_nvml, open_nvml, visible_indices
 from harness.machine.telemetry.processes import ProcessSampler
 from tests.harness.machine.fake_nvml import FakeGpu, installed
-from tests.harness.runs import wait_until
+from tests.harness.runs import PATIENCE_S, wait_until
 from tests.lanes import deep
 
 MIB = 1 << 20
@@ -295,7 +295,7 @@ def test_sampler_in_a_forked_child() -> None:
     child = context.Process(target=lambda: writer.send(ProcessSampler(os.getpid()).sample().num_processes))
     child.start()
     try:
-        assert reader.poll(20)
+        assert reader.poll(PATIENCE_S)
         assert reader.recv() == 1
     finally:
         child.join()

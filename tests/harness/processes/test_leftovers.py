@@ -214,8 +214,11 @@ def test_a_killed_sweep_leaves_nothing_of_a_run_that_went_on_elsewhere(
         scratch = Scratch.of(partial)
         assert scratch is not None
         anew = elsewhere(scratch.path)
+        (keeper,) = running.of_module("harness.run.keeper")
+        keeper.suspend()  # it would make the folder anew where it was
         shutil.rmtree(partial)
         partial.touch()
+        keeper.resume()
         wait_until(anew.is_dir, "the run goes on elsewhere")
         running.process.kill()
         wait_until(lambda: not running.of_module("harness.run.keeper"), "the keeper has ended")

@@ -91,7 +91,7 @@ def test_an_interrupt_while_it_imports_ends_the_command(tmp_path: Path) -> None:
         wait_until(lambda: sweep.of_module(ZYGOTE), "it imports")
         (zygote,) = sweep.of_module(ZYGOTE)
         zygote.suspend()
-        wait_until(lambda: list(sweep.out.glob("*/sweep.json")), "the sweep begins")
+        wait_until(lambda: ": starting" in sweep.stdout, "the sweep begins")
         sweep.process.send_signal(signal.SIGTERM)
         assert sweep.end() == 130
         assert (sweep.processes(), sweep.files_left()) == ([], [])

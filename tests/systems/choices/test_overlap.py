@@ -7,9 +7,16 @@ from pathlib import Path
 import pytest
 
 from systems.choices.overlap import Alternate, Continuous, OneAhead
+from systems.engine.workers import background
 from systems.engine.workers.background import Background
 
 LIMIT_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the main thread is that of the tests, which may notice a failure late; else its process would end."""
+    monkeypatch.setattr(background, "NOTICE_S", LIMIT_S)
 
 
 class Loop:

@@ -38,8 +38,8 @@ SYSTEMS = (
     "htsrl",
     "htsrl:rollout=variable",
     "gossip",
-    "easgd",
-    "downpour",
+    "easgd:average.seconds=60",
+    "downpour:average.seconds=60",
 )
 Device = tuple[str, int]
 DEVICES: tuple[Device, ...] = (("cpu", 1), ("emulated", 2), ("emulated", 3))

@@ -25,7 +25,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
         "zero-lines": {"command": "{python} {trainers}/zero_lines.py {env}", "environment": "ours"},
         "ppo": Path("examples/ppo.toml"),
     }
-    return run_trainers(folder, trainers, "--env-steps", "4000", scenario="pointnav:num_envs=4")
+    return run_trainers(folder, trainers, "--env-steps", "12000", scenario="pointnav:num_envs=4")
 
 
 @pytest.fixture(scope="module")

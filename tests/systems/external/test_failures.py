@@ -33,8 +33,9 @@ STOPS = f"{PLAYS}rlbench_client.iteration(); play(100); time.sleep(1000)"
 WRITES = """
 import os, time
 from pathlib import Path
-with open(Path(os.environ["RLBENCH_COUNTERS"]) / "mine.counters", "wb") as file:
-    file.write({data})
+unfinished = Path(os.environ["RLBENCH_COUNTERS"]) / "mine.new"
+unfinished.write_bytes({data})
+unfinished.rename(unfinished.with_suffix(".counters"))  # the rank may look at any moment
 time.sleep(1000)
 """
 

@@ -48,6 +48,7 @@ class VirtualTime:
         self._over = threading.Semaphore(0)
         self._failure: BaseException | None = None
         self._ends = False
+        self._threads: list[threading.Thread] = []
 
     @property
     def task(self) -> Task:
@@ -61,6 +62,7 @@ class VirtualTime:
         task.thread = threading.Thread(target=self._run, args=(task,), daemon=True)
         self.put_to_sleep(task, self.now_s)
         task.thread.start()
+        self._threads.append(task.thread)
         return task
 
     def put_to_sleep(self, task: Task, moment: float) -> None:
@@ -95,7 +97,9 @@ class VirtualTime:
         left = [task for _, _, task in self._sleeping] + [task for _, task in self._waiting] + list(self._idle)
         for task in left:
             task.baton.release()
-            task.thread.join()
+            task.thread.join()  # one at a time
+        for thread in self._threads:
+            thread.join()
         if self._failure is not None:
             raise self._failure
 

@@ -10,11 +10,13 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree as ET
 
+import psutil
 import pytest
 
 from harness.commands.gate import in_turn
@@ -27,7 +29,7 @@ from tests.harness.command import RLBENCH, Ended, assert_refused, call
 from tests.harness.commands.gate import toy_repository
 from tests.harness.commands.gate.toy_repository import commit, git
 from tests.harness.plan.copied_environments import copied_environments
-from tests.harness.runs import PATIENCE_S, wait_until
+from tests.harness.runs import PATIENCE_S, has_ended, wait_until
 from tests.harness.sweeps import spoil, write_sweep
 from tests.results.verdicts.test_gate import check_of, runs_of
 
@@ -296,6 +298,15 @@ def test_a_revision_that_cannot_be_installed(repository: Path) -> None:
     )
 
 
+def of_group(number: int) -> list[psutil.Process]:
+    """The processes of a process group."""
+    found = []
+    for one in psutil.process_iter():
+        with suppress(ProcessLookupError):
+            found += [one] if os.getpgid(one.pid) == number else []
+    return found
+
+
 def test_ctrl_c_leaves_nothing_behind(repository: Path, tmp_path: Path) -> None:
     """Interrupted while a side runs, it ends with 130; its run and its work trees are gone."""
     commit(repository, "slow", 100.0, what="sleeps")
@@ -310,6 +321,5 @@ def test_ctrl_c_leaves_nothing_behind(repository: Path, tmp_path: Path) -> None:
     out, _ = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 130
     assert out.splitlines()[-1].startswith("interrupted; runs so far: rlbench-runs/gate-")
-    with pytest.raises(ProcessLookupError):
-        os.killpg(running.pid, 0)
+    wait_until(lambda: all(map(has_ended, of_group(running.pid))), "the side has ended too")
     assert git(repository, "worktree", "list").count("\n") == 0

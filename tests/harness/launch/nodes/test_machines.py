@@ -256,6 +256,7 @@ def test_the_cause_is_told_from_what_follows_it(reasons: list[str], cause: int) 
     nodes = [node_that_ended(number, reason, float(number)) for number, reason in enumerate(reasons)]
     outcome = decide(nodes)
     assert outcome.reason == f"{reasons[cause]}; on node {cause} (h{cause})"
+    assert [node.knows_cause for node in nodes] == ["by peer" not in reason for reason in reasons]
 
 
 @pytest.mark.parametrize(

@@ -106,10 +106,9 @@ def gossip_with_loss(folder: Path, lost: int, number: int) -> None:
     group, meter = Group(place), meter_in(folder, place.rank)
     policy = Quadratic([1.0, 1.0, 1.0], [1.0, 2.0, 3.0])
     # not an even mix: two ranks that pull from each other at the same moment would have the very same weights after it
-    seconds = 60.0 if number == signal.SIGKILL else 2.0  # a death is heard of; a rank that is only slow is not lost
-    averager = open_averager(
-        Gossip(beta=0.25, seconds=seconds), group, meter, policy, np.random.default_rng(place.rank)
-    )
+    averager = open_averager(Gossip(beta=0.25, seconds=60.0), group, meter, policy, np.random.default_rng(place.rank))
+    assert isinstance(averager, GossipingRank)
+    mailbox = averager._mailbox
     optimizer = sgd(policy, RATE)
     generator = torch.Generator().manual_seed(place.rank)
     num_updates, total, is_over = 0, np.zeros(2), False
@@ -124,6 +123,10 @@ def gossip_with_loss(folder: Path, lost: int, number: int) -> None:
             group.sum(np.zeros(1))
             if place.rank == lost:
                 os.kill(os.getpid(), number)
+            if number == signal.SIGSTOP:  # a death is heard of; a rank that is only slow is not to be lost
+                mailbox._limit_s = 2.0
+        if lost in mailbox.gone:
+            mailbox._limit_s = 60.0
         is_over = averager.is_over(bool(total[0] >= 100))
     own = policy.theta.detach().clone()
     leaves_policy = averager.final_policy()
@@ -213,6 +216,18 @@ def test_the_run_goes_on_without_a_lost_rank(function: Callable[[Path], None], l
     assert [each["final"] is not None for _, each in sorted(found.items())] == [True, False]
     mean = np.mean([each["own"] for each in found.values()], axis=0)
     assert next(each["final"] for each in found.values() if each["final"]) == pytest.approx(mean.tolist())
+
+
+@pytest.mark.parametrize(("silences", "gone", "expected"), [(2, set(), b"weights"), (9, {1}, None)])
+def test_a_last_question_is_asked_until_its_rank_is_gone(
+    monkeypatch: pytest.MonkeyPatch, silences: int, gone: set[int], expected: bytes | None
+) -> None:
+    """A rank that is late is not left out of the mean for that."""
+    answers = iter([*[None] * silences, b"weights"])
+    rank = object.__new__(AsynchronousRank)
+    monkeypatch.setattr(rank, "_mailbox", SimpleNamespace(gone=gone), raising=False)
+    monkeypatch.setattr(rank, "_ask", lambda *_: next(answers))
+    assert rank._ask_until_gone(1, "final") == expected
 
 
 class Heard:

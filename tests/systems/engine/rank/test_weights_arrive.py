@@ -12,7 +12,7 @@ from systems.learn.policy import Policy, build_policy
 from tests.systems.engine.cells import make_cell, profile
 from tests.systems.engine.recorded import Recorded, record_in_turn
 
-NUM_ITERATIONS = 30
+NUM_ITERATIONS = 90
 SETTINGS = "rollout.num_steps=4:rollout.batch=16:overlap.max_lag=8:learn.learning_rate=0.01"
 DEVICES = {"impala": "cpu", "appo": "emulated"}
 """So both clocks of learning are there: one that waits, one that works. `impala` is first, for its workers need torch,
@@ -54,7 +54,7 @@ def test_every_environment_goes_on_with_newer_weights(run: Recorded) -> None:
     for env in range(4):
         versions = samples["version"][samples["env"] == env]
         assert (np.diff(versions) >= 0).all()
-        assert len(np.unique(versions)) > NUM_ITERATIONS / 4
+        assert len(np.unique(versions)) > NUM_ITERATIONS / 12
     assert samples["version"].max() >= NUM_ITERATIONS - 10
     assert (samples["version"] <= samples["learned_at"]).all()
 

@@ -52,9 +52,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorded]:
 
 
 @pytest.fixture(params=SYSTEMS)
-def run(request: pytest.FixtureRequest, runs: dict[str, Recorded]) -> Recorded:
+def system(request: pytest.FixtureRequest) -> str:
+    """With its settings."""
+    return str(request.param)
+
+
+@pytest.fixture
+def run(system: str, runs: dict[str, Recorded]) -> Recorded:
     """The run of a system."""
-    return runs[request.param]
+    return runs[system]
 
 
 def test_every_step_of_both_machines_is_accounted_for(run: Recorded) -> None:
@@ -66,12 +72,15 @@ def test_every_step_of_both_machines_is_accounted_for(run: Recorded) -> None:
     assert all(meter.count(0, "learned") == 0 for meter in meters[1:])
 
 
-def test_environments_of_both_machines_are_learned_from(run: Recorded) -> None:
-    """All of them, about equally, and without a gap: each sample's previous action is that of the sample before."""
+def test_environments_of_both_machines_are_learned_from(system: str, run: Recorded) -> None:
+    """All of them, and without a gap: each sample's previous action is that of the sample before.
+
+    About equally where all of them step for each batch; where learning waits for none, they are as fast as they may be.
+    """
     samples = run.samples()
     counts = np.bincount(samples["env"], minlength=NUM_RANKS * NUM_ENVS)
     assert len(counts) == NUM_RANKS * NUM_ENVS
-    assert counts.min() > counts.max() / 4
+    assert counts.min() > (counts.max() / 4 if "overlap=alternate" in system else 0)
     ends = 0
     for env in range(NUM_RANKS * NUM_ENVS):
         of_env = {name: column[samples["env"] == env] for name, column in samples.items()}
@@ -84,13 +93,13 @@ def test_environments_of_both_machines_are_learned_from(run: Recorded) -> None:
     assert ends > NUM_RANKS * NUM_ENVS
 
 
-def test_what_the_policy_said_is_what_it_says(run: Recorded) -> None:
+def test_what_the_policy_said_is_what_it_says(system: str, run: Recorded) -> None:
     """Observations, states and weights arrive as they were: stored log-probabilities are those of their version."""
     samples, weights = run.samples(), run.weights_by_version()
     policy = build_policy("small", OBSERVATION_SPACE, NUM_CUES, seed=0)
     there = samples["env"] >= NUM_ENVS * NUM_RANKS // 2
     versions = np.unique(samples["version"][there])
-    assert len(versions) > 5
+    assert len(versions) > (5 if "overlap=alternate" in system else 1)
     for version in versions:
         which = there & (samples["version"] == version)
         policy.load_state_dict(weights[version])

@@ -127,12 +127,13 @@ def test_strangers_are_turned_away(
     where = (served.address.host, served.address.port)
     with socket.create_connection(where) as stranger:
         stranger.sendall(hello)
-        client, _ = served.client()
-        client.begin(ENVS, ENVS)
-        receive(client, NUM_ENVS)
         stranger.settimeout(PATIENCE_S)
         with suppress(ConnectionError):
             assert stranger.recv(1) == b""
+    monkeypatch.setattr(env_server, "HELLO_S", PATIENCE_S)
+    client, _ = served.client()
+    client.begin(ENVS, ENVS)
+    receive(client, NUM_ENVS)
     step(client, 3)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(where)
@@ -174,9 +175,11 @@ def test_a_worker_that_stalls_is_told_apart(serve: list[Served], tmp_path: Path)
     client.begin(ENVS, ENVS)
     receive(client, NUM_ENVS)
     step(client, FAULT_AT - 1)
+    client.step(ENVS, ENVS + NUM_ENVS, ENVS)
+    receive(client, 1)  # of the other one, which is not to be late
     workers._stall_s = STALL_S
     with pytest.raises(WorkerStalled, match=r"rank0-env1 has not answered for 1 s"):
-        step(client, FAULT_AT + 1)
+        receive(client, 1)
     with pytest.raises(WorkerStalled):
         served.server.join()
 
@@ -184,14 +187,15 @@ def test_a_worker_that_stalls_is_told_apart(serve: list[Served], tmp_path: Path)
 def test_a_silent_server_is_given_up(serve: list[Served], tmp_path: Path) -> None:
     """An environment that has something to do and is not heard of, twice as long as it may take."""
     served = start(tmp_path, serve, "patient")
-    client, _ = served.client(STALL_S)
-    client.look_for_stalls(time.perf_counter() + 100)
+    client, _ = served.client()
+    client.look_for_stalls(time.perf_counter() + 100 * PATIENCE_S)
     client.begin(ENVS, ENVS)
     client.look_for_stalls(time.perf_counter())
-    with pytest.raises(WorkerStalled, match="the environment server on rank 4 has said nothing for 2 s"):
-        client.look_for_stalls(time.perf_counter() + 2.1)
+    said = f"the environment server on rank 4 has said nothing for {2 * PATIENCE_S:g} s"
+    with pytest.raises(WorkerStalled, match=said):
+        client.look_for_stalls(time.perf_counter() + 2 * PATIENCE_S + 0.1)
     receive(client, NUM_ENVS)
-    client.look_for_stalls(time.perf_counter() + 100)
+    client.look_for_stalls(time.perf_counter() + 100 * PATIENCE_S)
     client.close()
     served.server.join()
 
@@ -202,7 +206,7 @@ def test_a_server_that_is_gone(tmp_path: Path) -> None:
         address = Address(4, "127.0.0.1", listener.getsockname()[1], bytes(16), 1)
         scenario = FaultyFamily().make("patient", "homogeneous")
         table = Table(rollout_columns(scenario.observation_space, NUM_ENVS, 2 * NUM_ENVS, state_size=1))
-        client = EnvClient(address, table, range(NUM_ENVS), STALL_S, acted=False)
+        client = EnvClient(address, table, range(NUM_ENVS), PATIENCE_S, acted=False)
         connection, _ = listener.accept()
         connection.close()
         with pytest.raises(WorkerDied, match="the environment server on rank 4 has ended"):
@@ -212,7 +216,7 @@ def test_a_server_that_is_gone(tmp_path: Path) -> None:
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))  # its port is nobody else's, and it does not listen
         with pytest.raises(RuntimeError, match=unreachable):
-            EnvClient(replace(address, port=deaf.getsockname()[1]), table, range(NUM_ENVS), STALL_S, acted=False)
+            EnvClient(replace(address, port=deaf.getsockname()[1]), table, range(NUM_ENVS), PATIENCE_S, acted=False)
     assert not list(tmp_path.iterdir())
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from harness.contract.system import Context
 from harness.metering.meter import RankMeter
 from harness.processes import process
 from systems.engine.workers import pool as engine_pool
+from systems.engine.workers.env_client import EnvClient
 from systems.engine.workers.errors import WorkerDied, WorkerStalled
 from systems.engine.workers.pool import WorkerPool
 from systems.engine.workers.tables import Table, rollout_columns
@@ -29,7 +31,7 @@ from tests.scenarios.seats import PlainDevice
 NUM_ENVS = 2
 MOST_ENVS = 6
 ENVS = np.arange(NUM_ENVS)
-STALL_S = 1.0
+STALL_S = 4.0
 """Where a stall is to be noticed, see `hurry`; everywhere else, and until then, `PATIENCE_S`."""
 
 
@@ -145,7 +147,7 @@ def test_an_environment_that_never_answers_raises_with_its_stack(start: Start) -
     pool, _ = start("sleep-in-step")
     step(pool, FAULT_AT - 1)
     hurry(pool)
-    with pytest.raises(WorkerStalled, match=r"(?s)rank0-env1 has not answered for 1 s.*in _go_wrong"):
+    with pytest.raises(WorkerStalled, match=r"(?s)rank0-env1 has not answered for 4 s.*in _go_wrong"):
         step(pool)
 
 
@@ -154,7 +156,7 @@ def test_a_stopped_worker_raises_without_a_stack(start: Start) -> None:
     pool, _ = start("patient")
     os.kill(pool.pids[0], signal.SIGSTOP)
     hurry(pool)
-    with pytest.raises(WorkerStalled, match=r"rank0-env0 has not answered for 1 s \(.*is it stopped\?"):
+    with pytest.raises(WorkerStalled, match=r"rank0-env0 has not answered for 4 s \(.*is it stopped\?"):
         step(pool)
 
 
@@ -182,13 +184,34 @@ def test_a_stall_is_noticed_while_others_answer(start: Start) -> None:
     step(pool, FAULT_AT - 1)
     pool.send(ENVS[1:], ENVS[1:], ENVS[1:] + NUM_ENVS)
     here = np.array([0])
-    with pytest.raises(WorkerStalled, match=r"(?s)rank0-env1 has not answered for 1 s.*in _go_wrong"):  # noqa: PT012
+    with pytest.raises(WorkerStalled, match=r"(?s)rank0-env1 has not answered for 4 s.*in _go_wrong"):  # noqa: PT012
         for number in range(60_000):  # each takes a millisecond
             if number == 10:
                 hurry(pool)
             pool.send(here, here, here + NUM_ENVS)
             envs, _ = pool.receive(1)
             assert envs.tolist() == [0]
+
+
+def test_a_rank_that_reads_late_accuses_nobody(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is late is judged by the moment before the replies are read: what comes after it may wait in the pipe."""
+    pool, _ = start("patient")
+    blocked, looked = list[float](), list[float]()
+    block, look = pool._block, pool._look_for_stalls
+
+    def note_block(timeout_ms: int) -> tuple[bool, bool, list[EnvClient]]:
+        blocked.append(time.perf_counter())
+        return block(timeout_ms)
+
+    def note_look(now: float) -> None:
+        looked.append(now)
+        look(now)
+
+    monkeypatch.setattr(pool, "_block", note_block)
+    monkeypatch.setattr(pool, "_look_for_stalls", note_look)
+    step(pool, 3)
+    assert len(looked) == len(blocked) >= 3
+    assert all(now <= moment for now, moment in zip(looked, blocked, strict=True))
 
 
 def test_a_worker_steps_several_environments(start: Start) -> None:
@@ -218,7 +241,7 @@ def test_workers_that_share_a_process_step_side_by_side(start: Start) -> None:
     pool.send(envs, envs, envs + 5)
     assert sorted(pool.receive(4)[0].tolist()) == [0, 2, 3, 4]
     hurry(pool)
-    with pytest.raises(WorkerStalled, match=r"(?s)rank0-env0 has not answered for 1 s.*in _go_wrong"):
+    with pytest.raises(WorkerStalled, match=r"(?s)rank0-env0 has not answered for 4 s.*in _go_wrong"):
         pool.receive(1)
 
 
@@ -236,7 +259,7 @@ def test_the_environment_of_a_worker_that_hangs_is_found(start: Start) -> None:
     """Where the second of a worker's environments hangs, the worker is named and its stack shown."""
     pool, _ = start("sleep-in-step", num_envs=4, envs_per_worker=4)
     envs = np.arange(4)
-    with pytest.raises(WorkerStalled, match=r"(?s)rank0-env0 has not answered for 1 s.*in _go_wrong"):  # noqa: PT012
+    with pytest.raises(WorkerStalled, match=r"(?s)rank0-env0 has not answered for 4 s.*in _go_wrong"):  # noqa: PT012
         for number in range(FAULT_AT):
             if number == FAULT_AT - 1:
                 hurry(pool)

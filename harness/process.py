@@ -9,18 +9,19 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import json
+import math
 import os
+import platform
 import signal
 import subprocess
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from harness.forked import Forked
 
@@ -35,19 +36,28 @@ SCRATCH_OWNER = ".rlbench-scratch.json"
 ANSWER_S = 10.0
 """Handlers of signals run within microseconds, and are waited for to their ends; many on a busy machine take longer."""
 
+LATE_S = 0.1
+"""Longer than it takes a thread that has a core to do a step; who does not answer by then may never."""
+
 USR1 = 1 << (signal.SIGUSR1 - 1)
 STANDS_STILL = "TtZX"
 """States of a process that was stopped, or has ended."""
+CANNOT_ANSWER = "DTt"
+"""States of a thread that waits for a disk or a driver, or that somebody looks into."""
 
 PF_EXITING = 0x4
+SYS_TGKILL = {"x86_64": 234, "ppc64le": 250, "s390x": 241}.get(platform.machine(), 131)
+"""Most architectures have the last; the C library has a function for it since glibc 2.30 only."""
 PR_SET_PDEATHSIG = 1
 PR_SET_TIMERSLACK = 29
 PR_SET_CHILD_SUBREAPER = 36
 
 
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
 def _prctl(option: int, value: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(option, value, 0, 0, 0) != 0:
+    if _libc.prctl(option, value, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), f"prctl({option}, {value})")
 
 
@@ -89,87 +99,124 @@ def sleep_precisely() -> None:
 
 
 def dump_stacks_on_signal(path: Path) -> None:
-    """Writes the stacks of all threads to `path` on SIGUSR1, also while Python code is stuck in a call."""
+    """Has each thread write its own stack to `path` on SIGUSR1, also while Python code is stuck in a call."""
     unfinished = path.with_suffix(".new")  # the signal would end the process of who saw the file before the handler
     file = unfinished.open("w", encoding="utf-8")  # kept open for its life: the handler cannot open files
-    faulthandler.register(signal.SIGUSR1, file=file, all_threads=True)
+    faulthandler.register(signal.SIGUSR1, file=file, all_threads=False)
     unfinished.rename(path)
 
 
 class _Thread(NamedTuple):
-    """What the kernel says of a thread; signals are bits, from 1."""
+    """What the kernel says of a thread; Linux, Documentation/filesystems/proc.rst, `stat`."""
 
     state: str
-    pending: int
-    """Signals that wait for it, or for its process."""
-    blocked: int
+    is_exiting: bool
+    is_asked: bool
+    """Whether SIGUSR1 waits for it."""
+    is_deaf: bool
+    """Whether it blocks SIGUSR1, as it does while its handler runs."""
 
 
-def _threads(pid: int) -> dict[int, _Thread]:
-    """The threads of a process by their numbers, of which its own is one; none when it is gone."""
-    found = {}
+def _numbers(pid: int) -> list[int]:
+    """Of the threads of a process, its main one first; none when it is gone."""
     with suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with suppress(OSError):  # it may have ended by now
-                lines = (task / "status").read_text("utf-8", "replace").splitlines()
-                said = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
-                own, shared, blocked = (int(said[name], 16) for name in ("SigPnd", "ShdPnd", "SigBlk"))
-                found[int(task.name)] = _Thread(said["State"][0], own | shared, blocked)
-    return found
+        numbers = (int(task.name) for task in Path(f"/proc/{pid}/task").iterdir())
+        return sorted(numbers, key=lambda number: (number != pid, number))
+    return []
+
+
+def _look(pid: int, number: int) -> _Thread | None:
+    """Looks at a thread, of which the main one has the number of its process; None when it is gone."""
+    with suppress(OSError):
+        said = Path(f"/proc/{pid}/task/{number}/stat").read_text("utf-8", "replace")
+        state, *fields = said.rpartition(")")[2].split()
+        numbers = list(map(int, fields))
+        flags, pending, blocked = numbers[5], numbers[27], numbers[28]
+        return _Thread(state, bool(flags & PF_EXITING), bool(pending & USR1), bool(blocked & USR1))
+    return None
 
 
 def is_ending(pid: int) -> bool:
     """Whether the kernel takes a process apart, or has: before it closes a connection of the process it says so."""
-    with suppress(OSError):
-        state, *numbers = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
-        return state in "ZX" or bool(int(numbers[5]) & PF_EXITING)
-    return True
+    main = _look(pid, pid)
+    return main is None or main.state in "ZX" or main.is_exiting
 
 
-@dataclass(frozen=True, slots=True)
 class StackDump:
-    """Stacks that a process was asked for; they are whole when its handler of SIGUSR1 has run to its end.
+    """Stacks that a process was asked for, of one thread after the other; its main thread is the first.
 
-    While the signal waits for the process the kernel says that it is pending, and while the handler runs that the
-    thread which it has interrupted blocks it. How the file grows says nothing: a stack is written word by word, and who
-    writes it may lose its core meanwhile.
+    A thread that read the frames of others would read some that change meanwhile, as when a stopped process goes on:
+    that breaks the stacks off, or the process. And of two that write at once, one is left out. So each has the signal
+    for itself, and writes its own frames alone. While the signal waits for it, the kernel says that it is pending, and
+    while the handler runs that the thread blocks it. How the file grows says less: a stack is written word by word, and
+    who writes it may lose its core meanwhile.
+
+    Of a process that was stopped, the main thread writes where it stood; the others go on until it is their turn.
     """
 
-    pid: int
-    path: Path
-    num_bytes: int
-    """Of the file, before it was asked."""
-    deaf: frozenset[int]
-    """Threads that blocked the signal before it was asked, and go on to."""
-
-    @classmethod
-    def ask(cls, pid: int, path: Path) -> StackDump:
+    def __init__(self, pid: int, path: Path) -> None:
         """Asks a process for which `dump_stacks_on_signal` has opened `path`."""
-        deaf = frozenset(number for number, thread in _threads(pid).items() if thread.blocked & USR1)
-        asked = cls(pid, path, path.stat().st_size, deaf)
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGUSR1)
-        return asked
+        self.pid = pid
+        self._path = path
+        self._steps = self._ask()
+        next(self._steps, None)  # a stopped process has the signal before it goes on
 
-    @property
     def is_over(self) -> bool:
-        """Whether all is written, or nothing more comes: the process has ended, or a signal has stopped it."""
-        num_bytes = self.path.stat().st_size  # first: once it has begun to write, the thread blocks the signal
-        threads = _threads(self.pid)
-        if self.pid not in threads or threads[self.pid].state in STANDS_STILL:
-            return True
-        if any(each.pending & USR1 for each in threads.values()):
-            return False
-        if any(each.blocked & USR1 for number, each in threads.items() if number not in self.deaf):
-            return False
-        return num_bytes > self.num_bytes
+        """Whether all is written, or nothing more comes: the process has ended, or a signal has stopped it.
+
+        Else it goes on; call it again soon.
+        """
+        main = _look(self.pid, self.pid)
+        return main is None or main.state in STANDS_STILL or next(self._steps, True)
+
+    def _ask(self) -> Iterator[bool]:
+        """Asks each thread, and yields False until it has written.
+
+        Some block all signals for good; others for a moment, while they begin a thread, say: they are asked last.
+        """
+        to_ask, ends_at = _numbers(self.pid), math.inf
+        while to_ask and time.monotonic() < ends_at:
+            deaf = list[int]()
+            for number in to_ask:
+                thread, num_bytes = _look(self.pid, number), self._num_bytes()
+                if thread is None:
+                    continue
+                if thread.is_deaf:
+                    deaf.append(number)
+                    continue
+                _libc.syscall(SYS_TGKILL, self.pid, number, signal.SIGUSR1)
+                yield False
+                yield from self._await(number, num_bytes)
+            yield False
+            to_ask, ends_at = deaf, min(ends_at, time.monotonic() + LATE_S)
+
+    def _await(self, number: int, num_bytes: int) -> Iterator[bool]:
+        """Yields False until a thread has written, or will not soon."""
+        asked_at, silent_at, times_asleep = time.monotonic(), math.inf, 0
+        while True:
+            has_grown = self._num_bytes() > num_bytes  # first: once it has begun to write, the thread is deaf
+            thread, now = _look(self.pid, number), time.monotonic()
+            if thread is None or (thread.is_asked and thread.state in CANNOT_ANSWER and now > asked_at + LATE_S):
+                return
+            if not thread.is_asked and not thread.is_deaf:
+                silent_at, times_asleep = min(silent_at, now), times_asleep + (thread.state == "S")
+                # Without Python frames it writes nothing: it sleeps again, or computes. Its handler may also be about
+                # to run; that takes microseconds.
+                if has_grown or times_asleep > 1 or now > silent_at + LATE_S:
+                    return
+            yield False
+
+    def _num_bytes(self) -> int:
+        with suppress(OSError):  # the folder may be removed meanwhile
+            return self._path.stat().st_size
+        return 0
 
 
 def await_stacks(dumps: Iterable[StackDump]) -> None:
     """Blocks until all are over, for `ANSWER_S` at most."""
     deadline = time.monotonic() + ANSWER_S
-    while (dumps := [dump for dump in dumps if not dump.is_over]) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    while (dumps := [dump for dump in dumps if not dump.is_over()]) and time.monotonic() < deadline:
+        time.sleep(0.002)
 
 
 def leave_error(path: Path, error: BaseException, **more: object) -> None:

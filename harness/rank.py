@@ -1,7 +1,7 @@
 """The main function of a rank: `python -m harness.rank FOLDER`, with torchrun's variables set.
 
 Reads the run's `cell.json`, makes the context of the contract, and runs the system. What it raises is left in
-`error-rank<k>.json` for the keeper, and the exit code is 1. SIGUSR1 writes the stacks of its threads.
+`error-rank<k>.json` for the keeper, and the exit code is 1. On SIGUSR1 a thread writes its stack.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What the processes of a run are doing, left in its folder when it has gone wrong.
 
-Who calls this: the keeper, before it ends what is left of a run. Ranks and environment workers write their own stacks
-to `stacks-….txt` on SIGUSR1 (`harness/process.py`); one that is stopped by a signal is woken for it, which it does not
-outlive by much. `processes.txt` lists all processes, programs that a simulator started too, by what the kernel says of
-them. Nothing blocks for longer than `process.ANSWER_S`, twice.
+Who calls this: the keeper, before it ends what is left of a run. Threads of ranks and environment workers write their
+own stacks to `stacks-….txt` when they are asked (`process.StackDump`); a process that is stopped by a signal is woken
+for it, which it does not outlive by much. `processes.txt` lists all processes, programs that a simulator started too,
+by what the kernel says of them. Nothing blocks for longer than `process.ANSWER_S`, twice.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def leave_stacks(folder: Path, labels: Mapping[int, str]) -> list[str]:
         (folder / PROCESSES_FILE).write_text("\n".join([TITLES, *lines]) + "\n", "utf-8", "backslashreplace")
     asked = {pid: folder / f"stacks-{label}.txt" for pid, label in labels.items() if pid in below}
     asked = {pid: path for pid, path in asked.items() if path.exists()}  # the others have no handler yet
-    dumps = [process.StackDump.ask(pid, path) for pid, path in asked.items() if below[pid].is_running()]
+    dumps = [process.StackDump(pid, path) for pid, path in asked.items() if below[pid].is_running()]
     process.await_stacks(dump for dump in dumps if dump.pid not in stopped)
     for pid in stopped:
         with suppress(psutil.NoSuchProcess):  # it looks first whether the number is still that process's

@@ -326,7 +326,7 @@ class WorkerPool:
         assert worker.pid is not None
         path, stacks = self._folder / f"stacks-{label}.txt", ""
         if path.exists():  # else the worker has not come so far that it would answer
-            process.await_stacks([process.StackDump.ask(worker.pid, path)])
+            process.await_stacks([process.StackDump(worker.pid, path)])
             if process.is_ending(worker.pid):
                 self._raise_death(number)
             stacks = path.read_text(encoding="utf-8", errors="replace")

@@ -13,8 +13,8 @@ import pytest
 
 from tests.harness.runs import FAULTY_SWEEP, RunningSweep, stop, wait_until
 
-STALL_S = 2
-LIMIT_S = 10
+STALL_S = 5
+LIMIT_S = 25
 NUM_RANKS = 2
 MEMORY_GIB = 1.0
 """Four times what a run has for itself that does not leak, and less than its workers leak."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import json
+import math
 import os
 import platform
 import signal
@@ -35,13 +36,18 @@ SCRATCH_OWNER = ".rlbench-scratch.json"
 ANSWER_S = 10.0
 """Handlers of signals run within microseconds, and are waited for to their ends; many on a busy machine take longer."""
 
+LATE_S = 0.1
+"""Longer than it takes a thread that has a core to do a step; who does not answer by then may never."""
+
 USR1 = 1 << (signal.SIGUSR1 - 1)
 STANDS_STILL = "TtZX"
 """States of a process that was stopped, or has ended."""
+CANNOT_ANSWER = "DTt"
+"""States of a thread that waits for a disk or a driver, or that somebody looks into."""
 
 PF_EXITING = 0x4
-SYS_TGKILL = 234 if platform.machine() == "x86_64" else 131
-"""Its number is the same on all newer architectures; a C library has a function for it since glibc 2.30 only."""
+SYS_TGKILL = {"x86_64": 234, "ppc64le": 250, "s390x": 241}.get(platform.machine(), 131)
+"""Most architectures have the last; the C library has a function for it since glibc 2.30 only."""
 PR_SET_PDEATHSIG = 1
 PR_SET_TIMERSLACK = 29
 PR_SET_CHILD_SUBREAPER = 36
@@ -105,8 +111,6 @@ class _Thread(NamedTuple):
 
     state: str
     is_exiting: bool
-    ticks: int
-    """Time for which it had a core; at least 1 ms each."""
     is_asked: bool
     """Whether SIGUSR1 waits for it."""
     is_deaf: bool
@@ -127,8 +131,8 @@ def _look(pid: int, number: int) -> _Thread | None:
         said = Path(f"/proc/{pid}/task/{number}/stat").read_text("utf-8", "replace")
         state, *fields = said.rpartition(")")[2].split()
         numbers = list(map(int, fields))
-        flags, ticks, pending, blocked = numbers[5], sum(numbers[10:12]), numbers[27], numbers[28]
-        return _Thread(state, bool(flags & PF_EXITING), ticks, bool(pending & USR1), bool(blocked & USR1))
+        flags, pending, blocked = numbers[5], numbers[27], numbers[28]
+        return _Thread(state, bool(flags & PF_EXITING), bool(pending & USR1), bool(blocked & USR1))
     return None
 
 
@@ -142,16 +146,19 @@ class StackDump:
     """Stacks that a process was asked for, of one thread after the other; its main thread is the first.
 
     A thread that read the frames of others would read some that change meanwhile, as when a stopped process goes on:
-    that breaks the stacks off, or the process. And two that write at once would write into each other's lines. So each
-    has the signal for itself, and writes its own frames alone. While the signal waits for it, the kernel says that it
-    is pending, and while the handler runs that the thread blocks it. How the file grows says less: a stack is written
-    word by word, and who writes it may lose its core meanwhile.
+    that breaks the stacks off, or the process. And of two that write at once, one is left out. So each has the signal
+    for itself, and writes its own frames alone. While the signal waits for it, the kernel says that it is pending, and
+    while the handler runs that the thread blocks it. How the file grows says less: a stack is written word by word, and
+    who writes it may lose its core meanwhile.
+
+    Of a process that was stopped, the main thread writes where it stood; the others go on until it is their turn.
     """
 
     def __init__(self, pid: int, path: Path) -> None:
         """Asks a process for which `dump_stacks_on_signal` has opened `path`."""
         self.pid = pid
-        self._steps = self._ask(path)
+        self._path = path
+        self._steps = self._ask()
         next(self._steps, None)  # a stopped process has the signal before it goes on
 
     def is_over(self) -> bool:
@@ -162,26 +169,47 @@ class StackDump:
         main = _look(self.pid, self.pid)
         return main is None or main.state in STANDS_STILL or next(self._steps, True)
 
-    def _ask(self, path: Path) -> Iterator[bool]:
-        """Asks each thread, and yields False until it has written."""
-        for number in _numbers(self.pid):
-            thread, num_bytes = _look(self.pid, number), path.stat().st_size
-            if thread is None or thread.is_deaf:  # it never answers
-                continue
-            _libc.syscall(SYS_TGKILL, self.pid, number, signal.SIGUSR1)
-            yield False
-            silent_ticks = None
-            while True:
-                grown = path.stat().st_size > num_bytes  # first: once it has begun to write, the thread is deaf
-                if (thread := _look(self.pid, number)) is None:
-                    break
-                if not thread.is_asked and not thread.is_deaf:
-                    if grown or thread.state == "S":  # it sleeps again, and has written all, or has no Python frames
-                        break
-                    silent_ticks = thread.ticks if silent_ticks is None else silent_ticks
-                    if thread.ticks > silent_ticks + 1:  # the same; the way to the handler takes microseconds
-                        break
+    def _ask(self) -> Iterator[bool]:
+        """Asks each thread, and yields False until it has written.
+
+        Some block all signals for good; others for a moment, while they begin a thread, say: they are asked last.
+        """
+        to_ask, ends_at = _numbers(self.pid), math.inf
+        while to_ask and time.monotonic() < ends_at:
+            deaf = list[int]()
+            for number in to_ask:
+                thread, num_bytes = _look(self.pid, number), self._num_bytes()
+                if thread is None:
+                    continue
+                if thread.is_deaf:
+                    deaf.append(number)
+                    continue
+                _libc.syscall(SYS_TGKILL, self.pid, number, signal.SIGUSR1)
                 yield False
+                yield from self._await(number, num_bytes)
+            yield False
+            to_ask, ends_at = deaf, min(ends_at, time.monotonic() + LATE_S)
+
+    def _await(self, number: int, num_bytes: int) -> Iterator[bool]:
+        """Yields False until a thread has written, or will not soon."""
+        asked_at, silent_at, times_asleep = time.monotonic(), math.inf, 0
+        while True:
+            has_grown = self._num_bytes() > num_bytes  # first: once it has begun to write, the thread is deaf
+            thread, now = _look(self.pid, number), time.monotonic()
+            if thread is None or (thread.is_asked and thread.state in CANNOT_ANSWER and now > asked_at + LATE_S):
+                return
+            if not thread.is_asked and not thread.is_deaf:
+                silent_at, times_asleep = min(silent_at, now), times_asleep + (thread.state == "S")
+                # Without Python frames it writes nothing: it sleeps again, or computes. Its handler may also be about
+                # to run; that takes microseconds.
+                if has_grown or times_asleep > 1 or now > silent_at + LATE_S:
+                    return
+            yield False
+
+    def _num_bytes(self) -> int:
+        with suppress(OSError):  # the folder may be removed meanwhile
+            return self._path.stat().st_size
+        return 0
 
 
 def await_stacks(dumps: Iterable[StackDump]) -> None:

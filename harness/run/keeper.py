@@ -31,6 +31,7 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
@@ -46,6 +47,9 @@ from harness.processes.outcome import LostRank, Outcome, is_consequence, outcome
 from harness.processes.scratch import Scratch
 from harness.processes.told import read_told
 from harness.run import stacks, watch
+
+if TYPE_CHECKING:
+    from collections.abc import Container
 
 END_LIMIT_S = 10.0
 """Ranks that go in step have so long to exit once the first has."""
@@ -151,7 +155,7 @@ class Keeper:
             return self._stalled(progress.stood_still_s(stalled))
         if self._traits.survives_lost_rank:
             for rank in stalled:
-                self._leave_stacks()
+                stacks.leave_stacks(self._folder, self._labels({rank}))  # the others go on, and are left alone
                 self._stood_still[rank] = (
                     f"stood still for {progress.stood_still_s({rank}):.0f} s (--stall) and was ended"
                 )
@@ -250,12 +254,17 @@ class Keeper:
         happened = self._out_of_memory.happened()
         return "the kernel has ended processes for lack of memory meanwhile" if happened else None
 
-    def _labels(self) -> dict[int, str]:
+    def _labels(self, of: Container[int] | None = None) -> dict[int, str]:
+        """What the processes of these ranks are called, or those of all."""
+        meters = self._meters.there()
         if self._seat is None:
             alive = {number: rank.pid for number, rank in self._ranks.items() if rank.returncode is None}
         else:
-            alive = {number: meter.count(0, "pid") for number, meter in self._meters.there().items()}
-        return stacks.label_processes(alive, self._meters.there())
+            alive = {number: meter.count(0, "pid") for number, meter in meters.items()}
+        if of is not None:
+            alive = {number: pid for number, pid in alive.items() if number in of}
+            meters = {number: meter for number, meter in meters.items() if number in of}
+        return stacks.label_processes(alive, meters)
 
     def _leave_stacks(self) -> list[str]:
         """Returns the labels of processes that a signal had stopped."""

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ import pytest
 
 from harness.processes import process
 from harness.processes.process import StackDump
-from tests.harness.runs import wait_until
+from tests.harness.runs import PATIENCE_S, wait_until
 
 THREADS = 60
 DEPTH = 90
@@ -107,8 +108,10 @@ def stop(speaker: subprocess.Popen[str]) -> None:
 
 def finish(dump: StackDump, speaker: subprocess.Popen[str]) -> None:
     """Has all threads asked, without a pause in which something that is not over could end unseen."""
+    ends_at = time.monotonic() + PATIENCE_S
     while not dump.is_over():
         assert speaker.poll() is None
+        assert time.monotonic() < ends_at
 
 
 def test_stacks_are_whole_when_they_are_over(speaker: subprocess.Popen[str], tmp_path: Path) -> None:
@@ -128,12 +131,16 @@ def test_stacks_are_whole_when_they_are_over(speaker: subprocess.Popen[str], tmp
 
 @pytest.mark.parametrize("speaker", [FOREIGN], indirect=True)
 def test_threads_without_python_frames_are_asked_too_and_write_nothing(
-    speaker: subprocess.Popen[str], tmp_path: Path
+    speaker: subprocess.Popen[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A simulator's threads may sleep or compute; neither keeps the others from being asked, or the asker."""
-    path = tmp_path / "stacks.txt"
-    finish(StackDump(speaker.pid, path), speaker)
+    path, libc = tmp_path / "stacks.txt", process._libc
+    asked = list[int]()
+    with monkeypatch.context() as patched:
+        patched.setattr(process, "_libc", SimpleNamespace(syscall=lambda *words: asked.append(libc.syscall(*words))))
+        finish(StackDump(speaker.pid, path), speaker)
     text = path.read_text()
+    assert asked == [0, 0, 0]
     assert text.endswith("in <module>\n")
     assert text.count("\n") == 2
 
@@ -151,6 +158,8 @@ def test_threads_may_begin_and_end_meanwhile(speaker: subprocess.Popen[str], tmp
         speaker.send_signal(signal.SIGCONT)
         finish(dump, speaker)
         assert whole.fullmatch(path.read_text()[num_bytes:])
+    # A thread that begins another blocks all signals meanwhile, and may lose its core then.
+    assert path.read_text().count("in begin_threads") > 20 * 8 / 2
 
 
 def test_who_is_stopped_is_not_waited_for_until_it_goes_on(
@@ -185,48 +194,48 @@ def test_who_has_ended_is_not_waited_for(
 
 
 @pytest.mark.parametrize(
-    ("said", "num_written", "is_over"),
+    ("said", "num_written", "waits_s"),
     [
-        (("S", 0, True, False), 0, False),  # it has not taken the signal
-        (("R", 0, False, True), 0, False),  # its handler runs
-        (("S", 0, False, True), 5, False),  # so it does, and has written some of it
-        (("R", 0, False, False), 5, True),  # it has written all
-        (("R", 0, False, False), 0, False),  # it has taken the signal, and its handler is about to run
-        (("R", 1, False, False), 0, True),  # it has gone on, and has no Python frames
-        (("S", 0, False, False), 0, True),  # so has it
-        (("D", 0, False, False), 0, False),  # its handler's memory is being fetched
-        (None, 0, True),  # it is gone
+        (("S", True, False), 0, process.ANSWER_S),  # it has not taken the signal: it has no core
+        (("D", True, False), 0, process.LATE_S),  # it waits for a driver
+        (("R", False, True), 0, process.ANSWER_S),  # its handler runs
+        (("D", False, True), 5, process.ANSWER_S),  # so it does, and has written some of it to a slow disk
+        (("R", False, False), 5, 0),  # it has written all
+        (("S", False, False), 0, 0),  # it sleeps again, and has no Python frames
+        (("R", False, False), 0, process.LATE_S),  # so it may have none, or its handler is about to run
+        (("D", False, False), 0, process.LATE_S),
+        (None, 0, 0),  # it is gone
     ],
 )
 def test_stacks_of_a_thread_are_over_when_its_handler_has_run(
-    said: tuple[str, int, bool, bool] | None,
+    said: tuple[str, bool, bool] | None,
     num_written: int,
-    is_over: bool,
+    waits_s: float,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By what the kernel says of it; whoever never answers is waited for `ANSWER_S`."""
-    path, clock, asked, looks = tmp_path / "stacks.txt", Clock(), list[int](), iter(range(10**6))
+    """By what the kernel says of it. Who never takes signals is not asked, and who is late keeps no other from it."""
+    path, clock, asked = tmp_path / "stacks.txt", Clock(), list[int]()
     path.write_bytes(b"before")
 
     def ask(_: int, pid: int, number: int, which: int) -> None:
         assert (pid, which) == (7, signal.SIGUSR1)
         asked.append(number)
-        path.write_bytes(path.read_bytes() + num_written * b".")
+        path.write_bytes(path.read_bytes() + (num_written if number == 12 else 1) * b".")
 
     def look(_: int, number: int) -> process._Thread | None:
-        """The main thread waits; a second never takes signals, and a third is asked."""
-        now = said if number == 12 and asked[-1:] == [12] else ("S", 0, False, number == 11)
-        if now is None:
-            return None
-        state, ticks, is_asked, is_deaf = now
-        return process._Thread(state, ticks=ticks * next(looks), is_exiting=False, is_asked=is_asked, is_deaf=is_deaf)
+        """The main thread and the last answer; another never takes signals."""
+        now = said if number == 12 and 12 in asked else ("S", False, number == 11)
+        return now and process._Thread(now[0], is_exiting=False, is_asked=now[1], is_deaf=now[2])
 
-    monkeypatch.setattr(process, "_numbers", lambda _: [7, 11, 12])
+    monkeypatch.setattr(process, "_numbers", lambda _: [7, 11, 12, 13])
     monkeypatch.setattr(process, "_look", look)
     monkeypatch.setattr(process, "_libc", SimpleNamespace(syscall=ask))
     monkeypatch.setattr(process, "time", clock)
     process.await_stacks([StackDump(7, path)])
-    assert asked == [7, 12]
-    assert (clock.now_s < process.ANSWER_S) == is_over
-    assert clock.now_s < process.ANSWER_S + 0.05
+    if waits_s == process.ANSWER_S:
+        assert asked == [7, 12]
+        assert process.ANSWER_S <= clock.now_s < process.ANSWER_S + 0.01
+    else:  # the deaf one is looked at for a while
+        assert asked == [7, 12, 13]
+        assert waits_s + process.LATE_S <= clock.now_s < waits_s + process.LATE_S + 0.03

@@ -135,6 +135,19 @@ def lint(session: nox.Session) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """Makes a site of docs/ in `site/`, with the docstrings of what others may import; a dead link fails it."""
+    session.install(*CONSTRAINTS, *nox.project.dependency_groups(PROJECT, "docs"))
+    session.run("sphinx-build", "-W", "--keep-going", "-q", "-c", "docs", ".", "site")
+
+
+@nox.session(venv_backend="none")
+def pictures(session: nox.Session) -> None:
+    """Takes the pictures in docs/pictures of the report of a sweep that it runs, in Debian's chromium; takes 4 min."""
+    run(session, "python", "-m", "benchmarks.pictures")
+
+
+@nox.session
 def fuzz(session: nox.Session) -> None:
     """Reads spoilt files that are made where the last ones led to new code: `-- --runs N KIND ...`.
 

@@ -1,1 +1,1 @@
-"""Everything that takes the time of something: hot paths, whole runs, against others, the gate; tables of learning."""
+"""Measures speed: hot paths, whole runs, comparisons with other libraries, the gate; makes tables of learning."""

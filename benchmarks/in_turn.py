@@ -23,7 +23,7 @@ class Compared:
         return median(self.ours) / median(self.theirs)
 
     def lines(self, our_name: str, their_name: str) -> Iterator[str]:
-        """What to print."""
+        """The lines to print."""
         for name, figures in ((our_name, self.ours), (their_name, self.theirs)):
             shown = ", ".join(f"{figure:,.0f}" for figure in figures)
             yield f"{name}: median {median(figures):,.0f} env steps/s ({shown})"

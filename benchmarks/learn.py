@@ -1,9 +1,9 @@
 """How soon each system learns: `nox -s learn`, or `nox -s learn -- --systems ver,appo`.
 
-Every system trains with one CPU rank on each task until its threshold, or until so many seconds have passed: `pointnav`
-(small policy) until 90 % of the last 100 episodes succeed, with three seeds; `vizdoom/basic` until their mean return,
-in rewards times 0.01, is 0.7, with one. It can be stopped with Ctrl-C at any time, and goes on where it was when it is
-started again: runs that finished are kept in `--out`. The tables that it prints are Markdown.
+Every system trains with one CPU rank on each task until it reaches the threshold or `--seconds` have passed. On
+`pointnav` (small policy, three seeds) 90 % of the last 100 episodes must succeed; on `vizdoom/basic` (one seed) their
+mean return, in rewards times 0.01, must be 0.7. Ctrl-C stops it at any time; started again, it goes on where it was,
+because finished runs are kept in `--out`. It prints its tables as Markdown.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ TASKS = {
     "vizdoom": Task(scenario="vizdoom/basic", until="return>=0.7", seeds=(0,)),
 }
 SMALL_BATCH = "rollout.batch=512"
-"""The default is for more than 8 environments: two trajectories of each in a batch, in place of eight."""
+"""The default batch is for more than 8 environments. Of each of 8 this one has two trajectories, not eight."""
 SMALL_STEP = "learn.learning_rate=0.05:learn.max_grad_norm=0.5"
-"""Of SGD, whose default is for `pointnav`, with the gradients that other systems scale down to 4 scaled to 0.5."""
+"""For SGD, whose default step is for `pointnav`; gradients are scaled down to 0.5, where other systems use 4."""
 SETTINGS = {
     "pointnav": {"appo": SMALL_BATCH, "impala": f"{SMALL_BATCH}:learn.learning_rate=1e-3"},
     "vizdoom": {
@@ -42,7 +42,7 @@ SETTINGS = {
         "impala": SMALL_BATCH,
     },
 }
-"""Of the systems that do not learn a task soon as they are."""
+"""Settings of the systems that do not learn a task soon with their defaults."""
 INTERRUPTED = 130
 
 
@@ -57,13 +57,13 @@ class Trainings:
 
     @property
     def folder(self) -> Path:
-        """Where its runs are; another limit, threshold or system has another folder."""
+        """The folder of its runs; each scenario, threshold, system and limit has its own."""
         parts = (self.task.scenario, self.task.until, self.system, f"{self.limit_s:g}s")
         return self.out.joinpath(*(re.sub(r"[^\w.:=-]+", "-", part) for part in parts))
 
     @property
     def command(self) -> list[str]:
-        """Runs what has not finished."""
+        """The command that runs what has not finished."""
         task = self.task
         options = {
             "systems": self.system,
@@ -91,7 +91,7 @@ class Trainings:
 
 
 def trained(system: str, run: store.StoredRun, task: Task) -> Trained:
-    """Reduces a run to when it ended, and whether by reaching the threshold."""
+    """Reduces a run to when it ended, and whether it reached the threshold."""
     metric, _, threshold = parse_condition(task.until)
     last = pd.read_parquet(run.path / "series.parquet").sort_values("end_s").iloc[-1]
     mean = last.get(metric)  # there is none before 100 episodes have ended
@@ -119,7 +119,7 @@ def run(command: list[str]) -> int:
 
 
 def print_tables(asked: argparse.Namespace) -> None:
-    """One for each task, of all that has finished."""
+    """Prints a table of the finished runs of each task."""
     for task in asked.tasks:
         systems = systems_for(task, asked)
         results = [result for system in systems for result in of(system, task, asked).results()]
@@ -133,7 +133,7 @@ def of(system: str, task: str, asked: argparse.Namespace) -> Trainings:
 
 
 def systems_for(task: str, asked: argparse.Namespace) -> list[str]:
-    """The systems that were asked for, settings and all; all of them have the settings that they need for the task."""
+    """The systems that were asked for, with their settings; `all` has the settings that each needs for the task."""
     if asked.systems != "all":
         return str(asked.systems).split(",")
     settings = SETTINGS[task]

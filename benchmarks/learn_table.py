@@ -1,4 +1,4 @@
-"""The table of how soon systems learn: medians over seeds, with runs that did not get there marked."""
+"""The table of how soon systems learn: medians over seeds; runs that missed the threshold are marked."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Trained:
     reached: bool
     """Whether it reached the threshold; otherwise it was censored, and its figures are lower bounds."""
     env_steps: int
-    """Taken until it ended, over all its environments."""
+    """Env steps until the run ended, over all its environments."""
     seconds: float
-    """Of training until it ended."""
+    """Seconds of training until the run ended."""
 
 
 def bounded_median(figures: Sequence[tuple[float, bool]]) -> tuple[float, bool]:
@@ -38,7 +38,7 @@ def bounded_median(figures: Sequence[tuple[float, bool]]) -> tuple[float, bool]:
             reached: they were given as much time as any run may take.
 
     Returns:
-        (the median, whether it is one: False when it is a lower bound). Of an even number, the mean of the middle two.
+        (the median, whether it was reached: False for a lower bound). For an even number, the mean of the middle two.
     """
     ordered = sorted(figures, key=lambda figure: (not figure[1], figure[0]))
     middle = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1]

@@ -1,4 +1,4 @@
-"""What VER's mechanisms give on `emulated/open-fridge`, heterogeneous: `nox -s bench -- mechanisms`.
+"""Measures what VER's mechanisms gain on `emulated/open-fridge`, heterogeneous: `nox -s bench -- mechanisms`.
 
 Runs `ver`, its ablation `nover`, and `ddppo` in turn, on 1 and on 8 emulated GPUs at time scale 1, and prints the
 ratios of their medians over seeds. All figures are emulated. Published (VER, Table 1, means, V100s): ver / ddppo is
@@ -23,7 +23,7 @@ AIM = 2.2
 
 
 def measure(asked: argparse.Namespace, folder: Path) -> dict[int, dict[str, list[float]]]:
-    """Steps/s of each run: by GPUs, then system, in the order of the seeds. Raises CalledProcessError if one fails."""
+    """Steps/s of each run, by GPUs, then system, in the order of the seeds. Raises CalledProcessError if one fails."""
     options = {
         "systems": ",".join(SYSTEMS),
         "scenario": "emulated/open-fridge",

@@ -1,11 +1,11 @@
 """Memory of a run over time: does anything grow?
 
-`python -m benchmarks.memory --system appo --minutes 10` runs the system on an emulated GPU and prints, every so
-often, the proportional (PSS) and resident (RSS) memory of its processes by kind, and in the end their slopes in MB per
-minute, from a least-squares line through all but the first quarter of the time. PSS divides what processes share by how
-many they are, so its sum is what the run takes, but it moves when other programs that map the same libraries begin or
-end; RSS counts what is shared once for each; what is anonymous, heaps and stacks, depends on nobody else, and a leak is
-there.
+`python -m benchmarks.memory --system appo --minutes 10` runs the system on an emulated GPU. Every `--every` seconds it
+prints the proportional (PSS) and resident (RSS) memory of its processes by kind, and at the end their slopes in MB per
+minute: least-squares lines through all but the first quarter of the time. PSS divides shared memory by the number of
+processes that share it, so its sum is what the run takes, but it moves when other programs that map the same libraries
+begin or end. RSS counts shared memory once for each process. Anonymous memory, heaps and stacks, depends on no other
+program: a leak shows there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MB = 1e6
 
 
 class Memory(NamedTuple):
-    """Of all processes of one kind, in bytes."""
+    """Memory of all processes of one kind, in bytes."""
 
     pss: int
     rss: int
@@ -48,7 +48,7 @@ class Look(NamedTuple):
 
 
 def kind_of(one: psutil.Process) -> str:
-    """What a process below the runner is: workers are children of the fork server, and look like it."""
+    """The kind of a process below the runner. Workers are children of the fork server, and have its command line."""
     command = " ".join(one.cmdline())
     if "multiprocessing.forkserver" in command:
         parent = one.parent()
@@ -58,7 +58,7 @@ def kind_of(one: psutil.Process) -> str:
 
 
 def look(runner: psutil.Process, began: float) -> Look:
-    """Adds up the memory of a run's processes; one that ends meanwhile counts for nothing."""
+    """Adds up the memory of a run's processes; leaves out one that ends meanwhile."""
     pss: Counter[str] = Counter()
     rss: Counter[str] = Counter()
     anonymous: Counter[str] = Counter()
@@ -116,7 +116,7 @@ def main() -> None:
         for name in ("system", "scenario", "device", "gpus"):
             command += ["--systems" if name == "system" else f"--{name}", getattr(asked, name)]
         looks = watch(command, asked.every)
-    asked_s = 60 * asked.minutes  # which begin when the processes have started, so until then nobody leaves
+    asked_s = 60 * asked.minutes  # the run counts them from when its processes have started, so none has left by then
     later = [one for one in looks if WARM_UP_SHARE * asked_s <= one.seconds <= asked_s]
     if len(later) < 2:
         raise SystemExit(

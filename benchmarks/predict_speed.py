@@ -1,8 +1,8 @@
 """How long predictions take, and how much memory: `nox -s bench -- predict`.
 
-Everything runs on one core, each part in a process of its own: the ten GPU counts for six systems through the command
-line, with nothing compiled before and again; then every system on 1,024 GPUs for 10 iterations, and `ver` on 64 to
-1,024, to see how the time grows.
+Everything runs on one core, each part as a command in its own process: first six systems on ten GPU counts, with
+nothing compiled before and then once more; then every system on 1,024 GPUs for 10 iterations; then `ver` on 64 to 1,024
+GPUs, to see how the time grows.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from benchmarks.against.programs import machine, rlbench
 SIX = "sync,ddppo,nover,ver,appo,gossip"
 TEN = "1,2,4,8,16,32,64,128,256,1024"
 MOST_S, MOST_OF_ONE_S, MOST_GIB = 60.0, 30.0, 2.0
-"""Aims: the ten counts for six systems; 1,024 GPUs for 10 iterations, and its memory."""
+"""Aims: six systems on ten GPU counts; one system on 1,024 GPUs for 10 iterations, and its memory."""
 
 
 def timed(options: list[str], cache: Path) -> tuple[float, float]:
-    """Seconds of `rlbench predict` with these options, on one core, and the GiB of memory that it had at most."""
+    """Seconds of `rlbench predict` with these options, on one core, and its peak memory in GiB."""
     with tempfile.TemporaryDirectory() as out:
         command = [*rlbench(), "predict", *options, "--out", out]
         began = time.perf_counter()

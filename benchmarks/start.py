@@ -1,8 +1,8 @@
-"""How long a run takes beside its iterations: `nox -s bench -- start`.
+"""How long a run takes in addition to its iterations: `nox -s bench -- start`.
 
-Seconds from the start of the command until every rank has taken an env step, as its meter shows it from outside, and
-from the end of the last iteration until the command has ended. In turn with the first, as a measure of the machine: how
-long a new interpreter takes for `import torch`. Nothing else should run on the machine.
+It measures the seconds from the start of the command until every rank has taken an env step, as its meter shows from
+outside, and from the end of the last iteration to the end of the run. In turn with the first case it times
+`import torch` in a new interpreter, as a measure of the machine. Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Case:
     options: str
     num_ranks: int
     aim_s: float
-    """Until the first env step."""
+    """The aim for the seconds until the first env step."""
 
 
 CASES = (
@@ -46,7 +46,7 @@ CASES = (
 
 
 def first_step_s(case: Case) -> tuple[float, float]:
-    """Runs a case once: seconds until its first env steps, and from the end of its iteration to its own."""
+    """Runs a case once: seconds until its first env steps, and from the end of its iteration to the end of the run."""
     with tempfile.TemporaryDirectory() as out:
         command = [*rlbench(), "run", "--systems", "sync", "--iterations", "1", *case.options.split(), "--out", out]
         began = time.perf_counter()
@@ -67,7 +67,7 @@ def first_step_s(case: Case) -> tuple[float, float]:
 
 
 def import_s() -> float:
-    """Seconds that a new interpreter takes to import torch, all that the first env step cannot do without."""
+    """Seconds that a new interpreter takes to import torch, the least that a first env step needs."""
     began = time.perf_counter()
     subprocess.run([sys.executable, "-c", "import torch, os; os._exit(0)"], check=True)
     return time.perf_counter() - began

@@ -1,6 +1,6 @@
-"""Steps/s of two hosts against one, of every system that may be on two: `nox -s bench -- two-hosts`. As root.
+"""Steps/s on two hosts against one, for every system that may run on two: `nox -s bench -- two-hosts`, as root.
 
-The hosts are network namespaces on this machine with a quick link between them, each with half of the emulated GPUs,
+The two hosts are network namespaces on this machine with a fast link between them, each with half of the emulated GPUs,
 under torchrun; the one host is the local launcher with all of them. Runs are made in turn (A B B A), and the ratio of
 the medians is printed. All figures are emulated.
 """
@@ -23,7 +23,7 @@ AIM = 0.05
 
 
 def run(system: str, asked: argparse.Namespace, out: Path, hosts: TwoHosts | None) -> float:
-    """Steps/s of one run; on two hosts, or on this machine. Raises CalledProcessError if it fails."""
+    """Steps/s of one run, on two hosts or on this machine. Raises CalledProcessError if it fails."""
     words = [*rlbench(), "run", "--systems", system, "--gpus", str(asked.gpus), "--device", "emulated"]
     words += ["--time-scale", f"{asked.time_scale:g}", "--seconds", f"{asked.seconds:g}", "--out", str(out)]
     words += ["--scenario", "emulated/open-fridge:num_envs=4:rollout_steps=32"]

@@ -1,9 +1,8 @@
-"""Holds the prediction against our own engine on emulated GPUs: `nox -s validate`.
+"""Compares predictions with our own engine on emulated GPUs: `nox -s validate`.
 
 Runs every system on 1, 2, 4 and 8 emulated GPUs (on 8 at half the speed), predicts the same iterations of the same
 cells with the same draws, and prints a table: steps/s measured and predicted, the error, and the share of time that
-differs most. Exit code 1 when a cell is off by more than the aims. `--out` keeps the runs, and goes on with them after
-a stop.
+differs most. The exit code is 1 if a cell misses an aim. `--out` keeps the runs, and goes on with them after a stop.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from results.records.parts import SERIES_FILE
 from results.verdicts.prediction_check import COLUMNS, FILE
 
 MOST_ERROR = 0.05
-"""Of steps/s."""
+"""Largest relative error of steps/s."""
 MOST_POINTS = 0.05
-"""Of a share of time."""
+"""Largest difference of a share of time."""
 CROWDED = 4
-"""With more GPUs two cores are too busy for time scale 1, as `rlbench run` says: there it is 2."""
+"""With more GPUs than this, two cores are too busy for time scale 1, as `rlbench run` says; it is 2 there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,11 +44,11 @@ class Checked:
     predicted: float
     iterations: int
     shares: dict[str, tuple[float, float]]
-    """Measured and predicted, of every kind of span."""
+    """The share of time of every kind of span: measured, predicted."""
 
     @property
     def error(self) -> float:
-        """Of the predicted rate, relative to the measured one."""
+        """The error of the predicted rate, relative to the measured one."""
         return self.predicted / self.measured - 1
 
     @property
@@ -65,7 +64,7 @@ class Checked:
         return abs(self.error) <= MOST_ERROR and abs(self.worst[1]) <= MOST_POINTS
 
     def row(self) -> str:
-        """As a line of a Markdown table."""
+        """Its row of the Markdown table."""
         system, workload, gpus = self.label
         kind, off = self.worst
         measured, predicted = self.shares[kind]
@@ -107,7 +106,7 @@ def run(asked: argparse.Namespace, folder: Path) -> None:
 
 
 def check(cell: Cell, run: store.StoredRun) -> Checked:
-    """Predicts the iterations of a run that its window counts."""
+    """Predicts the iterations in a run's window, and sets them beside what was measured."""
     import pandas as pd
 
     record = run.record
@@ -130,7 +129,7 @@ def check(cell: Cell, run: store.StoredRun) -> Checked:
 
 
 def keep(checked: Sequence[Checked]) -> None:
-    """Writes what tables of predictions quote."""
+    """Writes the figures that tables of predictions quote."""
     with FILE.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)

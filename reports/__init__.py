@@ -1,1 +1,1 @@
-"""What people read: tables and exports of run records."""
+"""Output for people and other programs: terminal tables, the HTML report, and exports of run records."""

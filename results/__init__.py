@@ -1,1 +1,1 @@
-"""Run records: schema, store and statistics."""
+"""Results of runs: records, safe reading of files, statistics, fairness, summaries, verdicts, published figures."""

@@ -1,1 +1,1 @@
-"""For `python -m rlbench` alone; the command starts from `rlbench_start`, and does without this package."""
+"""Only for `python -m rlbench`; the command starts from `rlbench_start` and does not need this package."""

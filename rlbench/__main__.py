@@ -3,7 +3,7 @@
 import sys
 
 if not sys.flags.safe_path:
-    del sys.path[0]  # `-m` has put the working folder there; what a run starts has it not, by `-P`
+    del sys.path[0]  # `-m` has put the working folder there; a run's processes are started with `-P`
 
 from rlbench_start import main
 

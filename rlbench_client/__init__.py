@@ -3,11 +3,11 @@
     import rlbench_client
 
     env = rlbench_client.count(gymnasium.make("CartPole-v1"))   # counts env steps, frames, episodes and their times
-    rlbench_client.learned(num_env_steps)                       # optional, as all that follows
+    rlbench_client.learned(num_env_steps)                       # optional, like all that follows
     rlbench_client.iteration()
 
-Needs the standard library and numpy. In a process that `rlbench run` did not start, `count` returns the environment
-itself and the other calls return at once.
+Needs the standard library and numpy; `make_env` also needs rlbench. In a process that `rlbench run` did not start,
+`count` returns the environment itself, `make_env` raises RuntimeError, and the other calls return at once.
 """
 
 from rlbench_client.counted import count

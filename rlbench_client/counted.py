@@ -1,8 +1,8 @@
 """Environments that count their env steps, frames, episodes and times, whatever library made them.
 
-Who writes: the process that steps the environment, to a file of its own for it (`counters.py`), made with its first
-step or reset; so a wrapper may be made in one process and stepped in another. gymnasium is not imported here: an
-environment of it comes with it, and gets a wrapper of its own kind, which libraries accept.
+The process that steps an environment writes, to one file for that environment (`counters.py`), made at the first step
+or reset; so a wrapper may be made in one process and stepped in another. gymnasium is not imported here: a caller with
+an environment of gymnasium's has imported it, and gets a wrapper of gymnasium's own kind, which libraries accept.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ENV_STEPS, FRAMES, STEP_S, ANSWERED_AT = AT["env_steps"], AT["frames"], AT["step
 
 
 def count(env: Any, frames_per_step: int = 1) -> Any:
-    """The environment, counted; itself, where this process is under no rlbench or it is counted already.
+    """Wraps the environment in one that counts; returns it as it is outside rlbench, or where it is counted already.
 
     Args:
         env: one environment, or a vector of them, with gymnasium's `reset` and `step`.
@@ -35,7 +35,7 @@ def count(env: Any, frames_per_step: int = 1) -> Any:
 
 
 def is_counted(env: Any) -> bool:
-    """Whether it, or one inside it in this process, counts."""
+    """Whether an environment, or one that it wraps in this process, counts."""
     inside = [env]
     while inside:
         one = inside.pop()
@@ -48,7 +48,7 @@ def is_counted(env: Any) -> bool:
 
 
 class Counting:
-    """What a wrapper of one environment does; `env` is the environment."""
+    """What a wrapper of one environment does; `env` is that environment."""
 
     env: Any
 
@@ -58,7 +58,7 @@ class Counting:
         _wrappers.add(self)
 
     def __reduce__(self) -> Any:
-        """A copy, or what is sent to another process, counts for itself."""
+        """A copy, also one sent to another process, counts for itself."""
         return count, (self.env, self._frames_per_step)
 
     def reset(self, **options: Any) -> Any:
@@ -77,9 +77,9 @@ class Counting:
             vars(self).pop(name, None)
 
     def _open(self) -> None:
-        """Makes the file; `reset` and `step` of this object are functions from now on that write to it.
+        """Makes the file; from now on, `reset` and `step` of this object are functions that write to it.
 
-        Their variables are local, since what they do with them is added to every env step.
+        Their variables are local, because access to them adds to the time of every env step.
         """
         file, frames_per_step, now = CounterFile(num_envs=1), self._frames_per_step, time.perf_counter
         ints, floats = file.ints, file.floats
@@ -116,7 +116,7 @@ class Counting:
             length += 1
             try:
                 gain += info.get("raw_reward", reward)
-            except TypeError:  # a reward for each agent, say: its sum is not known here
+            except TypeError:  # such as one reward for each agent, whose sum is not known here
                 gain = math.nan
             if terminated or truncated:
                 success, spl = (fraction_of(name, info.get(name, math.nan)) for name in ("success", "spl"))
@@ -128,7 +128,7 @@ class Counting:
 
 
 def _number(gain: Any) -> float:
-    """A return as a number, whatever numbers rewards are."""
+    """A return as a float, whatever kind of number rewards are; NaN where it is none."""
     try:
         return float(gain)
     except (TypeError, ValueError):
@@ -145,7 +145,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 class _Proxy:
-    """The base for what is no environment of gymnasium's: passes all else on."""
+    """The base for environments that are not gymnasium's: passes everything else on."""
 
     def __init__(self, env: Any) -> None:
         self.env = env
@@ -158,7 +158,7 @@ class _Proxy:
 
 class _CountingVector(VectorCounting):
     def __reduce__(self) -> Any:
-        """A copy, or what is sent to another process, counts for itself."""
+        """A copy, also one sent to another process, counts for itself."""
         return count, (self.env, self._frames_per_step)
 
 
@@ -167,7 +167,7 @@ def _is_vector(env: Any) -> bool:
 
 
 def _base_of(env: Any) -> type:
-    """What a wrapper must be for libraries to accept it in the environment's place."""
+    """The class that a wrapper must have for libraries to accept it in place of the environment."""
     gymnasium, vector = sys.modules.get("gymnasium"), sys.modules.get("gymnasium.vector")
     if vector is not None and isinstance(env, vector.VectorEnv):
         return _type(getattr(vector, "VectorWrapper", None) or vector.VectorEnvWrapper)  # the latter before 1.0

@@ -1,13 +1,13 @@
 """The files in which a trainer's processes count, mapped into memory.
 
-Who writes: each process, one file for each environment that it steps and one for what it reports (`reports.py`); a file
-has one writer. A process that was forked makes files of its own with its first step or report. Who reads: rlbench,
-several times a second. Nothing blocks. A word is 8 aligned bytes, so a reader sees it whole, and a process that is
-killed leaves what it had counted. A file appears whole, by a rename, and its space is allocated then: a full disk is an
-error at that moment and not a SIGBUS later.
+Each process writes one file for each environment that it steps, and one for what it reports (`reports.py`); a file has
+one writer. A forked process makes its own files at its first step or report. rlbench reads, several times a second.
+Nothing blocks. A word is 8 aligned bytes, so a reader sees it whole, and a killed process leaves what it had counted. A
+file appears whole, by a rename, and its space is allocated before: a full disk is an error at that moment and not a
+SIGBUS later.
 
 Layout, in words: `HEADER`, `INTS` (int64), `FLOATS` (float64), seconds for each kind of span (`SPANS`), and the latest
-episodes in a ring (`EPISODE`, float64). The ring has one place more than are read: that in which an episode is being
+episodes in a ring (`EPISODE`, float64). The ring has one place more than is read, for the episode that is being
 written. Times are `time.perf_counter()`, which all processes of a machine share on Linux.
 """
 
@@ -18,7 +18,7 @@ import os
 import uuid
 
 FOLDER_VARIABLE = "RLBENCH_COUNTERS"
-"""Names the folder of the files; a process that does not have it is under no rlbench, and counts nothing."""
+"""Environment variable that names the folder of the files; a process without it counts nothing."""
 SUFFIX = ".counters"
 MAGIC = 0x3130_544E_4C52
 HEADER = ("magic", "rank", "pid", "num_envs")
@@ -52,9 +52,9 @@ SPANS = (
 )
 EPISODE = ("end_s", "return", "length", "frames", "success", "spl")
 NUM_EPISODES = 256
-"""Episodes of a file that a reader can see; older ones are counted, and their returns are lost."""
+"""Episodes of a file that a reader can see; older ones stay counted, but their returns are lost."""
 REPORTED = ("learned", "reused", "discarded", "in_flight", "lag_sum", "iterations")
-"""What a trainer need not report: bits of `reported`, set by the first report of each."""
+"""What a trainer may report, in the order of the bits of `reported`; the first report of each sets its bit."""
 
 AT = {name: at for at, name in enumerate((*HEADER, *INTS, *FLOATS))}
 """The word of each counter."""
@@ -65,12 +65,12 @@ SIZE = 8 * NUM_WORDS
 
 
 def folder() -> str | None:
-    """Where this process counts; None where it is not under rlbench."""
+    """The folder where this process counts; None where it is not under rlbench."""
     return os.environ.get(FOLDER_VARIABLE)
 
 
 class CounterFile:
-    """A file of this process; `ints` and `floats` are the same words."""
+    """A file of this process; `ints` and `floats` are views of the same words."""
 
     def __init__(self, num_envs: int) -> None:
         where = folder()

@@ -1,8 +1,8 @@
-"""The run's own environments, for a trainer that takes one made by a function or by a gymnasium id.
+"""The run's own environments, for a trainer that makes them by a function or by a gymnasium id.
 
-`rlbench_client/ids.py` has the ids: a trainer that is told one needs no line of ours. Each environment takes a seat of
-its rank with its first reset, by making a file that no other process can make; so one that is made to look at its
-spaces takes none.
+`rlbench_client/ids.py` has the ids: a trainer that takes one needs no line of our code. Each environment takes a seat
+of its rank at its first reset, by creating a file that only one process can create; so an environment that is made only
+to look at its spaces takes none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from harness.plan.cells import Cell
 
 RUN_VARIABLE = "RLBENCH_RUN"
-"""Names the working folder of the run, which holds its cell."""
+"""Environment variable that names the working folder of the run, which holds its cell."""
 MOST_ENVS = 65_536
 
 
@@ -31,7 +31,7 @@ def make_env(*, box: bool = False) -> Any:
     RuntimeError where there is no run, ImportError where this Python has no rlbench.
 
     Args:
-        box: observations as one `Box` instead: the only entry, or all vectors end to end.
+        box: gives observations as one `Box` instead: the only entry, or all vectors end to end.
     """
     from rlbench_client.counted import count
 
@@ -53,7 +53,7 @@ def make_env(*, box: bool = False) -> Any:
 
 
 def _take_seat(cell: Cell, scenario: Scenario) -> Seat:
-    """The next free seat of this rank; environments beyond the scenario's own number go round."""
+    """The next free seat of this rank; environments beyond the scenario's number start again at index 0."""
     from numpy.random import SeedSequence
 
     from harness.contract.device import Place, Seat
@@ -83,12 +83,12 @@ def _is_taken_by_us(rank: int, number: int) -> bool:
 
 
 def _kind(box: bool) -> Any:
-    """The class; made here because gymnasium is not imported with this module."""
+    """Makes the class of environments here, because this module does not import gymnasium."""
     import gymnasium
     import numpy as np
 
     class ScenarioEnv(gymnasium.Env[Any, Any]):
-        """An environment of a scenario that makes itself with its first reset."""
+        """An environment of a scenario, made at its first reset."""
 
         def __init__(self, cell: Cell, scenario: Scenario) -> None:
             self._cell, self._scenario = cell, scenario
@@ -97,7 +97,7 @@ def _kind(box: bool) -> Any:
             self.action_space = gymnasium.spaces.Discrete(scenario.num_actions)
 
         def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-            """Begins an episode; the first one has the seat's seed, unless told otherwise."""
+            """Begins an episode; the first one has the seat's seed unless `seed` is given."""
             super().reset(seed=seed)
             if self._env is None:
                 seat = _take_seat(self._cell, self._scenario)
@@ -127,7 +127,7 @@ def _kind(box: bool) -> Any:
 
 
 def _box_of(space: Any) -> Any:
-    """One box for all entries. Raises ValueError when they are not one entry, or vectors."""
+    """One box for all entries. Raises ValueError when there are several and one is not a vector."""
     import gymnasium
     import numpy as np
 

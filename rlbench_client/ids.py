@@ -1,6 +1,6 @@
 """The run's own environments by gymnasium's ids: `gymnasium.make("rlbench_client.ids:rlbench-v0")`.
 
-gymnasium imports this module when it reads such an id; nothing else does, for it needs gymnasium.
+gymnasium imports this module when it reads such an id; nothing else does, because the module needs gymnasium.
 """
 
 from gymnasium.envs.registration import register

@@ -1,7 +1,7 @@
-"""What only the trainer knows: what became of the env steps, and where the time goes.
+"""Reports what only the trainer knows: what became of the env steps, and where the time goes.
 
-Who writes: any thread, to the process's one file of reports, under a lock (microseconds). Nothing else blocks. A child
-that was forked gets a lock and a file of its own. Where there is no rlbench, each call returns at once.
+Any thread writes, to the process's one file of reports, under a lock (microseconds). Nothing else blocks. A forked
+child gets a lock and a file of its own. Outside rlbench, each call returns at once.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ class _Process:
         self.forget()
 
     def forget(self) -> None:
-        """What was inherited by a fork is the parent's."""
+        """Begins anew: after a fork, what the child inherited is the parent's."""
         self.lock = threading.Lock()
         self._file: CounterFile | None = None
         self.timed_thread: int | None = None
         self.open_spans: list[list[float]] = []
-        """Kind and since when, the innermost last."""
+        """Kind and start time of each, the innermost last."""
 
     @property
     def file(self) -> CounterFile:
-        """Made with the first report."""
+        """The file of reports, made at the first report."""
         if self._file is None:
             self._file = CounterFile(num_envs=0)
         return self._file
 
     def add(self, name: str, amount: int) -> None:
-        """Adds to a counter, which is reported from then on."""
+        """Adds to a counter, and marks it as reported."""
         ints = self.file.ints
         ints[AT[name]] += amount
         ints[AT["reported"]] |= 1 << REPORTED.index(name)
@@ -51,12 +51,12 @@ os.register_at_fork(after_in_child=_process.forget)
 
 
 def learned(num_env_steps: SupportsIndex, lag: float | Iterable[float] | None = None) -> None:
-    """Env steps were learned from for the first time.
+    """Reports env steps that were learned from for the first time.
 
     Args:
-        num_env_steps: how many; of each rank its own.
-        lag: how many optimiser steps older the weights were that chose the actions: one number for all of these env
-            steps, or one for each. Left out where the trainer does not know.
+        num_env_steps: how many; each rank reports its own.
+        lag: by how many optimiser steps the weights that chose the actions were older: one number for all of these
+            env steps, or one for each. Leave it out if the trainer does not know.
     """
     if folder() is None:
         return
@@ -72,17 +72,17 @@ def learned(num_env_steps: SupportsIndex, lag: float | Iterable[float] | None = 
 
 
 def reused(num_env_steps: SupportsIndex) -> None:
-    """Env steps were learned from again: further epochs, stale samples."""
+    """Reports env steps that were learned from again: further epochs, stale samples."""
     _report("reused", num_env_steps)
 
 
 def discarded(num_env_steps: SupportsIndex) -> None:
-    """Env steps were thrown away, and will never be learned from."""
+    """Reports env steps that were thrown away and will never be learned from."""
     _report("discarded", num_env_steps)
 
 
 def in_flight(num_env_steps: SupportsIndex) -> None:
-    """So many env steps are neither learned nor discarded at the end; call it before the trainer ends by itself."""
+    """Reports env steps that are neither learned nor discarded; call it before the trainer ends by itself."""
     if folder() is None:
         return
     number = _count(num_env_steps, "in_flight")
@@ -91,7 +91,7 @@ def in_flight(num_env_steps: SupportsIndex) -> None:
 
 
 def iteration() -> None:
-    """An iteration (collecting, then learning) is over: the run's time series gets a part."""
+    """Reports the end of an iteration (collecting, then learning), which is a part of the run's time series."""
     _report("iterations", 1)
 
 
@@ -114,7 +114,7 @@ def _count(value: Any, name: str) -> int:
 
 
 def _lags(lag: float | Iterable[float], number: int) -> tuple[int, int]:
-    """Their sum and the largest, both rounded."""
+    """The sum and the largest of the lags of `number` env steps, both rounded."""
     import numpy as np
 
     lags = np.asarray(lag, dtype=np.float64)
@@ -126,9 +126,9 @@ def _lags(lag: float | Iterable[float], number: int) -> tuple[int, int]:
 
 
 class span:  # noqa: N801  it is called like a function: `with span("learn"):`
-    """Times what happens inside; one around it is paused meanwhile.
+    """Times what happens inside; a span around it is paused meanwhile.
 
-    Counts in the one thread of a process that opened a span first, so that a rank's seconds add up to its time.
+    Counts only in the thread of a process that opened the first span, so that a rank's seconds add up to its time.
 
     Args:
         kind: one of `SPANS`, such as "infer", "learn", "communicate", "wait:rollout".

@@ -1,4 +1,4 @@
-"""What an environment may say of a step and of an episode; where it says something else, its trainer fails by name."""
+"""What an environment may report of a step or an episode; anything else raises an error that names the value."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import operator
 from typing import Any
 
 MOST_FRAMES = 2**31
-"""Of one env step."""
+"""Largest number of frames of one env step."""
 
 
 def frames_of(frames: Any) -> int:
-    """`num_frames` as an int. Raises ValueError where it is no whole number within limits."""
+    """`num_frames` as an int. Raises ValueError unless it is a whole number within limits."""
     try:
         number = -1 if isinstance(frames, bool) else operator.index(frames)
     except TypeError:
@@ -22,7 +22,7 @@ def frames_of(frames: Any) -> int:
 
 
 def fraction_of(name: str, value: Any) -> float:
-    """`success` or `spl` of an episode as a float. Raises ValueError where it is neither from 0 to 1 nor NaN."""
+    """`success` or `spl` of an episode as a float. Raises ValueError unless it is from 0 to 1 or NaN."""
     number = -1.0 if isinstance(value, (str, bytes)) else float(value)
     if not (0 <= number <= 1 or math.isnan(number)):
         raise ValueError(f"an environment gave {name} = {value!r:.60}: must be from 0 to 1, NaN, or left out")

@@ -1,8 +1,8 @@
 """Counts for a vector of environments that one call steps: N environments, N env steps, less those that were reset.
 
-gymnasium from 1.0 resets an environment that has ended with the call after (`NEXT_STEP`): its action is then ignored,
-and nothing is counted for it. Before 1.0, and with `SAME_STEP`, it is reset within the call that ends it, and what
-belongs to the last step is in `final_info`. The time of a call is that of N env steps.
+From 1.0 on, gymnasium resets an ended environment in the next call (`NEXT_STEP`): its action is then ignored, and
+nothing is counted for it. Before 1.0, and with `SAME_STEP`, the call that ends an environment also resets it, and the
+info of the last step is in `final_info`. The time of a call is that of N env steps.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class VectorCounting:
         told = self._of_each(infos, "num_frames", over, self._frames_per_step)
         if "num_frames" in infos or "final_info" in infos:
             for env in np.flatnonzero(stepped & ~((told >= 0) & (told <= MOST_FRAMES) & (told % 1 == 0))):
-                frames_of(float(told[env]))  # refuses it
+                frames_of(float(told[env]))  # raises ValueError
         frames = np.where(stepped, told, 0).astype(np.int64)
         ints, floats = self._file.ints, self._file.floats
         ints[AT["env_steps"]] += int(stepped.sum())
@@ -91,13 +91,13 @@ class VectorCounting:
         return answer
 
     def _of_each(self, infos: Any, name: str, over: Any, default: Any) -> Any:
-        """What `info` says in each environment [N], where it does not the default; float64."""
+        """The value of `name` in the info of each environment, float64 [N]; the default where there is none."""
         import numpy as np
 
         values = np.broadcast_to(np.asarray(default, np.float64), over.shape).copy()
         if name in infos:
             mask = np.asarray(infos.get(f"_{name}", np.ones(over.shape, bool)), bool)
-            mask &= ~over if "final_info" in infos else True  # else it is of the reset
+            mask &= ~over if "final_info" in infos else True  # of an ended one it is that of the reset
             values[mask] = np.asarray(infos[name])[mask]
         final = infos.get("final_info")
         if isinstance(final, dict):  # from gymnasium 1.0: a dict of arrays

@@ -7,12 +7,12 @@
     def test_ver_is_faster_than_ddppo(throughput):
         assert throughput.ratio("ver", "ddppo", gpus=2, scenario="emulated/open-fridge", seconds=20).low > 1.5
 
-The `throughput` fixture stands on pytest-benchmark's: what it measures is seconds per 1,000 env steps, or the time of
-one system / that of another, so that lower is better and `--benchmark-compare-fail=median:5%` does what it says. The
-records of the runs are in `extra_info`. Without `--rlbench` tests that use the fixture are deselected. Each run is a
+The `throughput` fixture builds on pytest-benchmark's: it measures seconds per 1,000 env steps, or the time of one
+system / that of another, so that lower is better and `--benchmark-compare-fail=median:5%` does what it says. The
+records of the runs are in `extra_info`. Without `--rlbench`, tests that use the fixture are deselected. Each run is a
 process of its own; this one waits for it.
 
-pytest imports this module wherever rlbench is installed, also for tests that have nothing to do with it: it imports
+pytest imports this module wherever rlbench is installed, also for tests that have nothing to do with it. So it imports
 nothing else of ours before a throughput test runs, and has a name that nobody else's folder has.
 """
 
@@ -38,7 +38,7 @@ COMMAND = (sys.executable, "-P", "-m", "rlbench_start")
 
 
 class RunClock:
-    """A timer for pytest-benchmark: it moves only when runs have ended, by what they have measured."""
+    """A timer for pytest-benchmark: it moves only when runs have ended, by the times that they measured."""
 
     def __init__(self) -> None:
         self._now_s = 0.0
@@ -48,7 +48,7 @@ class RunClock:
         return self._now_s
 
     def advance(self, seconds: float) -> None:
-        """Moves it on."""
+        """Moves the clock on."""
         self._now_s += seconds
 
 
@@ -56,7 +56,7 @@ _CLOCK = pytest.StashKey[RunClock]()
 
 
 class _NotMeasured(Exception):  # noqa: N818  says what happened
-    """A run has no rate; pytest's own way to fail is none that pytest-benchmark notices."""
+    """A run has no rate; pytest-benchmark does not notice pytest's own way to fail."""
 
 
 class Throughput:
@@ -65,17 +65,17 @@ class Throughput:
     def __init__(self, benchmark: Any, clock: RunClock, folder: Path) -> None:
         self._benchmark, self._clock, self._folder = benchmark, clock, folder
         self.records: list[RunRecord] = []
-        """Of all runs so far, in their order."""
+        """Records of all runs so far, in order."""
 
     def __call__(
         self, system: str, *, repetitions: int = REPETITIONS, seconds: float = SECONDS, **options: object
     ) -> list[RunRecord]:
-        """Runs one cell again and again, with seeds 0, 1, ...; fails the test when a run does not finish.
+        """Runs one cell repeatedly, with seeds 0, 1, ...; fails the test when a run does not finish.
 
         Args:
-            system: as `--systems` takes it, one.
+            system: one, as `--systems` takes it.
             repetitions: how many runs.
-            seconds: of each.
+            seconds: of each run.
             options: of `rlbench run`: `gpus=2`, `scenario="pointnav"`, `time_scale=0.5`.
 
         Returns:
@@ -101,15 +101,15 @@ class Throughput:
         """Runs two systems in turn, A B B A ..., repetition k of both with seed k; fails when a run does not finish.
 
         Args:
-            system: as `--systems` takes it, one.
+            system: one, as `--systems` takes it.
             reference: another, or the same with other settings: `ddppo:preempt.p=1.0`.
             repetitions: how many runs of each, at least 2.
             seconds: of each run.
             options: of `rlbench run`, for both.
 
         Returns:
-            How many times as many steps/s the system makes as the reference, mean over the repetitions, with the 95 %
-            interval (`low`, `high`) that their ratios give.
+            The mean steps/s of the system / that of the reference, with its 95 % interval (`low`, `high`) from
+            resampling the repetitions.
         """
         from results.verdicts.paired import ratio_of_pairs
 
@@ -182,7 +182,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _uses_ours(item: pytest.Item) -> bool:
-    """Whether a test gets our fixture, and not one of its own of the same name."""
+    """Whether a test gets our fixture, and not its own one of the same name."""
     fixtures = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {}).get("throughput", ())
     return bool(fixtures) and getattr(fixtures[-1].func, "__module__", None) == __name__
 

@@ -1,10 +1,10 @@
-"""Looks whether our packages are ours, and only then starts one of our programs.
+"""Checks that our packages are ours, and only then starts one of our programs.
 
 The command's entry point is `main`; `python -P -m rlbench_start harness.launch.nodes.agent` starts another of our
-modules, where Python's path is that of another machine. Nothing of ours is imported before `hidden` has looked.
+modules, on a machine whose Python path may differ. Nothing of ours is imported before `hidden` has checked.
 
-Our packages have names that anybody's may have, and Python takes the first of a name that is on its path. This one has
-a name that nobody else's has: a package `rlbench` of somebody else (the robot-learning one) does not matter.
+Our packages have names that others may use too, and Python takes the first of a name on its path. This package has a
+name that nobody else uses, so somebody else's package `rlbench` (the robot-learning one) does not matter.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from pathlib import Path
 OURS = ("harness", "systems", "scenarios", "results", "reports")
 USAGE = 2
 PLANS_ALONE = {"--help", "--dry-run", "--hosts", "--launcher"}
-"""With these options `rlbench run` starts no processes on this machine, or none that are forked."""
+"""Options with which `rlbench run` starts no processes on this machine, or no forked ones."""
 
 
 def hidden() -> str | None:
-    """What is wrong when Python would import somebody else's package in the place of one of ours, in one line.
+    """One line that says what is wrong when Python would import somebody else's package in place of ours; else None.
 
-    Finds packages as `import` does, and imports none. A folder of such a name that is no package hides nothing: a
-    package further down the path goes before it.
+    Finds packages as `import` does, and imports none. A folder of such a name that is not a package hides nothing:
+    Python prefers a package further down the path.
     """
     ours = os.path.realpath(Path(__file__).parents[1])
     for name in OURS:
         try:
             spec = find_spec(name)
-        except (ImportError, ValueError):  # it is in `sys.modules`, where somebody has put something else
+        except (ImportError, ValueError):  # `sys.modules` holds something else by this name
             spec = None
         if spec is None or spec.origin is None:
             return f"our package {name!r} is not in {_shown(ours)}; reinstall rlbench"
@@ -62,11 +62,11 @@ def main() -> None:
 
 
 def leave(code: int) -> None:
-    """Ends the process without taking the interpreter apart, which takes a tenth of a second after pandas.
+    """Ends the process without tearing down the interpreter, which takes a tenth of a second once pandas is imported.
 
-    All that was registered for the end of the process is done; `harness.cli.main.main` has flushed the streams.
+    Runs what was registered for the end of the process; `harness.cli.main.main` has flushed the streams.
     """
-    atexit._run_exitfuncs()  # noqa: SLF001  the documented way is the one that takes its time
+    atexit._run_exitfuncs()  # noqa: SLF001  the documented way is slow
     os._exit(code)
 
 
@@ -78,7 +78,7 @@ def look() -> None:
 
 
 def _hides(kind: str, name: str, folder: str) -> str:
-    listed = os.environ.get("PYTHONPATH")  # an empty entry is the working folder, but not where all of it is empty
+    listed = os.environ.get("PYTHONPATH")  # an empty entry is the working folder, unless the whole variable is empty
     if listed and folder in map(os.path.realpath, listed.split(os.pathsep)):
         where, what_to_do = "PYTHONPATH", f"take that folder out of PYTHONPATH, or rename the {kind}"
     else:
@@ -87,5 +87,5 @@ def _hides(kind: str, name: str, folder: str) -> str:
 
 
 def _shown(path: str) -> str:
-    """A path that a terminal shows and does not obey; `results.reading.untrusted` may be the one that is hidden."""
+    """A path as text that a terminal does not obey; `results.reading.untrusted` may itself be hidden."""
     return path if path.isprintable() else ascii(path)[1:-1]

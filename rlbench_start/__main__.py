@@ -1,4 +1,4 @@
-"""`python -P -m rlbench_start`: the command; with the name of one of our modules before all else, that module."""
+"""`python -P -m rlbench_start`: runs the command, or one of our modules if its name is the first argument."""
 
 import runpy
 import sys

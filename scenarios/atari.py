@@ -6,7 +6,7 @@ frames. Game over is a termination, the limit of `max_episode_frames` a truncati
 to its sign; `info["raw_reward"]` of every step is the game's own score.
 
 The heterogeneous workload gives environment i of the run (over all ranks) game i modulo six of `HETEROGENEOUS_GAMES`,
-all with the 18 actions of the full joystick. `SPREAD` states how far their step costs lie apart.
+all with the 18 actions of the full joystick. `SPREAD` states how far apart their step costs are.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class AtariScenario:
     )
     """PPO as published for Atari (Schulman et al. 2017, table 5), without its annealing."""
     gpu_costs: GpuCosts = TYPICAL_GPU_COSTS
-    """What an emulated GPU takes; the games are drawn on the CPU."""
+    """Times of an emulated GPU; the games are drawn on the CPU."""
     preload: tuple[str, ...] = ("ale_py",)
     """Modules an environment worker needs."""
     games: tuple[str, ...] = (DEFAULT_GAME,)
@@ -61,7 +61,7 @@ class AtariScenario:
     frameskip: int = 4
     """Frames per env step."""
     repeat_action_probability: float = 0.0
-    """Chance per frame that the action before is repeated: 0 as in Mnih et al. 2015, 0.25 as in Machado et al. 2018."""
+    """Chance per frame that the last action is repeated: 0 as in Mnih et al. 2015, 0.25 as in Machado et al. 2018."""
     noop_max: int = 30
     """An episode begins with 1 to this many no-op frames; 0 for none."""
     max_episode_frames: int = 108_000
@@ -136,7 +136,7 @@ class AtariEnv(gymnasium.Env[dict[str, Any], int]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Begins an episode; a `seed` begins the environment's random streams anew."""
+        """Begins an episode; a `seed` restarts the environment's random streams."""
         del options
         if seed is not None:
             self._start(seed)
@@ -192,7 +192,7 @@ class AtariEnv(gymnasium.Env[dict[str, Any], int]):
         ale.loadROM(_rom(self._game))
         self._ale = ale
         legal = {action.value for action in ale.getLegalActionSet()}
-        # Games on paddles know fewer than the joystick's 18 actions; the others are no-ops there.
+        # Paddle games have fewer than the joystick's 18 actions; the others are no-ops there.
         joystick = tuple(code if code in legal else 0 for code in range(NUM_JOYSTICK_ACTIONS))
         self._actions = joystick if scenario.full_action_space else minimal_actions(self._game)
 
@@ -212,7 +212,7 @@ class AtariFamily:
         return None if find_spec("ale_py") else "ale-py is not installed; pip install 'ale-py>=0.10.2'"
 
     def make(self, variant: str, workload: str) -> AtariScenario:
-        """Makes the scenario of a game; heterogeneous, that game is the first of several."""
+        """Makes the scenario of a game, which is the first of several in the heterogeneous workload."""
         if reason := self.unavailable():
             raise ValueError(f"atari: {reason}")
         game = variant or DEFAULT_GAME

@@ -1,4 +1,4 @@
-"""Shrinking images by area, with numpy alone: simulators render larger than policies look."""
+"""Shrinks images by area, with numpy alone: simulators render larger images than policies see."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 class AreaResize:
     """Shrinks images by area: every output pixel is the mean of the input area that it covers.
 
-    Separable and written as a few weighted sums of whole rows, which for these sizes is two to three times as fast as
-    two matrix products and, unlike them, starts no BLAS threads in an environment worker.
+    It is separable and computed as a few weighted sums of whole rows. For these sizes that is two to three times as
+    fast as two matrix products and, unlike them, starts no BLAS threads in an environment worker.
     """
 
     def __init__(self, size: tuple[int, int], new_size: tuple[int, int]) -> None:

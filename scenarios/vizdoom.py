@@ -1,13 +1,13 @@
 """Doom maps on ViZDoom, observed as in Sample Factory (Petrenko et al. 2020, appendix A.1.2).
 
 One env step is `frameskip` frames with one discrete action; the observation is the screen, drawn by the engine at
-`render_resolutions` (160x120 by default) and resized by area to 128x72 RGB. Rewards are the map's own times a scale of
-the map's. Death and success are terminations, the map's time limit a truncation: the
-engine's own limit is off, because it would end the episode without a last screen to bootstrap from.
+`render_resolutions` (160x120 by default) and resized by area to 128x72 RGB. Rewards are the map's own, times a scale
+for each map. Death and success are terminations, the map's time limit a truncation: the engine's own limit is off,
+because it would end the episode without a last screen to bootstrap from.
 
 The heterogeneous workload gives environment i of the run (over all ranks) map i modulo four and resolution i modulo
 three, twelve combinations. All maps then share one list of actions, the union of their own in a fixed order; an action
-that a map does not have is a no-op there. `SPREAD` states how far their step costs lie apart.
+that a map does not have is a no-op there. `SPREAD` states how far apart their step costs are.
 
 The engine is a process of its own, which does not notice when its environment worker is killed. A launcher therefore
 asks the kernel to kill the engine with the thread that started it (PR_SET_PDEATHSIG; that is ViZDoom's engine thread,
@@ -88,9 +88,9 @@ HETEROGENEOUS_RESOLUTIONS = ("160x120", "320x240", "512x384")
 RESOLUTIONS = ("160x120", "200x150", "256x192", "320x240", "400x300", "512x384", "640x480")
 """4:3 resolutions of the engine, width x height in pixels."""
 SHM_BYTES = 65536
-"""What an engine writes in shared memory beside its screen, at most: 16 KiB, and two queues of 10 KiB."""
+"""An upper bound on what an engine writes in shared memory beside its screen: 16 KiB, and two queues of 10 KiB."""
 POINTS_PER_FRAME = 2.0**20
-"""Living reward that is given to the engine so that rewards tell how many frames were played, to the frame.
+"""Living reward that the engine is given, so that rewards tell exactly how many frames were played.
 
 The engine's clock cannot: a map's exit sets it to 0. Maps give multiples of 2**-16 below 2**15, so the sums are exact.
 """
@@ -115,10 +115,11 @@ class VizdoomScenario:
     )
     """Entropy and gradient norm as in Sample Factory (table A.5); a larger step size, for our smaller batch."""
     gpu_costs: GpuCosts = TYPICAL_GPU_COSTS
-    """What an emulated GPU takes; the maps are drawn on the CPU."""
+    """Times of an emulated GPU; the maps are drawn on the CPU."""
     preload: tuple[str, ...] = ("vizdoom",)
-    shm_names: ClassVar[tuple[str, ...]] = ("ViZDoom*",)
     """Modules an environment worker needs."""
+    shm_names: ClassVar[tuple[str, ...]] = ("ViZDoom*",)
+    """Patterns of the names that engines make in /dev/shm."""
     maps: tuple[str, ...] = ("basic",)
     """Environment i of the run plays map i modulo their number."""
     render_resolutions: tuple[str, ...] = ("160x120",)
@@ -126,9 +127,9 @@ class VizdoomScenario:
     frameskip: int = 4
     """Frames per env step, at 35 frames per second of play."""
     width: int = 128
-    """Of the observation, pixels."""
+    """Width of the observation, pixels."""
     height: int = 72
-    """Of the observation, pixels."""
+    """Height of the observation, pixels."""
 
     def __post_init__(self) -> None:
         """Checks every field once."""
@@ -173,7 +174,7 @@ class VizdoomScenario:
 
     @property
     def shm_bytes(self) -> int:
-        """What the engines of one rank write in /dev/shm: a screen each, and what goes with it."""
+        """Bytes that the engines of one rank write in /dev/shm: each a screen and `SHM_BYTES`."""
         sizes = [[int(side) for side in resolution.split("x")] for resolution in self.render_resolutions]
         return self.num_envs * (SHM_BYTES + 3 * max(width * height for width, height in sizes))
 
@@ -224,7 +225,7 @@ class VizdoomEnv(gymnasium.Env[dict[str, Any], int]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Begins an episode; a `seed` begins the engine's random stream anew."""
+        """Begins an episode; a `seed` restarts the engine's random stream."""
         del options
         seed, self._seed = self._seed if seed is None else seed, None
         if seed is not None:
@@ -269,7 +270,7 @@ class VizdoomFamily:
         return None if find_spec("vizdoom") else "ViZDoom is not installed; pip install 'vizdoom>=1.2.4'"
 
     def make(self, variant: str, workload: str) -> VizdoomScenario:
-        """Makes the scenario of a map; heterogeneous, that map is the first of several."""
+        """Makes the scenario of a map, which is the first of several in the heterogeneous workload."""
         name = variant or next(iter(MAPS))
         if name not in MAPS:
             raise ValueError(f"vizdoom/{name}: unknown map; use one of: {', '.join(MAPS)}")
@@ -309,7 +310,7 @@ def _start_engine(game: Any, engine: Path) -> None:
 
 
 def _engine_seed(seed: int) -> int:
-    """Any integer of at least 0, to the engine's 31 bits."""
+    """Maps any integer of at least 0 to the engine's 31 bits."""
     return int(np.random.SeedSequence(seed).generate_state(1)[0] >> 1)
 
 

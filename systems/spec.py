@@ -1,4 +1,4 @@
-"""A system is five choices: this dataclass names one of each, and a system's folder holds little more than one."""
+"""A system is five choices: this dataclass names one of each, and a system's folder holds little more than that."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class EngineSystem:
     """Fields of `LearnSettings` that the system sets differently from the scenario."""
 
     def __post_init__(self) -> None:
-        """Refuses impossible mixes, and learning settings that there are not."""
+        """Refuses impossible mixes and unknown learning settings."""
         replace(LearnSettings(), **self.learn)
         mix = {choice: type(getattr(self, choice)).__name__.lower() for choice in self.VARIANTS}
         if reason := why_impossible(mix, self.VARIANTS):
@@ -61,7 +61,7 @@ class EngineSystem:
 
     @property
     def preload(self) -> tuple[str, ...]:
-        """What a rank imports to run."""
+        """Modules that a rank imports to run."""
         return ("systems.engine.rank.rank_loop",)
 
     @property
@@ -80,7 +80,7 @@ class EngineSystem:
         return isinstance(self.average, Central)
 
     def check(self, scenario: Scenario) -> Scenario:
-        """The scenario with this system's learning settings; raises ValueError when the two cannot go together."""
+        """The scenario with this system's learning settings; raises ValueError when the two do not go together."""
         if scenario.policy not in POLICIES:
             raise ValueError(f"{scenario.name}:policy={scenario.policy}: unknown; known: {', '.join(POLICIES)}")
         learn = replace(scenario.learn, **self.learn)
@@ -114,7 +114,7 @@ class EngineSystem:
         run_rank(self, context)
 
     def policies(self, ranks: Sequence[int]) -> dict[str, str]:
-        """Whose weights a run leaves, by the file's name; of `ranks`, which have lasted to its end, ascending."""
+        """Says whose weights each policy file of a run holds; `ranks` are those that lasted to its end, ascending."""
         from systems.engine.rank.rank_loop import POLICY_FILE, RANK_POLICY_FILE
 
         is_mean = isinstance(self.average, Gossip) and len(ranks) > 1
@@ -124,19 +124,19 @@ class EngineSystem:
         }
 
     def evaluate(self, scenario: Scenario, seed: int, weights: Path, num_episodes: int, device: Device) -> Evaluation:
-        """Plays episodes with weights that a run has left; see `systems.engine.rank.evaluate`."""
+        """Plays episodes with the weights that a run left; see `systems.engine.rank.evaluate`."""
         from systems.engine.rank.evaluate import evaluate
 
         return evaluate(scenario, seed, weights, num_episodes, device)
 
     def why_not_predicted(self, scenario: Scenario, limits: Limits) -> str | None:
-        """None, or what of such a run the model does not cover, with what it does."""
+        """None if the model covers such a run; else what it does not cover, and what it does."""
         from systems.model.predict import why_not
 
         return why_not(self, scenario, limits)
 
     def predict(self, scenario: Scenario, num_ranks: int, seed: int, limits: Limits) -> Prediction:
-        """What a run on so many emulated GPUs would do; see `systems.model`."""
+        """Predicts a run on `num_ranks` emulated GPUs; see `systems.model`."""
         from systems.model.predict import predict
 
         return predict(self, scenario, num_ranks, seed, limits)

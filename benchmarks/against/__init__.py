@@ -1,1 +1,1 @@
-"""Against other people's systems, on the same work, in turn."""
+"""Compares our systems with other people's, on the same work, in turn."""

@@ -1,8 +1,8 @@
-"""What no system that simulates, infers and learns on the same cores can exceed.
+"""The speed that no system that simulates, infers and learns on the same cores can exceed.
 
 Each env step must be simulated, inferred once and learned once. With all cores on one of the three at a time, an env
-step takes 1/simulation + inference + training seconds; a system that overlaps them shares the same cores, so the
-inverse is a ceiling, as far as the three use the cores fully when they have them for themselves.
+step takes 1/simulation + inference + training seconds. A system that overlaps them shares the same cores, so the
+inverse is a ceiling, provided that each of the three uses the cores fully when it has them alone.
 
 Letters: T steps of a sequence, K sequences.
 """
@@ -78,7 +78,7 @@ def train_s(scenario: Scenario, batch_size: int, num_steps: int, num_threads: in
         scenario: its policy and learning settings.
         batch_size: K * T samples of the update.
         num_steps: T; no episode ends inside a sequence.
-        num_threads: of torch.
+        num_threads: threads of torch.
     """
     torch.set_num_threads(num_threads)
     policy = build_policy(scenario.policy, scenario.observation_space, scenario.num_actions, seed=0)

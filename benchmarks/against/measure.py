@@ -1,9 +1,9 @@
 """Measures a training program from outside: env steps per second of wall-clock time, counted in its environments.
 
-The program is a child in a session of its own. Nothing here reads its output but to say why it failed. All its
-descendants are killed in the end, also those that left its process group or lost their parent, since some simulators
-do; a descendant that is born and orphaned between two looks at the tree would be missed. What they had mapped of
-/dev/shm is removed then. Ctrl-C and SIGTERM end a measurement in the same way.
+The program is a child in a session of its own. Its output is read only to say why it failed. In the end all its
+descendants are killed, even those that left its process group or lost their parent, as those of some simulators do; one
+that starts and loses its parent between two looks at the tree would be missed. Then what they had mapped of /dev/shm is
+removed. Ctrl-C and SIGTERM end a measurement in the same way.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from harness.processes.process import shared_memory_names
 
 LOOK_EVERY_S = 0.5
 LAST_CHARACTERS = 2000
-"""Of a failed program's output, for the error."""
+"""Characters of a failed program's output that its error shows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
-    """What is to be measured."""
+    """A program to measure."""
 
     name: str
     command: tuple[str, ...]
@@ -39,9 +39,9 @@ class Program:
     count: Callable[[], int]
     """Env steps that its environments have taken so far, over all processes."""
     variables: Mapping[str, str]
-    """Environment variables that it gets beside ours."""
+    """Environment variables that it gets in addition to ours."""
     ends_by_itself: bool = False
-    """Whether it is given the time to end, after the window."""
+    """Whether it gets time to end by itself after the window."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,13 +49,13 @@ class Timing:
     """How long a program runs."""
 
     warmup_s: float = 30.0
-    """From the first env step, not counted."""
+    """Seconds from the first env step that are not counted."""
     window_s: float = 60.0
-    """The env steps in it, divided by it, are the figure."""
+    """Seconds of the window after that; the figure is the env steps in it, divided by its length."""
     start_limit_s: float = 180.0
-    """Until the first env step."""
+    """Most seconds until the first env step."""
     end_limit_s: float = 60.0
-    """For a program that ends by itself."""
+    """Most seconds until a program that ends by itself has ended, after the window."""
 
 
 class Family:
@@ -89,7 +89,7 @@ class Family:
         return self._child.poll() is None
 
     def look(self) -> None:
-        """Notes the descendants of all members, and what they share."""
+        """Notes the descendants of all members, and the shared memory that they have mapped."""
         for member in tuple(self._members):
             with suppress(psutil.Error):
                 self._members.update(member.children(recursive=True))
@@ -103,14 +103,14 @@ class Family:
             raise RuntimeError(f"{self._program.name} {self._how('ended')}")
 
     def stay(self, seconds: float) -> None:
-        """Waits for so long; raises RuntimeError when the program ends meanwhile."""
+        """Waits `seconds`; raises RuntimeError when the program ends meanwhile."""
         self.look()
         with suppress(subprocess.TimeoutExpired):
             self._child.wait(seconds)
         self.check()
 
     def wait(self, limit_s: float) -> None:
-        """Waits until the program has ended; raises RuntimeError when it does not, or fails."""
+        """Waits until the program has ended; raises RuntimeError if it fails, or does not end in `limit_s`."""
         self.look()
         try:
             code = self._child.wait(limit_s)
@@ -128,7 +128,7 @@ class Family:
         self.look()
         with suppress(ProcessLookupError):
             os.killpg(self._child.pid, signal.SIGKILL)
-        for member in self._members:  # psutil kills no stranger that has got the number since
+        for member in self._members:  # psutil does not kill a stranger that has the number by now
             with suppress(psutil.Error):
                 member.kill()
         self._child.wait()
@@ -155,9 +155,9 @@ def steps_per_s(program: Program, timing: Timing) -> float:
 
 
 def prepare(num_cores: int) -> Sequence[int]:
-    """Lets this process and all that it starts use the first so many cores; makes SIGTERM mean what Ctrl-C means.
+    """Keeps this process and all that it starts on the first `num_cores` cores; makes SIGTERM act like Ctrl-C.
 
-    Raises ValueError when there are fewer cores.
+    Returns the cores. Raises ValueError when there are fewer.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     cores = sorted(os.sched_getaffinity(0))

@@ -14,17 +14,17 @@ from results.records import store
 
 ROOT = Path(__file__).resolve().parents[2]
 EXTRA_S = 5.0
-"""Our side trains for so long beyond warm-up and window: its clock starts a little before the first env step."""
+"""Seconds that our side trains beyond warm-up and window: its clock starts a little before the first env step."""
 
 
 def peer_program(peer: str, module: str, num_envs: int, folder: Path) -> Program:
     """A peer on the shared workload.
 
     Args:
-        peer: whose virtual environment.
-        module: of `benchmarks.peers`.
+        peer: the peer, whose virtual environment is used.
+        module: the module of `benchmarks.peers` that runs it.
         num_envs: environments, over all its processes.
-        folder: an empty one.
+        folder: an empty folder.
     """
     command = (str(peer_python(peer)), "-m", f"benchmarks.peers.{module}", str(num_envs))
     return _counting_program(module.removeprefix("run_"), command, folder)
@@ -65,7 +65,7 @@ def our_program(system: str, scenario: str, timing: Timing, folder: Path) -> Pro
 
 
 def rlbench() -> tuple[str, ...]:
-    """Our command line, of the interpreter that runs this."""
+    """The `rlbench` command beside the interpreter that runs this."""
     return (str(Path(sys.executable).with_name("rlbench")),)
 
 
@@ -85,7 +85,7 @@ def learned_steps_per_s(runs: Path) -> float:
 
 
 def machine() -> str:
-    """What the figures belong to, in one line."""
+    """The machine that the figures belong to, in one line."""
     from harness.machine.machine import describe
 
     cpu = describe()["cpu_model"] or "unknown CPU"

@@ -1,9 +1,8 @@
-"""The systems of other people's libraries against these libraries run by themselves, on the same work, in turn.
+"""The systems of other people's libraries against the same libraries run by themselves, on the same work, in turn.
 
-`nox -s bench -- runners` runs it: ViZDoom `basic` with 16 environments. A library by itself is run by a short program
-with the settings of `benchmarks/peers/run_….py`; the system beside it has the same sizes. So what rlbench adds is seen:
-its environments, the client that counts, and the process that watches. Measured as in
-`benchmarks.against.sample_factory`.
+`nox -s bench -- runners` runs it: ViZDoom `basic` with 16 environments. A short program, `benchmarks/peers/run_….py`,
+runs a library by itself; the system has the same sizes. So the difference is what rlbench adds: its environments, the
+client that counts, and the process that watches. It measures as `benchmarks.against.sample_factory` does.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ SYSTEMS = {
     ),
     "rllib_appo": ("rllib-appo", "vizdoom/basic:num_envs={num_envs}"),
 }
-"""By the peer: the system, of the same sizes, and its scenario."""
+"""By peer: the system with the same sizes, and its scenario."""
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from harness.plan.registry import load_scenario
 
 PEER = "sample_factory"
 SYSTEM = "appo:learn.learning_rate=1e-4:learn.value_coef=1.0"
-"""Its other defaults are the peer's; our value loss is of half the squared error, theirs 0.5 of the whole."""
+"""Its other defaults are the peer's. Our value loss is half the squared error times 1.0, theirs the whole times 0.5."""
 SCENARIO = "vizdoom/basic:num_envs={num_envs}:policy=conv"
 NUM_STEPS, BATCH_SIZE = 32, 2048
 """T, and samples of an update: both sides' settings."""
@@ -43,7 +43,7 @@ def arguments() -> argparse.Namespace:
 
 
 def ours(folder: Path, asked: argparse.Namespace, scenario: str, timing: Timing) -> Side:
-    """Measures our side."""
+    """Makes the function that measures our side."""
     numbers = itertools.count()
 
     def measure() -> float:
@@ -56,7 +56,7 @@ def ours(folder: Path, asked: argparse.Namespace, scenario: str, timing: Timing)
 
 
 def theirs(folder: Path, module: str, num_envs: int, timing: Timing, peer: str = PEER) -> Side:
-    """Measures a peer's side."""
+    """Makes the function that measures a peer's side."""
     numbers = itertools.count()
 
     def measure() -> float:
@@ -72,7 +72,7 @@ def _say(program: Program, figure: float, more: str = "") -> float:
 
 
 def costs(folder: Path, asked: argparse.Namespace, scenario: str) -> ceiling.Costs:
-    """Simulation, inference and training, each alone on the cores; of the two simulations of the work the faster."""
+    """Costs of simulation, inference and training, each alone on the cores; takes the faster of two simulations."""
     timing = Timing(warmup_s=min(5, asked.warmup), window_s=min(20, asked.seconds))
     simulation = theirs(folder, "run_pure_simulation", asked.num_envs, timing)()
     own = simulation_program(scenario, asked.num_envs, folder / "simulation")

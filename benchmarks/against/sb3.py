@@ -2,8 +2,8 @@
 
 `nox -s bench -- sb3` runs it: ViZDoom `basic` with 16 environments, the network of the DQN paper without recurrence
 (`policy=nature`), T 128, 4 mini-batches of 512, 2 epochs, and all other settings as Stable-Baselines3 2.9.2 has them by
-default. Measured as in `benchmarks.against.sample_factory`; the window is longer, since both sides collect 2,048 env
-steps and then learn for seconds, so that a window's ends count for a rollout more or less.
+default. It measures as `benchmarks.against.sample_factory` does, but with a longer window: both sides collect 2,048 env
+steps and then learn for seconds, so where a window begins and ends can make a rollout more or less.
 """
 
 from __future__ import annotations

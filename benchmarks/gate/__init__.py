@@ -1,1 +1,1 @@
-"""What must not become slower: `nox -s gate`."""
+"""Checks what must not become slower: `nox -s gate`."""

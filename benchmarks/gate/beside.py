@@ -1,8 +1,8 @@
-"""How long one call takes beside another that stands for the machine: both in turn, in the same process.
+"""Times one call relative to another that stands for the machine: both in turn, in the same process.
 
-A machine's absolute times say nothing of the code, and a slow neighbour comes and goes; the time of a reference
-operation that never changes, measured a few milliseconds before and after, takes both out. Times are of the thread on a
-core, so what keeps it from one does not count: none of these calls waits for anything.
+Absolute times depend on the machine, and a slow neighbour comes and goes. Dividing by the time of a reference operation
+that never changes, measured a few milliseconds before and after, removes both effects. Times are the thread's CPU
+times, so time without a core does not count; none of these calls waits for anything.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from results.verdicts.paired import ratio_of_pairs
 
 NUM_PAIRS = 12
 NUM_LOOKS = 10
-"""Of each side in a pair, of which the shortest counts: what others do to the caches only ever adds."""
+"""Looks at each side in a pair. The shortest counts, because what others do to the caches only adds time."""
 LOOK_S = 0.0015
 
 Call = Callable[[], object]
 
 
 def time_beside(call: Call, reference: Call) -> Estimate:
-    """Seconds of a call / seconds of the reference, of the means over `NUM_PAIRS` pairs, with the 95 % interval.
+    """Seconds of a call / seconds of the reference, means over `NUM_PAIRS` pairs, with the 95 % interval.
 
-    Collecting garbage is off meanwhile, and both are called for a moment before.
+    Garbage collection is off meanwhile, and both are called for a moment before.
     """
     numbers = {each: _number(each) for each in (call, reference)}
     found: dict[Call, list[float]] = {call: [], reference: []}
@@ -54,7 +54,7 @@ def _number(call: Call) -> int:
 
 
 def _seconds(call: Call, number: int) -> float:
-    """Of one of `number` calls."""
+    """Seconds of one call, mean over `number` calls."""
     began = thread_time()
     for _ in range(number):
         call()

@@ -1,9 +1,9 @@
-"""What env steps, decisions and bookings cost of themselves, beside reference operations: `nox -s gate`.
+"""What env steps, decisions and bookings cost in our own code, relative to reference operations: `nox -s gate`.
 
-A hot path is what a run does at least once for each env step, inference or rollout; what stands for the simulator and
-the GPU is left out. Each is held against a reference that does the same kind of work (`references.py`), so a limit
-means the same on a fast machine as on a slow one, and whichever code OpenBLAS has for it. Limits are about 1.5 times
-what was measured when they were set: what takes twice as long is above.
+A hot path is what a run does at least once for each env step, inference or rollout, without what stands for the
+simulator and the GPU. Each is compared with a reference that does the same kind of work (`references.py`), so a limit
+means the same on a fast machine as on a slow one, and with any of OpenBLAS's code paths. Limits are about 1.5 times
+what was measured when they were set, so a path that takes twice as long fails.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from systems.learn.sequences import cut_sequences, pack, split_by_steps
 NUM_ENVS, NUM_STEPS, NUM_RANKS = 16, 128, 8
 SPACE = Dict({"goal": Box(-9, 9, (3,), np.float32), "depth": Box(0, 10, (1, 64, 64), np.float32)})
 WAITING = np.arange(4)
-"""Environments that wait for an action at once."""
+"""Environments that wait for an action at the same time."""
 STATE_SIZE = 128
 
 Hot = Callable[[str, Call, Call, float], None]
@@ -52,7 +52,7 @@ Hot = Callable[[str, Call, Call, float], None]
 
 @pytest.fixture
 def hot(benchmark: BenchmarkFixture, must_hold: Callable[[Claim], None]) -> Hot:
-    """Times a path by itself, for the record, and beside its reference, which decides."""
+    """Times a path by itself, for the record, and relative to its reference; that ratio decides."""
 
     def hold(what: str, call: Call, reference: Call, limit: float) -> None:
         ratio = time_beside(call, reference)
@@ -64,7 +64,7 @@ def hot(benchmark: BenchmarkFixture, must_hold: Callable[[Claim], None]) -> Hot:
 
 
 class StillEnv(gymnasium.Env[dict[str, Any], int]):
-    """Takes no time, and its episodes never end."""
+    """An environment whose steps take no time and whose episodes never end."""
 
     def __init__(self) -> None:
         self._observation: dict[str, Any] = {key: np.ones(box.shape, box.dtype) for key, box in SPACE.spaces.items()}
@@ -73,12 +73,12 @@ class StillEnv(gymnasium.Env[dict[str, Any], int]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Nothing to begin."""
+        """Begins nothing."""
         del seed, options
         return self._observation, {}
 
     def step(self, action: int) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Always the same."""
+        """Always gives the same answer."""
         del action
         return self._answer
 
@@ -89,7 +89,7 @@ class StillScenario:
     observation_space = SPACE
 
     def make_env(self, seat: Seat) -> StillEnv:
-        """Its only environment."""
+        """Makes an environment; the seat makes no difference."""
         del seat
         return StillEnv()
 
@@ -99,7 +99,7 @@ SEAT = Seat(place=Place(rank=0, num_ranks=1, local_rank=0), index=0, num_envs=1,
 
 @pytest.fixture
 def meter(tmp_path: Path) -> Iterator[RankMeter]:
-    """Of a rank with one environment."""
+    """The meter of a rank with one environment."""
     made = RankMeter(tmp_path, 0, 1)
     yield made
     made.close()

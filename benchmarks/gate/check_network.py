@@ -1,4 +1,4 @@
-"""A link of 1 ms and 100 Mbit/s between hosts: what `doctor --network` and `predict` make of it; as root."""
+"""Checks `doctor --network` and `predict` on a link of 1 ms and 100 Mbit/s between hosts; runs as root."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.nodes.sweeps import RLBENCH
 
 DELAY_S, BYTES_PER_S = 1e-3, 100e6 / 8
 GPUS = ("--gpus", "4")
-"""Two on a host: the real learning of more would wait for two cores, which a prediction knows nothing of."""
+"""Two on each host: with more, the real learning would wait for two cores, which a prediction does not model."""
 SECONDS = "40"
 PROFILE = """\
 about = "quick steps without a network of its own, so that the real one is all that there is"
@@ -59,7 +59,7 @@ weights_mb = {weights_mb}
 
 
 def profile(folder: Path, name: str, weights_mb: float, network: dict[str, float] | None = None) -> Path:
-    """Writes the profile, with a network that costs nothing, or with one."""
+    """Writes the profile, with the network given or one that costs nothing."""
     told = {"synchronize_ms": 0.0, "latency_ms": 0.0, "bandwidth_mb_per_s": 1e9, **(network or {})}
     path = folder / f"{name}.toml"
     path.write_text(PROFILE.format(**told, weights_mb=weights_mb))
@@ -78,7 +78,7 @@ def measured(hosts: TwoHosts, folder: Path, scenario: Path) -> tuple[RunRecord, 
 
 
 def predicted(folder: Path, scenario: Path) -> RunRecord:
-    """The same, predicted."""
+    """The record of the same run, predicted."""
     out = folder / f"predicted-{scenario.stem}"
     words = [RLBENCH, "predict", "--systems", "sync", "--scenario", f"emulated/{scenario}", *GPUS, "--seconds", SECONDS]
     subprocess.run([*words, "--out", str(out)], check=True, stdout=subprocess.DEVNULL)
@@ -96,16 +96,16 @@ def doctor(hosts: TwoHosts, out: Path) -> str:
 
 
 def share(record: RunRecord) -> float:
-    """Of the ranks' time, in messages."""
+    """The share of the ranks' time that messages take."""
     return record.figures.time_shares.get("communicate", 0.0)
 
 
 @deep
 def check_a_slow_link(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The link is found; `communicate` takes as much of the time as `predict` says, within 20 %: with a quick one less.
+    """The link is found; `communicate` has the predicted share within 20 %, and less than half as much on a quick link.
 
-    How much with the quick one is not held against its prediction: four ranks wait for two cores as well there, behind
-    which a slow link's messages travel.
+    The share on the quick link is not compared with its prediction: there, four ranks also wait for two cores, a wait
+    that hides behind the messages of a slow link.
     """
     free, shares, networks = profile(tmp_path, "free", 0.0), {}, {}
     for name, link in (("quick", (0.0, 0.0)), ("slow", (DELAY_S, BYTES_PER_S))):

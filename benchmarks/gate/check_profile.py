@@ -1,4 +1,4 @@
-"""How near the profile of an emulated run is to the profile that it was made with: `nox -s gate`."""
+"""Checks how near the profile of an emulated run is to the profile that the run was made with: `nox -s gate`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.harness.commands.profile.measured_profile import write_truth
 
 
 def check_a_profile_of_an_emulated_run_is_its_profile(tmp_path: Path) -> None:
-    """A measured run gives back the costs it was given: inference, learning and steps; what is shared out, roughly.
+    """A profile gives back the costs that its run was given: inference and steps within 10 %, the others roughly.
 
-    It is measured twice as fast; a machine that wakes a sleeper 1 ms late adds 3 % to its steps.
+    The run goes twice as fast as its profile; a machine that wakes a sleeper 1 ms late adds 3 % to its steps.
     """
     write_truth(tmp_path / "truth.toml", factor=5, step_sigma=0.2, collision_ms=400.0)
     ended = launch(

@@ -1,17 +1,17 @@
-"""What one system must be ahead of another on emulated GPUs: `nox -s gate`.
+"""Checks how far one system is ahead of another on emulated GPUs: `nox -s gate`.
 
 Both sides of a ratio run in turn (A B B A ...), repetition k of both with seed k, so a slow neighbour hits both, and
-the draws of a seed are in neither's favour. Absolute rates, which a busy machine spoils, are not looked at. A ratio
-holds if its whole 95 % interval, of the pairs, is above the limit: a regression does not pass, and neither does a
-measurement that shows nothing. The limits, and what `rlbench predict` says of the same seeds:
+the draws of a seed favour neither. Absolute rates, which a busy machine spoils, are not checked. A ratio holds if its
+whole 95 % interval, over the pairs, is above the limit: neither a regression passes nor a measurement that shows
+nothing. The limits, and what `rlbench predict` says for the same seeds:
 
-- `ver` must make more than 1.6 times the steps/s of `ddppo`. Predicted: 2.02 times, and 1.44 times by `nover`, which is
-  `ver` with fixed rollouts. So a `ver` whose rollouts wait for slow environments is below the limit.
-- `ddppo`, which preempts the last of four ranks (p 0.6), must make more than with p 1.0, which never preempts.
-  Predicted: 1.20 times as many.
+- `ver` must make more than 1.6 times the steps/s of `ddppo`. Predicted: 2.02 times, and 1.44 times for `nover`, which
+  is `ver` with fixed rollouts. So a `ver` whose rollouts wait for slow environments is below the limit.
+- `ddppo` with p 0.6, which preempts the last of four ranks, must make more steps/s than with p 1.0, which never
+  preempts. Predicted: 1.20 times as many.
 
-Two cores suffice: alone on them, ranks of `ver` waited for one in 4 % of the time. Beside programs that kept a load of
-6 to 9 up they waited in 11 to 20 %, and the ratios held.
+Two cores suffice. Alone on them, ranks of `ver` waited for a core 4 % of the time. Beside programs that kept the load
+at 6 to 9, they waited 11 to 20 % of the time, and the ratios held.
 """
 
 from __future__ import annotations

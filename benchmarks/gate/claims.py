@@ -11,7 +11,7 @@ from results.verdicts.gate import Outcome
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
-    """A ratio must be above a limit, or below one."""
+    """A ratio that must be above a limit, or below one."""
 
     what: str
     """A over B, in words."""
@@ -20,13 +20,13 @@ class Claim:
     above: bool
     """Whether it must be above the limit."""
     spoilt_by: Sequence[Finding] = ()
-    """What the runs say against their figures; it does not decide."""
+    """What speaks against the figures of the runs; it does not decide."""
 
     @property
     def outcome(self) -> Outcome:
         """`passed` where the whole interval is on the right side of the limit, `regression` where it is on the wrong.
 
-        Else, or without an interval, nothing was shown, and that is not enough: `inconclusive`.
+        Otherwise, or without an interval, nothing was shown: `inconclusive`, which does not pass.
         """
         low, high = self.ratio.low, self.ratio.high
         if low is None or high is None:
@@ -36,7 +36,7 @@ class Claim:
         return "regression" if (high < self.limit if self.above else low > self.limit) else "inconclusive"
 
     def lines(self) -> Iterator[str]:
-        """What to print."""
+        """The lines to print."""
         ratio = self.ratio
         ends = "no interval" if ratio.low is None or ratio.high is None else f"{ratio.low:.2f} to {ratio.high:.2f}"
         rule = f"{'above' if self.above else 'below'} {self.limit:g}"

@@ -1,4 +1,4 @@
-"""Claims that must hold are said at the end."""
+"""Checks the claims that must hold, and prints them at the end of the session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LINES = pytest.StashKey[list[str]]()
 
 @pytest.fixture
 def must_hold(request: pytest.FixtureRequest) -> Callable[[Claim], None]:
-    """Fails the check when a claim did not pass; either way it is said at the end."""
+    """Fails the check when a claim did not pass; either way the claim is printed at the end."""
 
     def hold(claim: Claim) -> None:
         request.config.stash.setdefault(_LINES, []).extend(claim.lines())

@@ -1,4 +1,4 @@
-"""Work of the kinds that hot paths are made of, none of it ours: what their times are divided by."""
+"""Reference work, none of it our code, of the kinds that hot paths do: their times are divided by its times."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Grouping:
         self._pairs = [(int(key), value) for value, key in enumerate(generator.integers(num_keys, size=num))]
 
     def __call__(self) -> None:
-        """Pairs by their key, as arrays, and the order of all."""
+        """Groups pairs by key, makes an array of each group, and sorts all of them."""
         groups: dict[int, list[int]] = {}
         for key, value in self._pairs:
             groups.setdefault(key, []).append(value)
@@ -39,7 +39,7 @@ class Grouping:
 
 
 class SmallArrays:
-    """Numpy on a few hundred numbers, where getting from one operation to the next is what takes the time."""
+    """Numpy on a few hundred numbers, where most of the time goes into getting from one operation to the next."""
 
     def __init__(self) -> None:
         generator = np.random.default_rng(0)
@@ -47,7 +47,7 @@ class SmallArrays:
         self._column, self._chosen = np.zeros(256, np.int64), np.arange(4)
 
     def __call__(self) -> None:
-        """Products, a function, entries that are chosen and written; no BLAS: it differs by processor."""
+        """Multiplies, applies a function, and copies chosen entries; without BLAS, which differs by processor."""
         out = self._rows * self._weights
         np.tanh(out, out=out)
         self._column[self._chosen] = self._column[self._chosen + 4]
@@ -73,8 +73,8 @@ class Writing:
 class Layers:
     """Products of a few rows with two layers of weights, each followed by a function, in numpy.
 
-    The weights lie as torch has them, [out, in], and are as many as those of an LSTM's gates: with AVX-512, OpenBLAS
-    has code of its own for some shapes, which takes a quarter of the time.
+    The weights lie as in torch, [out, in], and are as many as those of an LSTM's gates, because OpenBLAS with AVX-512
+    has special code for some shapes, which takes a quarter of the time.
     """
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class Sorting:
 
 
 class Locking:
-    """Calls of the kernel, for a record lock on a file, around interpreted code."""
+    """Kernel calls for a record lock on a file, around interpreted code."""
 
     def __init__(self, fd: int) -> None:
         self._fd, self._interpreted = fd, Interpreted()

@@ -1,1 +1,1 @@
-"""Single paths, timed by pytest-benchmark: `nox -s bench`; those with numbers of runs are programs too."""
+"""Times single paths: with pytest-benchmark under `nox -s bench`, as programs of their own, or both."""

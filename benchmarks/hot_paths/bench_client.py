@@ -1,8 +1,8 @@
-"""What `rlbench_client.count` adds to an env step: of an environment that does nothing, and as a share of a real one.
+"""Times what `rlbench_client.count` adds to an env step that does nothing, and its share of a real env step.
 
-`python -m benchmarks.hot_paths.bench_client` steps a bare environment and a counted one in turn, A B B A, and prints
-the difference of their quickest blocks in microseconds of a step (what disturbs a block adds to it), with its share of
-the median step of `vizdoom/basic`.
+`python -m benchmarks.hot_paths.bench_client` steps a bare environment and a counted one in turn, A B B A. It prints the
+difference of their fastest blocks (disturbances only lengthen a block) in microseconds per step, with its share of the
+median step of `vizdoom/basic`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_benchmark.fixture import BenchmarkFixture
 
 NUM_STEPS = 20_000
-"""Of a block."""
+"""Env steps of a block."""
 NUM_BLOCKS = 20
 NUM_REAL_STEPS = 2_000
 

@@ -1,7 +1,7 @@
 """Listing and filtering 10,000 runs: `nox -s bench -- -k index -s`, or `python -m benchmarks.hot_paths.bench_index`.
 
-Makes 500 sweeps of 20 run folders, with records and series as a run leaves them, lists them once, which reads them
-all, and then times the whole command, from its start to its end. The aim: under 1 s.
+Makes 500 sweeps of 20 run folders, with records and series as a run leaves them, and lists them once, which reads them
+all. Then it times the whole command, from its start to its end. The aim: under 1 s.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def make_runs(folder: Path) -> int:
 
 
 def list_runs(folder: Path, cache: Path, *arguments: str) -> str:
-    """`rlbench results`, as a process of its own; what it prints."""
+    """Runs `rlbench results` as a process of its own; returns what it prints."""
     done = subprocess.run(
         [RLBENCH, "results", folder, *arguments],
         env={**os.environ, "XDG_CACHE_HOME": str(cache)},
@@ -87,7 +87,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def bench_index(benchmark: BenchmarkFixture, folders: tuple[Path, Path], command: str) -> None:
-    """The whole command, after the first time."""
+    """The whole command, once the cache knows the runs."""
     benchmark.pedantic(list_runs, args=(*folders, *COMMANDS[command]), rounds=7)  # type: ignore[no-untyped-call]  # the plugin leaves it untyped
 
 

@@ -1,6 +1,7 @@
-"""Times of the policies: `pytest benchmarks/hot_paths/bench_learn.py`; the sizes are in the names.
+"""Times the policies: `pytest benchmarks/hot_paths/bench_learn.py`; the sizes are in the names.
 
-On one thread, as ranks that share a CPU do; those of Sample Factory's workload on two, as an idle machine's core count.
+Torch runs on one thread, as in ranks that share a CPU; on two for Sample Factory's workload, as on an idle machine with
+two cores.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def one_thread() -> Iterator[None]:
 
 
 def zeros(of: gymnasium.spaces.Dict, num: int) -> dict[str, Tensor]:
-    """Observations; what is in them does not change the time."""
+    """Observations of zeros; their values do not change the time."""
     return {key: torch.from_numpy(np.zeros((num, *(box.shape or ())), box.dtype)) for key, box in of.spaces.items()}
 
 

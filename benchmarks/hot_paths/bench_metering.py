@@ -1,9 +1,9 @@
 """What metering costs: `sync` on `pointnav`, the fastest scenario, with metering on against off.
 
-In one run, metering is on in iterations 0, 3, 4, 7, ... and off in the others (A B B A), in the rank and its workers;
-so both sides see the same machine, the same processes and, on average, the same work. The cost is the mean over
-blocks of four of (on - off) / off, with its standard error. `python -m benchmarks.hot_paths.bench_metering` makes the
-run and prints the seconds of each iteration.
+In one run, metering is on in iterations 0, 3, 4, 7, ... and off in the others (A B B A), in the rank and its workers,
+so both sides see the same machine, the same processes and, on average, the same work. The cost is the mean of
+(on - off) / off over blocks of four iterations, with its standard error.
+`python -m benchmarks.hot_paths.bench_metering` makes the run and prints the seconds of each iteration.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class HalfMeteredRank(RankMeter):
 
 
 def iteration_seconds(folder: Path) -> list[float]:
-    """Makes the run; seconds of each iteration."""
+    """Makes the run; returns the seconds of each iteration."""
     scenario = FAMILY.make("", "homogeneous")
     still = replace(scenario.learn, learning_rate=1e-9)  # the policy stays as it is, so iterations are alike
     scenario = replace(scenario, learn=still, preload=(*scenario.preload, "benchmarks.hot_paths.half_metered"))

@@ -1,9 +1,9 @@
 """What preemption gains on emulated GPUs, measured and predicted: `python -m benchmarks.hot_paths.bench_preemption`.
 
-Runs `ddppo` with p = 0.6 and p = 1.0 in one interleaved sweep (p = 0.6 and 1.0 of the first seed, then of the second),
-and holds each run against the prediction of the same iterations with the same draws. Iteration 0 is the warm-up in
-both. It takes about as long as the profile says, a quarter of an hour at time scale 1 as it comes; nothing else should
-run on the machine.
+Runs `ddppo` with p = 0.6 and p = 1.0 in one interleaved sweep (both with the first seed, then both with the second),
+and compares each run with the prediction of the same iterations with the same draws. Iteration 0 is the warm-up in
+both. It takes about as long as the profile says: a quarter of an hour with the defaults. Nothing else should run on
+the machine.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
 SYSTEMS = {"ddppo": 0.6, "ddppo:preempt.p=1.0": 1.0}
 SCENARIO = "emulated/open-fridge"
 WARM_UP = 1
-"""Iterations."""
+"""Iterations that are not counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One run."""
+    """One run and its prediction."""
 
     p: float
     seed: int
     measured: float
     """Env steps per second, after the warm-up."""
     predicted: float
-    """The same, of the same iterations."""
+    """The same, predicted for the same iterations."""
 
     def __str__(self) -> str:
         error = self.measured / self.predicted - 1
@@ -53,14 +53,14 @@ class Compared:
 
 
 def steps_per_s(series: Iterable[Mapping[str, float]]) -> float:
-    """From the time series of all ranks, which begin and end an iteration together."""
+    """Steps/s from the time series of all ranks, which begin and end an iteration together."""
     counted = [row for row in series if row["iteration"] >= WARM_UP]
     seconds = max(row["end_s"] for row in counted) - min(row["begin_s"] for row in counted)
     return sum(row["learned"] for row in counted) / seconds
 
 
 def compare(folder: Path, cell: Cell) -> Compared:
-    """A run and its model."""
+    """Compares a run with its prediction."""
     measured: list[dict[Any, Any]] = pd.read_parquet(folder / SERIES_FILE).to_dict("records")
     p = float(cell.system_settings.get("preempt.p", SYSTEMS["ddppo"]))
     return Compared(p, cell.seed, steps_per_s(measured), steps_per_s(predict_cell(cell).rows))

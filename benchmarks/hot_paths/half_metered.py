@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def is_metered(iteration: int) -> bool:
-    """On, off, off, on, ..."""
+    """Whether metering is on: on, off, off, on, ..."""
     return iteration % 4 in {0, 3}
 
 
 class HalfCountedEnv:
-    """A `CountedEnv` whose steps go past the counting in the iterations that are not metered.
+    """A `CountedEnv` that does not count its steps in the iterations that are not metered.
 
     In lockstep an environment takes the same number of steps in every iteration, so it knows the iteration by itself.
     """

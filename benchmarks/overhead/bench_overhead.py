@@ -1,11 +1,11 @@
 """The engine's own overhead on emulated GPUs: `nox -s bench -- overhead`.
 
-Runs `ver` and `appo` on `open-fridge`, homogeneous and heterogeneous, on 1 to 8 emulated GPUs at time scale 1, with
-every reservation and step written down (`benchmarks.overhead.logged_gpu`), and prints what `benchmarks.overhead.unused`
-makes of it, and CPU use, where 100 % is one core: of all processes of the run, and of harness and engine, which is all
-but the steps of environments and the network, that is but what stands for simulators and GPUs. The aims: at most 5 %
-lost, and harness and engine under one core at 8 GPUs with 16 environments each. Writing the records is in the figures:
-some 2 % of a core there.
+Runs `ver` and `appo` on `open-fridge`, homogeneous and heterogeneous, on 1 to 8 emulated GPUs at time scale 1, and
+records every reservation and step (`benchmarks.overhead.logged_gpu`). It prints the overhead that
+`benchmarks.overhead.unused` finds, and the CPU use (100 % is one core) of all processes of the run and of harness and
+engine alone, which leaves out environments' steps and the network: they stand for simulators and GPUs. The aims: at
+most 5 % lost, and harness and engine under one core at 8 GPUs with 16 environments each. The figures include the
+writing of records, about 2 % of a core there.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`logged/…`: the scenarios of `emulated/…`, with every reservation and every step written down.
+"""`logged/…`: the scenarios of `emulated/…`, with a record of every reservation and every step.
 
-Whoever imports this module writes a record for each reservation on an emulated GPU; its environments write one for each
-step. Who writes: ranks and environment workers, each with one small append, which Linux appends whole. Who reads: the
-benchmark, when the run is over; the files stay in the run folder. Nothing blocks but the disk.
+A process that imports this module writes a record for each reservation on an emulated GPU; the environments here write
+one for each step. Ranks and environment workers write, each record as one small append, which Linux keeps whole. The
+benchmark reads when the run is over; the files stay in the run folder. Nothing blocks but the disk.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from harness.contract.device import Seat
 
 ROW = struct.Struct("<qqqqdddd")
-"""Kind, environment of the run, thread, items, and three moments: of a step, begins, has simulated, ends; of a
-reservation, was asked for, 0, reserved end. Last the CPU seconds of the thread within: those of the environment, or of
-the network, which is what the GPU would do."""
+"""Kind, environment of the run, thread, number of items, three moments, CPU seconds of the thread meanwhile. A step's
+moments: begins, has simulated, ends; a reservation's: was asked for, 0, reserved end. The environment uses the CPU
+seconds, or the network, which stands for the GPU's work."""
 KINDS = ("step", "render", "infer", "prepare", "learn", "communicate")
 PREFIX = "reserved-"
 NO_ENVIRONMENT = -1
@@ -60,7 +60,7 @@ def put(
 
 @contextmanager
 def busy(gpu: EmulatedGpu, work: Work, num_items: int) -> Iterator[None]:
-    """Stands in for `EmulatedGpu.busy`; written down when it is done, since learning may be put off."""
+    """Stands in for `EmulatedGpu.busy`; writes its record when the work is done, since learning may be put off."""
     asked = time.perf_counter()
     end = gpu.reserve(work, num_items)
     began = time.thread_time()
@@ -70,7 +70,7 @@ def busy(gpu: EmulatedGpu, work: Work, num_items: int) -> Iterator[None]:
 
 
 def communicate(gpu: EmulatedGpu, message: Message, peer: int = 0) -> None:
-    """Stands in for `EmulatedGpu.communicate`; its end is the profile's, not that of the sleep, unless links queue."""
+    """Stands in for `EmulatedGpu.communicate`; records the profile's time, but for an exchange the measured one."""
     network, num_ranks = gpu.costs.network, gpu._num_ranks
     begin = time.perf_counter()
     _communicate(gpu, message, peer)
@@ -94,7 +94,7 @@ class LoggedTimes(StepTimes):
     drawn_s = 0.0
 
     def next_step(self) -> tuple[float, bool]:
-        """The same draws."""
+        """Draws as `StepTimes` does."""
         self.drawn_s, ends = super().next_step()
         return self.drawn_s, ends
 
@@ -108,7 +108,7 @@ class LoggedCores:
         self._gpu = gpu
 
     def simulated_at(self, begin: float, seconds: float, num_envs: int) -> float:
-        """The same core."""
+        """Books the same core as the GPU would."""
         self.done_at = self._gpu.simulated_at(begin, seconds, num_envs)
         return self.done_at
 
@@ -135,7 +135,7 @@ class LoggedEnv(RecallEnv):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoggedScenario(EmulatedScenario):
-    """An emulated scenario whose environments write what they do."""
+    """An emulated scenario whose environments record what they do."""
 
     preload: tuple[str, ...] = ("gymnasium", "benchmarks.overhead.logged_gpu")
 
@@ -150,7 +150,7 @@ class LoggedFamily(EmulatedFamily):
     about = "emulated scenarios, with reservations and steps written down"
 
     def make(self, variant: str, workload: str) -> LoggedScenario:
-        """Makes the scenario. Raises ValueError for a profile with resets, whose time is not written down."""
+        """Makes the scenario. Raises ValueError for a profile with resets, whose time is not recorded."""
         plain = super().make(variant, workload)
         if plain.profile.episode.reset_ms:
             raise ValueError(f"logged/{variant}: episode.reset_ms={plain.profile.episode.reset_ms}: must be 0")

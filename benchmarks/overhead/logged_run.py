@@ -1,4 +1,4 @@
-"""The overhead of a run on `logged/…`: its records, spans and configuration, as `unused.py` takes them."""
+"""Works out the overhead of a run on `logged/…`: passes its records, spans and configuration to `unused.py`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from results.records.schema import RunRecord
 from systems.choices.rollout import stream_limit
 
 RANK, SECOND_LANE = -1, -2
-"""As `environment` in spans.parquet."""
+"""Values of `environment` in spans.parquet."""
 HOLDING = ("learn", "communicate", "wait:straggler", "wait:learner")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Logged:
-    """What a run wrote down."""
+    """What a run recorded."""
 
     envs: Mapping[int, EnvSteps]
     """By number within the run."""
@@ -35,7 +35,7 @@ class Logged:
     communicating: Mapping[int, Moments]
     """By GPU."""
     cpu: npt.NDArray[np.float64]
-    """[rows, 2]: when a step, inference or learning ended, and the CPU seconds of its thread within."""
+    """[records, 2]: when the step or reservation ended, and the CPU seconds of its thread meanwhile."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,9 +43,9 @@ class Overhead:
     """Shares of the time that was looked at."""
 
     seconds: float
-    """How long that is, on the wall clock: the window, as far back as the ranks' latest spans are kept."""
+    """Length of that time on the wall clock: the window, from where the spans of every rank are kept."""
     collecting: float
-    """Lost by environments, mean over all of the run."""
+    """Lost by environments; mean over all of the run's environments."""
     worst_env: float
     learner: float | None
     """Lost by the learner; None where its loss is in that of the environments."""
@@ -54,12 +54,12 @@ class Overhead:
 
     @property
     def largest(self) -> float:
-        """What is held against the aim."""
+        """The larger of the two shares, which is compared with the aim."""
         return max(self.collecting, self.learner or 0.0)
 
 
 def read_log(folder: Path) -> Logged:
-    """Reads the records of a run, without those of a killed process that were not whole."""
+    """Reads the records of a run; leaves out an incomplete one that a killed process left."""
     steps: dict[tuple[int, int], list[tuple[float, float, float]]] = defaultdict(list)
     workers: dict[int, int] = {}
     reservations: dict[int, list[Reservation]] = defaultdict(list)
@@ -89,7 +89,7 @@ def read_log(folder: Path) -> Logged:
 
 
 def zero_s(spans: pd.DataFrame, log: Logged, time_scale: float) -> float:
-    """The moment of `perf_counter` at which the run's clock was 0, from the last step that both have of environment 0.
+    """The value of `perf_counter` when the run's clock was 0, from the last step of environment 0, which both have.
 
     The harness's span begins microseconds before the environment notes the time.
     """
@@ -98,14 +98,14 @@ def zero_s(spans: pd.DataFrame, log: Logged, time_scale: float) -> float:
 
 
 def inferring_lane(spans: pd.DataFrame, rank: int) -> pd.DataFrame:
-    """The spans of the thread of a rank that infers: its second lane, where it has one."""
+    """The spans of the thread that infers in a rank: its second lane, where it has one."""
     of_rank = spans[spans["rank"] == rank]
     second = of_rank["environment"] == SECOND_LANE
     return of_rank[second if second.any() else of_rank["environment"] == RANK]
 
 
 def held_times(spans: pd.DataFrame, log: Logged, rank: int, zero: float, record: RunRecord) -> Held:
-    """When a rank did not infer by design."""
+    """When a rank did not infer, by design."""
     time_scale = record.figures.time_scale
     own = inferring_lane(spans, rank)
 
@@ -126,9 +126,9 @@ def held_times(spans: pd.DataFrame, log: Logged, rank: int, zero: float, record:
 
 
 def _full_queue(log: Logged, rank: int, record: RunRecord) -> Moments:
-    """When a rank of a continuous overlap let no environment begin a trajectory.
+    """When a rank with continuous overlap let no environment begin a trajectory.
 
-    Where samples were discarded, it is not known when they left the queue: then it counts as never full.
+    If samples were discarded, it is not known when they left the queue, and it counts as never full.
     """
     configuration, learning = record.configuration, log.reservations.get(rank, ())
     if configuration["system"]["overlap"]["kind"] != "Continuous" or record.counters.discarded:
@@ -150,7 +150,7 @@ def _full_queue(log: Logged, rank: int, record: RunRecord) -> Moments:
 
 
 def _trajectory_steps(configuration: Mapping[str, Any]) -> int:
-    """T."""
+    """T, env steps of a trajectory."""
     return int(configuration["system"]["rollout"].get("num_steps") or configuration["scenario"]["rollout_steps"])
 
 
@@ -161,7 +161,7 @@ def _learned_from(log: Logged, gpu: int) -> list[EnvSteps]:
 
 
 def group_numbers(configuration: Mapping[str, Any], log: Logged) -> dict[int, object]:
-    """The group of each environment: those that are inferred for together, once all wait."""
+    """The group of each environment: the environments that are inferred for together, once all of them wait."""
     collect, num_envs = configuration["system"]["collect"]["kind"], configuration["scenario"]["num_envs"]
     if collect == "Lockstep":
         return {env: env // num_envs for env in log.envs}
@@ -220,7 +220,7 @@ def overhead_of(run: store.StoredRun) -> Overhead:
 
 
 def _learner_share(configuration: Mapping[str, Any], log: Logged, window: tuple[float, float]) -> float | None:
-    """The learner's own loss, where it learns while collecting goes on; the mean over the GPUs that learn."""
+    """The share that the learner loses, mean over the GPUs that learn; None unless it learns while collecting."""
     if configuration["system"]["overlap"]["kind"] != "Continuous":
         return None
     shares = []

@@ -32,7 +32,7 @@ class Moments:
         return np.stack((self.begins, self.ends), 1)
 
     def covered_s(self, begins: Floats | float, ends: Floats | float) -> Floats:
-        """Seconds of the set from each of `begins` to that of `ends` [M]; 0 where an interval ends before it begins."""
+        """Seconds of the set between each of `begins` and its `ends` [M]; 0 where an interval ends before it begins."""
         if not len(self._knots):
             return np.zeros(np.broadcast_shapes(np.shape(begins), np.shape(ends)))
         begins = np.minimum(begins, ends)
@@ -40,7 +40,7 @@ class Moments:
         return covered
 
     def left_at(self, moments: Floats) -> Floats:
-        """Each of `moments`, or the end of the interval in which it is."""
+        """Each of `moments`, or the end of the interval that it is in."""
         at = np.searchsorted(self.begins, moments, side="right")
         left: Floats = np.maximum(moments, np.append(-np.inf, self.ends)[at])
         return left

@@ -5,14 +5,14 @@ An environment takes these steps in turn, each with a resource that it needs:
     simulate (itself, for the time that its profile drew) -> render (its GPU's first lane)
         -> be inferred for, once all of its group wait (the inferring GPU's first lane) -> get the action (its worker)
 
-Whatever an environment spends beyond is *lost*: the overshoot of a sleep, a reply that nobody reads yet, an action that
-is under way. Time is not lost while the lane that it needs is reserved for anybody, while a mate of its group steps,
+All other time of an environment is *lost*: the overshoot of a sleep, a reply that nobody reads yet, an action that is
+under way. Time is not lost while the lane that it needs is reserved for any work, while a mate of its group steps,
 while its worker steps another environment, or while the system holds inference back by design: it learns (as far as the
-learning lane is reserved), waits for other ranks, synchronises (for the profile's time), or lets nobody begin a
-trajectory since enough samples wait for the learner. The share of the window that an environment loses, mean over
-environments, is the overhead of collecting. Where learning alternates with collecting, the learner's own overhead is in
-there too, since environments wait for it meanwhile. Where it does not, the learner has a figure of its own: the share
-of the window in which a whole batch was there and its lane was free.
+learning lane is reserved), waits for other ranks, synchronises (for the profile's time), or lets no environment begin a
+trajectory because enough samples wait for the learner. The overhead of collecting is the share of the window that an
+environment loses, mean over environments. Where learning alternates with collecting, it includes the learner's own
+overhead, since environments wait for the learner. Otherwise the learner has its own figure: the share of the window in
+which a whole batch was there and its lane was free.
 
 K steps of one environment. All times are `perf_counter` seconds.
 """
@@ -43,7 +43,7 @@ class EnvSteps:
 
     @property
     def stepping(self) -> Floats:
-        """[K, 2]."""
+        """[K, 2]: a step begins, ends."""
         return self.times[:, ::2]
 
 
@@ -64,7 +64,7 @@ class Held:
     spans: Moments = field(default_factory=Moments)
     """All of them: it learns, communicates, or waits for other ranks."""
     excused: Moments = field(default_factory=Moments)
-    """The part of them in which something ran, or the rank could not help it."""
+    """The part of `spans` in which something ran, or that the rank could not avoid."""
     full: Moments = field(default_factory=Moments)
     """When enough samples waited for the learner: no environment begins a trajectory."""
     trajectory_steps: int = 1
@@ -72,7 +72,7 @@ class Held:
 
 
 def lane_busy(reservations: Sequence[Reservation], works: Sequence[str]) -> Moments:
-    """When a lane was reserved: each work starts when it was asked for, or when the one before it ends."""
+    """When a lane was reserved: each work starts when it was asked for or when the one before it ends, if later."""
     of_lane = sorted((r.end_s, r.asked_s) for r in reservations if r.work in works)
     before = [-np.inf, *(end for end, _ in of_lane)]
     return Moments([(max(asked, free), end) for (end, asked), free in zip(of_lane, before, strict=False)])
@@ -93,7 +93,7 @@ def lost_s(
 
     Args:
         env: the environment.
-        mates: the others of its group: all of them are inferred for together, so all have taken as many steps.
+        mates: the others of its group: all are inferred for together, so all have taken the same number of steps.
         colleagues: the others that its worker steps.
         rendering: when the lane on which it renders was reserved.
         inferring: when the lane on which it is inferred for was reserved.
@@ -106,12 +106,12 @@ def lost_s(
     steps = env.times[:count]
     whole_at = np.max([member.times[:count, 2] for member in group], axis=0)[:-1]
     ended, begins = steps[:-1, 2], steps[1:, 0]
-    # Inference may begin when the group waits, or when the rank goes on after what held it back meanwhile.
+    # Inference may begin when the whole group waits, or when what held the rank back meanwhile is over.
     at = np.searchsorted(held.spans.ends, begins, side="right")
     resumed = np.append(-np.inf, held.spans.ends)[at]
     asked = np.append(inferences[:, 0], np.inf)
     first = np.searchsorted(inferences[:, 0], np.maximum(whole_at, resumed))
-    # That one leaves out who would begin a trajectory while the queue is full.
+    # While the queue is full, inference leaves out environments that would begin a trajectory.
     begins_trajectory = np.arange(1, count) % held.trajectory_steps == 0
     later = np.searchsorted(inferences[:, 0], held.full.left_at(asked[first]))
     first = np.where(begins_trajectory, later, first)
@@ -134,10 +134,10 @@ def lost_s(
 def waiting_samples(
     ends: Sequence[Floats], num_steps: int, taken: Sequence[tuple[float, int]]
 ) -> tuple[Floats, Floats]:
-    """How many samples wait for the learner, in whole trajectories: (from when on [E], how many [E]).
+    """Samples that wait for the learner, in whole trajectories: (moments of change [E], how many from then on [E]).
 
     Args:
-        ends: of each environment, when its steps ended [K]; every T steps complete a trajectory.
+        ends: when the steps of each environment ended [K]; every T steps complete a trajectory.
         num_steps: T.
         taken: when samples were taken, and how many.
     """
@@ -162,7 +162,7 @@ def learner_lost_s(
     """Seconds of the window in which a batch was complete, and the learning lane was free.
 
     Args:
-        ends: of each environment, when its steps ended [K]; every T steps complete a trajectory.
+        ends: when the steps of each environment ended [K]; every T steps complete a trajectory.
         num_steps: T.
         learning: reservations of the learning lane; one `learn` is one batch, each sample learned once.
         window: from, to.

@@ -1,8 +1,8 @@
-"""Counts env steps where they happen, alike for every peer, whatever it says itself.
+"""Counts env steps where they happen, in the same way for every peer, whatever the peer itself reports.
 
-Who writes: each process that steps environments, its own file of 8 bytes in the folder that `FOLDER_VARIABLE` names.
-Who reads: whoever measures, at any time; a count is one aligned word, so it is never torn. Nothing blocks, and a
-process that is killed leaves what it had counted.
+Each process that steps environments writes its own file of 8 bytes, in the folder that `FOLDER_VARIABLE` names. The
+process that measures reads the files at any time; a count is one aligned word, so it is never torn. Nothing blocks, and
+a process that is killed leaves what it had counted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WORD_BYTES = 8
 
 
 class StepCounter:
-    """The env steps of one process; a fork gets a file of its own with its first step."""
+    """The env steps of one process; a forked process makes its own file at its first step."""
 
     def __init__(self) -> None:
         self._pid: int | None = None

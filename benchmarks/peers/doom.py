@@ -1,8 +1,8 @@
 """The workload on which peers are timed: ViZDoom's `basic`, as Sample Factory's paper sets it (appendix A.1.2).
 
-The engine draws 160x120 RGB, shrunk by area to 128x72; an env step is 4 frames with one of four actions (nothing, left,
-right, attack); an episode lasts 300 frames at most; the reward is the map's times 0.01. `vizdoom/basic` is the same
-work; it is written anew here because a peer's virtual environment holds neither our package nor its requirements.
+The engine draws 160x120 RGB, shrunk by area to 128x72. An env step is 4 frames with one of four actions (nothing, left,
+right, attack). An episode lasts 300 frames at most; the reward is the map's times 0.01. `vizdoom/basic` is the same
+work, written again here because a peer's virtual environment holds neither our package nor its requirements.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """RLlib 2.60.0 (APPO) on the shared workload: `python -m benchmarks.peers.run_rllib_appo NUM_ENVS`.
 
-Two processes of environments, T 32, batches of 2,048, the network of Sample Factory's paper with an LSTM of 512; all
-else as RLlib has it by default.
+Two processes of environments, T 32, batches of 2,048, and the network of Sample Factory's paper with an LSTM of 512;
+everything else is RLlib's default.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class ChannelsLast(gymnasium.ObservationWrapper[NDArray[np.float32], int, NDArra
         self.observation_space = gymnasium.spaces.Box(0, 1, (HEIGHT, WIDTH, 3), np.float32)
 
     def observation(self, observation: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Of one image."""
+        """Converts one image."""
         return np.multiply(observation.transpose(1, 2, 0), np.float32(1 / 255), dtype=np.float32)
 
 
 def make_env(_: Any) -> ChannelsLast:
-    """In the process that steps it."""
+    """Makes an environment, in the process that steps it."""
     return ChannelsLast(DoomBasic())
 
 

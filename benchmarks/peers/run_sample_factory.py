@@ -1,7 +1,7 @@
 """Sample Factory 2.1.1 (APPO) on the shared workload: `python -m benchmarks.peers.run_sample_factory NUM_ENVS`.
 
-Its own defaults but for what stands here. V-trace stays off: with it this version's learner dies on its first summary,
-and its other processes wait for ever.
+It has its own defaults except for what is set here. V-trace stays off: with it this version's learner dies on its first
+summary, and its other processes wait for ever.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SETTINGS: dict[str, str | int | bool] = {
 
 
 def make_env(_name: str, _cfg: Any = None, _env_config: Any = None, render_mode: str | None = None) -> DoomBasic:
-    """As Sample Factory wants it; it passes all four by position or the last by name."""
+    """Makes an environment; Sample Factory passes all four arguments by position, or the last by name."""
     return DoomBasic(render_mode)
 
 

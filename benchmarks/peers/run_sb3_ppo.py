@@ -1,6 +1,6 @@
 """Stable-Baselines3's PPO on the shared workload: `python -m benchmarks.peers.run_sb3_ppo NUM_ENVS`.
 
-Its `CnnPolicy` (no recurrence) with its own defaults but for what stands here; a process for each environment.
+Its `CnnPolicy` (no recurrence) with its own defaults except for what is set here; each environment has a process.
 """
 
 from __future__ import annotations

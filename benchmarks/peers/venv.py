@@ -9,39 +9,39 @@ from harness.machine.virtualenvs import python_in
 from harness.plan import libraries
 
 DISTRIBUTIONS = {"sample_factory": "sample-factory", "sb3_ppo": "stable-baselines3", "rllib_appo": "ray"}
-"""What a peer is known by."""
+"""The distribution of each peer's library."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Peer:
-    """A library, with what the shared workload needs beside it."""
+    """A peer's library, together with what the shared workload needs."""
 
     peer: str
 
     @property
     def name(self) -> str:
-        """Of the environment, which is not that of the system."""
+        """Name of the virtual environment; the system with the same library has another one."""
         return f"peer-{self.peer}"
 
     @property
     def distribution(self) -> str:
-        """The library."""
+        """The distribution of the library."""
         return DISTRIBUTIONS[self.peer]
 
     @property
     def requirements(self) -> Path:
-        """Beside this file."""
+        """The requirements file, beside this file."""
         return Path(__file__).with_name(f"{self.peer}.txt")
 
     def unavailable(self, place: Path) -> str | None:  # noqa: ARG002  wherever that is
-        """Nothing hinders pip."""
+        """None: pip alone can install it."""
         return None
 
 
 def peer_python(peer: str) -> Path:
-    """The peer's interpreter; makes its environment first where there is none, or an old one. Takes minutes then.
+    """The peer's interpreter. First makes its environment if there is none, or an old one, which takes minutes.
 
-    Raises ValueError: an unknown peer, with the known ones; pip's error.
+    Raises ValueError for an unknown peer, naming the known ones, and with pip's error.
     """
     if peer not in DISTRIBUTIONS:
         raise ValueError(f"peer {peer}: unknown; known: {', '.join(DISTRIBUTIONS)}")

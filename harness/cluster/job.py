@@ -1,9 +1,9 @@
-"""What a Slurm job of a sweep does, on its first node: runs one cell after the other on the nodes of its allocation.
+"""What a Slurm job of a sweep does on its first node: it runs one cell after the other on the nodes of its allocation.
 
-A cell is run by whoever holds its lock (`flock`, which the kernel frees when its holder dies, also over NFS), so a job
-that Slurm has requeued waits for the first one to be gone, on a node that Slurm could not reach any more, and then runs
-only what that has not finished. SIGTERM, from `scancel` or preemption, and USR1, before the time limit, give the run up
-and remove its folder; after USR1 submitit has Slurm run the job again.
+The process that holds a cell's lock runs the cell (`flock`, which the kernel frees when its holder dies, also over
+NFS). So a job that Slurm has requeued waits until the first one, perhaps on a node that Slurm no longer reaches, is
+gone, and then runs only the cells that are not finished. SIGTERM (from `scancel` or preemption) and USR1 (before the
+time limit) give the run up and remove its folder; after USR1, submitit has Slurm run the job again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Job:
     plan: str
     """Path of the sweep's plan."""
     numbers: tuple[int, ...]
-    """Of the cells in the sweep, from 0."""
+    """The cells' numbers in the sweep, from 0."""
     slurm: Slurm
 
     def __call__(self) -> None:
@@ -91,7 +91,7 @@ class Job:
                 _requeue_if_preempted(console)
 
     def checkpoint(self) -> DelayedSubmission:
-        """What submitit has Slurm run again after USR1: the same; a cell that has finished is passed over."""
+        """What submitit has Slurm run again after USR1: the same job, which passes over cells that have finished."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
@@ -100,7 +100,7 @@ class Job:
 def _requeue_if_preempted(console: Console) -> None:
     """Has Slurm run this job again if it is preempted with a grace time.
 
-    One that ends within that time by itself, as this one is about to, counts for Slurm as completed.
+    Slurm counts a job as completed if it ends by itself within that time, as this one is about to.
     """
     job = own_job(os.environ)
     told = job_fields(job)
@@ -108,12 +108,12 @@ def _requeue_if_preempted(console: Console) -> None:
         console.print(Text(f"job {job} is preempted, and requeued"))
         try:
             ask(["scontrol", "requeue", job])
-        except ValueError as error:  # whoever waits for the job says that it left no run
+        except ValueError as error:  # the process that waits for the job says that it left no run
             console.print(Text(f"it is not requeued: {error}"))
 
 
 def own_job(variables: Mapping[str, str]) -> str:
-    """How Slurm names this job; SLURM_JOB_ID may stand for all of its array."""
+    """Slurm's name of this job; SLURM_JOB_ID alone may stand for its whole array."""
     if "SLURM_ARRAY_TASK_ID" in variables:
         return f"{variables['SLURM_ARRAY_JOB_ID']}_{variables['SLURM_ARRAY_TASK_ID']}"
     return variables.get("SLURM_JOB_ID", "")
@@ -121,9 +121,9 @@ def own_job(variables: Mapping[str, str]) -> str:
 
 @contextmanager
 def cell_lock(folder: Path, number: int, gives_up: Callable[[], bool]) -> Iterator[bool]:
-    """Keeps a cell of the sweep in `folder` for this process; waits while another one has it.
+    """Locks a cell of the sweep in `folder` for this process; waits while another process has it.
 
-    Yields whether this process has it: not where `gives_up` said so first.
+    Yields whether this process has it: False if `gives_up` returned True first.
     """
     path = folder / f".cell-{1 + number:03d}.lock"
     try:

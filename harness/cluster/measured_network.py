@@ -1,7 +1,7 @@
-"""`rlbench doctor --network`: what messages take between the nodes of a launch, in the form that profiles use.
+"""`rlbench doctor --network`: how long messages take between the nodes of a launch, in the form that profiles use.
 
-It is a run like any other, of a system that trains nothing (`systems/network`); what it leaves is fitted to the formula
-by which emulated GPUs and predictions reckon (`harness.contract.network_costs`).
+It runs a system that trains nothing (`systems/network`) like any other, and fits what the run leaves to the formula of
+emulated GPUs and predictions (`harness.contract.network_costs`).
 """
 
 from __future__ import annotations
@@ -38,28 +38,29 @@ if TYPE_CHECKING:
 
 SYSTEM, FILE = "network", "network.json"
 SCENARIO = "emulated/open-fridge"
-"""A cell must have one; no environment of it is made."""
+"""A cell must have a scenario; the run makes no environment of it."""
 TIME_LIMIT_S = 600.0
 LEAST_FITTED_BYTES = 64 * 1024
-"""Gradients are larger. What a few numbers take is `synchronize_ms`; libraries send those in other ways."""
+"""Smallest all-reduce in the fit: gradients are larger. Libraries send a few numbers in other ways, and those are
+`synchronize_ms`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Link:
-    """The link between two ranks for which the formula comes nearest to what was measured."""
+    """The link between two ranks with which the formula comes closest to what was measured."""
 
     latency_s: float
     bytes_per_s: float
     worst_factor: float
-    """By which the formula is off at the size where it is worst; 1 is not at all."""
+    """Factor by which the formula is off at the size where it is worst; 1 where it is exact."""
 
 
 def fit(rows: Sequence[Mapping[str, float]], num_ranks: int) -> Link:
-    """The link that explains the all-reduces best: least squares of the logarithms of their times.
+    """The link that explains the all-reduces best, by least squares of the logarithms of their times.
 
     Args:
-        rows: with `bytes` and `seconds`.
-        num_ranks: that took part.
+        rows: one per size, with `bytes` and `seconds`, from the smallest to the largest.
+        num_ranks: number of ranks that took part.
     """
     from scipy.optimize import least_squares
 
@@ -84,7 +85,7 @@ def fit(rows: Sequence[Mapping[str, float]], num_ranks: int) -> Link:
 
 
 def print_network(launch: Launch, gpus: int, device: DeviceKind, out: Path | None, console: Console) -> int:
-    """Measures between the nodes, prints what was found, and writes it to `out`; the exit code.
+    """Measures between the nodes, prints what was found and writes it to `out`; returns the exit code.
 
     Raises ValueError when a node cannot be reached or had an error.
     """
@@ -94,7 +95,7 @@ def print_network(launch: Launch, gpus: int, device: DeviceKind, out: Path | Non
     found = _run(launch, gpus, device, console)
     rows = [row for row in found["all_reduce"] if row["bytes"] >= LEAST_FITTED_BYTES]
     link = fit(rows, gpus)
-    # Ranks agree on a few numbers at the end of an iteration.
+    # At the end of an iteration, ranks agree on a few numbers.
     agree_ms = 1e3 * statistics.median(row["seconds"] for row in found["all_reduce"] if 64 <= row["bytes"] <= 1024)
     nodes = launch.num_nodes(gpus)
     console.print(Text(f"{gpus} ranks on {nodes} node{'s' * (nodes > 1)}: {', '.join(launch.hosts[:nodes])}"))

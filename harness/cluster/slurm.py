@@ -1,10 +1,10 @@
 """Runs a sweep as Slurm jobs, through submitit: one job for each cell, or one for all; waits for them and shows them.
 
-Who writes: this process, on the login node, writes the plan, `jobs.json` (which cell is which job), and a failed run
-for a job that ended and left none; each job writes the folder of its own run (`harness/cluster/job.py`). All is on the
-file system that login and compute nodes share, as submitit needs it. What blocks: waiting for jobs, `POLL_S` at a time.
-What frees it: they leave the queue. Whoever stops waiting stops nothing: the jobs go on, and `--resume` in any shell
-waits for them again. It never runs a cell that a job still has.
+This process, on the login node, writes the plan, `jobs.json` (which cell is which job), and a failed run for each job
+that ended without one. Each job writes the folders of its own runs (`harness/cluster/job.py`). All files are on the
+file system that login and compute nodes share, which submitit needs. This process blocks while it waits for jobs,
+`POLL_S` at a time, until they leave the queue. When it stops waiting, the jobs go on, and `--resume` in any shell waits
+for them again. It never submits a cell that a job still has.
 """
 
 from __future__ import annotations
@@ -42,22 +42,23 @@ if TYPE_CHECKING:
 
 JOBS_FILE = "jobs.json"
 LOGS = "slurm"
-"""Folder of submitit's files in that of the sweep; `slurm-2` and so on where there was one."""
+"""Folder of submitit's files in the sweep's folder; `slurm-2` and so on where there is one already."""
 JOBS_BYTES = 32 * MIB
 JOB = re.compile(r"\d{1,20}(?:_\d{1,20})?")
-"""How Slurm names a job, or one of an array."""
+"""Slurm's id of a job, or of one job of an array."""
 POLL_S = 3.0
 MOST_FAILURES = 200
 GONE_AFTER = 2
-"""Looks: a job that is requeued may be in no list for a moment."""
+"""A job has ended after this many looks without it: one that is requeued may be in no list for a moment."""
 MARGIN_S = 300.0
-"""Of a job's time limit: to start and end the processes of a cell."""
+"""Seconds in a job's time limit to start and end the processes of a cell."""
 WARNED_S = 60
-"""Slurm sends USR1 so long before it ends a job: the run is given up, its folder removed, and the job requeued."""
+"""Slurm sends USR1 this long before it ends a job; the run is given up, its folder removed, and the job requeued."""
 SIGNAL = "USR1"
 MOST_REQUEUES = 3
 PYTHON = f"{shlex.quote(sys.executable)} -P"
-"""What runs a job; `-P`, as in all that a run starts: packages in the working folder do not hide ours."""
+"""The command that runs a job. `-P`, as in all that a run starts, keeps packages in the working folder from hiding
+ours."""
 
 
 @dataclass(slots=True)
@@ -65,13 +66,13 @@ class _Waiting:
     """A cell whose job has not ended."""
 
     number: int
-    """Of the cell in the sweep, from 0."""
+    """The cell's number in the sweep, from 0."""
     job: str
     runs_before: int
-    """Runs of the cell that were there when it was submitted."""
+    """Number of runs that the cell had when it was submitted."""
     state: str = "PENDING"
     missed: int = 0
-    """Looks at the queue in which it was not there."""
+    """Number of looks in a row at which the job was not in the queue."""
 
 
 class Jobs:
@@ -81,10 +82,10 @@ class Jobs:
         self._sweep, self._runner, self._slurm = sweep, runner, slurm
         self._hasher = Hasher()
         self._failures = 0
-        """Times in a row that Slurm has not answered."""
+        """Number of times in a row that Slurm has not answered."""
 
     def run(self, cells: Sequence[Cell], interrupts: Interrupts) -> bool:
-        """Submits what is not in the queue, and waits for all; False when somebody stopped the waiting."""
+        """Submits the cells that are not in the queue, and waits for all; returns False if somebody stops the wait."""
         if not re.fullmatch(r"[\w.-]+", self._sweep.id):
             raise ValueError(f"{self._sweep.folder}: its name becomes that of jobs: letters, digits, '_', '.' and '-'")
         numbers = [self._sweep.cells.index(cell) for cell in cells]
@@ -94,7 +95,7 @@ class Jobs:
         runs_before = {number: len(self._runs_of(number)) for number in new}
         for submitted in self._submit(new):
             waiting |= {number: _Waiting(number, job, runs_before[number]) for number, job in submitted.items()}
-            self._write(known | waiting)  # at once: what runs must be known if the next is refused
+            self._write(known | waiting)  # at once: these jobs must be known if Slurm refuses the next
         for one in waiting.values():
             self._say(one, f"job {one.job}")
         while waiting and not interrupts.requested:
@@ -106,7 +107,7 @@ class Jobs:
         return not waiting
 
     def _submit(self, numbers: Sequence[int]) -> Iterator[dict[int, str]]:
-        """Submits cells that need as many nodes together, one group after the other: their job ids by cell."""
+        """Submits cells in groups that need the same number of nodes; yields the job ids of each group by cell."""
         if not numbers:
             return
         os.environ["SUBMITIT_PREEMPT_SIGNAL"] = SIGNAL  # it is read when submitit is imported
@@ -174,7 +175,7 @@ class Jobs:
         self._runner.display.update_jobs(running, len(waiting))
 
     def _snapshot(self, one: _Waiting) -> Snapshot | None:
-        """How far a cell is that runs."""
+        """How far the cell is, if it runs."""
         pattern = f"{store.PARTIAL_PREFIX}{1 + one.number:03d}-*"
         for partial in self._sweep.folder.glob(pattern):
             with suppress(OSError, ValueError):
@@ -182,7 +183,7 @@ class Jobs:
         return None
 
     def _end(self, one: _Waiting) -> None:
-        """A job has left the queue: shows what it left, or leaves a failed run that says what became of it."""
+        """Shows what a job left that has left the queue, or records a failed run that says what became of the job."""
         cell = self._sweep.cells[one.number]
         deadline = time.monotonic() + ANSWER_LIMIT_S
         with cell_lock(self._sweep.folder, one.number, lambda: time.monotonic() > deadline) as is_ours:
@@ -215,7 +216,7 @@ class Jobs:
 
 
 def read_jobs(folder: Path) -> dict[int, _Waiting]:
-    """The jobs that a sweep in `folder` has had, by cell. Raises ValueError for a list that we have not written."""
+    """The jobs that a sweep in `folder` has had, by cell. Raises ValueError if the list is damaged."""
     path = folder / JOBS_FILE
     if not os.path.lexists(path):
         return {}
@@ -235,7 +236,7 @@ def read_jobs(folder: Path) -> dict[int, _Waiting]:
 
 
 def make_logs(folder: Path) -> Path:
-    """A new folder for submitit's files in that of the sweep: what is in an old one may be anybody's."""
+    """Makes a new folder for submitit's files in `folder`, the sweep's; files in an old one may be anybody's."""
     for number in itertools.count(1):
         path = folder / (LOGS if number == 1 else f"{LOGS}-{number}")
         with suppress(FileExistsError):

@@ -1,4 +1,4 @@
-"""What Slurm's own commands say. A call blocks for at most `ANSWER_LIMIT_S`: the controller may be away for a while."""
+"""Asks Slurm's own commands. A call blocks for at most `ANSWER_LIMIT_S`: the controller may be away for a while."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def queued() -> dict[str, str]:
 
 
 def how_it_ended(job: str) -> str:
-    """What Slurm says of a job that has ended, which it forgets after some minutes."""
+    """How a job ended, in Slurm's words; Slurm forgets a job some minutes after its end."""
     told = job_fields(job)
     if not told:
         return "is unknown to Slurm by now"
@@ -25,7 +25,7 @@ def how_it_ended(job: str) -> str:
 
 
 def job_fields(job: str) -> dict[str, str]:
-    """What Slurm knows of a job, by its names; nothing where it has forgotten the job, or does not answer."""
+    """What Slurm knows of a job, by Slurm's field names; empty where it has forgotten the job or does not answer."""
     try:
         said = ask(["scontrol", "--oneliner", "show", "job", job])
     except ValueError:
@@ -34,7 +34,7 @@ def job_fields(job: str) -> dict[str, str]:
 
 
 def ask(words: list[str]) -> str:
-    """What one of Slurm's commands prints. Raises ValueError that says why it does not."""
+    """What one of Slurm's commands prints. Raises ValueError with the reason where it fails."""
     try:
         done = subprocess.run(  # noqa: S603  Slurm's own
             words, capture_output=True, encoding="utf-8", errors="replace", timeout=ANSWER_LIMIT_S, check=False
@@ -47,6 +47,6 @@ def ask(words: list[str]) -> str:
 
 
 def last_line(said: object) -> str:
-    """Of what a command has said."""
+    """The last line, other than an empty one, of what a command has said."""
     lines = [line.strip() for line in str(said).splitlines() if line.strip()]
     return lines[-1] if lines else "it failed"

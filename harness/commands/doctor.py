@@ -1,4 +1,4 @@
-"""`rlbench doctor`: what this machine is and what of it could spoil a figure, for a terminal."""
+"""`rlbench doctor`: prints what this machine is, and what about it could spoil a figure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 def print_doctor(console: Console | None = None, num_workers: int | None = None) -> int:
-    """Prints the machine and what was found; the exit code: 0, or 1 when the machine could not be read at all.
+    """Prints the machine and the findings; returns the exit code, 1 when the machine cannot be read at all, else 0.
 
     Args:
         console: where to print; None for the terminal.
-        num_workers: environment workers that a run would keep busy, to be held against the cores; None to leave it out.
+        num_workers: environment workers that a run would keep busy, compared with the cores; None to leave it out.
     """
     console = console or make_console()
     try:
@@ -43,7 +43,7 @@ def print_doctor(console: Console | None = None, num_workers: int | None = None)
 
 
 def doctor_network(launch: Launch, num_ranks: int, device: DeviceKind, out: Path | None) -> int:
-    """Measures messages between the ranks of several machines and prints what they take; the exit code."""
+    """Measures messages between the ranks of several machines and prints their times; returns the exit code."""
     from harness.cluster.measured_network import print_network
 
     return print_network(launch, num_ranks, device, out, make_console())

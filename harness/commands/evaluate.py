@@ -1,6 +1,6 @@
 """`rlbench evaluate`: plays episodes with the policies that finished runs have left, and prints how well they do.
 
-Nothing is played before every run has been looked at: whatever is wrong with one of them is said at once.
+All run records are read before anything is played; a run's system and weights are checked when its turn comes.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ if TYPE_CHECKING:
 
 METRICS = ("success", "return", "length", "spl")
 NO_TIME = {"time_scale": "1e-06"}
-"""For emulated scenarios: what happens in them does not depend on how long it takes."""
+"""Setting for emulated scenarios: what happens in them does not depend on how long it takes."""
 
 
 @runtime_checkable
 class Evaluable(Protocol):
-    """What a system has, beside `contract.System`, whose policies can be evaluated."""
+    """What a system has, in addition to `contract.System`, when its policies can be evaluated."""
 
     def policies(self, ranks: Sequence[int]) -> Mapping[str, str]:
-        """Whose weights a run leaves, by the file's name; of `ranks`, which have lasted to its end, ascending."""
+        """Whose weights each file of a run holds, by file name; `ranks` are those that lasted to its end, ascending."""
 
     def evaluate(
         self, scenario: Scenario, seed: int, weights: Path, num_episodes: int, device: Device
     ) -> tuple[int, Mapping[str, tuple[float, float]]]:
         """Plays at least `num_episodes` episodes with the weights.
 
-        Returns how many it were, and the mean and its standard error by `METRICS`; NaN where there is none.
+        Returns how many were played, and the mean and its standard error by `METRICS`; NaN where there is none.
         """
 
 
@@ -79,7 +79,7 @@ class Evaluated:
     """Mean and standard error by `METRICS`."""
 
     def as_json(self) -> dict[str, Any]:
-        """The row for scripts; what there is not is null."""
+        """The row for scripts; a missing figure is null."""
         record = self.left.record
         names = {
             "run": record.id,
@@ -114,13 +114,13 @@ class Evaluated:
 
 NAMES = ("system", "scenario", "workload", "seed", "sweep", "GPUs", "policy")
 SHAREABLE = ("scenario", "workload", "seed", "sweep", "episodes")
-"""Columns that all rows may have in common; they then stand in a line above the table."""
+"""Columns that move to a line above the table when all rows have the same value."""
 
 
 def print_evaluations(folders: Sequence[Path], out: Path, num_episodes: int, *, as_json: bool = False) -> None:
     """Evaluates the policies of some runs, or of the newest sweep in `out`, and prints a row for each.
 
-    Raises ValueError: what is wrong with a run, or with the number of episodes.
+    Raises ValueError when something is wrong with a run or with the number of episodes.
     """
     if num_episodes < 1:
         raise ValueError(f"--episodes {num_episodes}: must be at least 1; leave it out for 100")
@@ -167,7 +167,7 @@ def _newest_runs(out: Path) -> tuple[list[StoredRun], list[store.Unreadable]]:
 
 
 def _policies(run: StoredRun) -> list[Left]:
-    """What a run has left; at least one."""
+    """The policies that a run has left, at least one. Raises ValueError."""
     name, settings = parse_choice(fmt.system(run.record), "system")
     system: object = registry.load_system(name, settings)
     if not isinstance(system, Evaluable):

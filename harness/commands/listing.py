@@ -1,4 +1,4 @@
-"""`rlbench list`: systems by their choices, those of libraries, and scenarios, as tables or as JSON."""
+"""`rlbench list`: systems by their choices, systems of libraries, and scenarios, as tables or as JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from harness.contract.system import System
 
 CHOICES = ("collect", "rollout", "overlap", "preempt", "average", "correct")
-"""Fields of a system; the last one is of its learning settings."""
+"""Fields of a system; the last one is a learning setting."""
 NONE = "-"
 MOST_VARIANTS = 12
 
@@ -37,19 +37,19 @@ class ListedSystem:
 
     system: str
     choices: dict[str, str]
-    """As the command line takes them, by `CHOICES`; `-` where the system has no such field."""
+    """The variant and the fields that tell it apart, by `CHOICES`; `-` where the system has no such field."""
     about: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ListedLibrarySystem:
-    """A row of the table of systems that are made with somebody else's library."""
+    """A row of the table of systems that need somebody else's library."""
 
     system: str
     about: str
     library: str
     version: str
-    """Of the library, as rlbench needs it."""
+    """The version of the library that rlbench needs."""
     installed: bool
     unavailable: str | None
     """Why it cannot run here, with the command that installs it."""
@@ -67,7 +67,7 @@ class ListedScenario:
 
 
 def list_systems() -> list[ListedSystem]:
-    """Every installed system; of one that cannot be loaded, why."""
+    """Every installed system; for one that cannot be loaded, the reason."""
     return [_listed(name) for name in registry.names(registry.SYSTEMS)]
 
 
@@ -89,16 +89,16 @@ def _row_of(name: str, system: System) -> ListedSystem:
 
 
 def _text(what: str, value: object) -> str:
-    """An attribute of somebody else's as text for a terminal. Raises ValueError for anything but text."""
+    """An attribute of somebody else's object, as text for a terminal. Raises ValueError for anything but text."""
     if not isinstance(value, str):
-        raise ValueError(f"its {what} is {shown(value)}: it must be text")  # noqa: TRY004  told as what else is wrong
+        raise ValueError(f"its {what} is {shown(value)}: it must be text")  # noqa: TRY004  reported like other problems
     return visible(value)
 
 
 def _shown(choice: Any, variants: Mapping[str, type]) -> str:
     """The variant's name and the fields that tell it apart: `threshold p=0.6`, `optimal fill_stale`, `gossip pull`.
 
-    Those are the first one, unless it is a count, and all that are not at their defaults.
+    Those are all fields that are not at their defaults, and the first field unless it is a count, None or False.
     """
     names = [name for name, kind in variants.items() if type(choice) is kind]
     if not names:
@@ -119,14 +119,14 @@ def _setting(name: str, value: Any) -> str:
 
 
 def _names(what: str, value: object) -> tuple[str, ...]:
-    """As `_text`, of several; a text is not taken for its letters."""
+    """As `_text`, for several names; a single text is refused, not taken as its letters."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise ValueError(f"its {what} are {shown(value)}: they must be names")  # noqa: TRY004  as above
     return tuple(_text(what, one) for one in value)
 
 
 def list_library_systems() -> list[ListedLibrarySystem]:
-    """Every system that is made with somebody else's library, whether that is installed or not."""
+    """Every system that needs somebody else's library, whether that is installed or not."""
     listed = (_listed_of_library(name) for name in registry.names(registry.EXTERNAL))
     return [one for one in listed if one is not None]
 
@@ -154,7 +154,7 @@ def _listed_of_library(name: str) -> ListedLibrarySystem | None:
 
 
 def list_scenarios() -> list[ListedScenario]:
-    """Every installed scenario family; of one that cannot be loaded or asked, why."""
+    """Every installed scenario family; for one that cannot be loaded or read, the reason."""
     return [_listed_family(name) for name in registry.names(registry.SCENARIOS)]
 
 
@@ -198,7 +198,7 @@ def print_lists(what: str | None, *, as_json: bool = False) -> None:
 
 
 def _table_of_systems(systems: Sequence[ListedSystem], console: Console) -> Table:
-    """A column for each choice where there is room, else all of them in one line above what the system is."""
+    """A column for each choice where there is room, else all of them in one line above the description."""
     if console.width >= WIDE:
         table = Table("system", *CHOICES, "what it is", box=None, pad_edge=False)
         for one in systems:
@@ -215,7 +215,7 @@ def _table_of_library_systems(systems: Sequence[ListedLibrarySystem]) -> Table:
     table = Table("system of a library", "what it is", "here", box=None, pad_edge=False)
     for one in systems:
         here = f"{one.library} {one.version} is installed" if one.installed else str(one.unavailable)
-        table.add_row(one.system, Text(one.about), Text(here, overflow="fold"))  # a command is there to be copied
+        table.add_row(one.system, Text(one.about), Text(here, overflow="fold"))  # users copy the command
     return table
 
 

@@ -1,7 +1,7 @@
 """What `rlbench results`, `report`, `compare` and `export` do: read run folders, and say what is in them.
 
-Whatever is in a folder, the runs that can be read are shown, and the others are named. What a list of runs does not
-need is imported where it is needed, so that it appears at once.
+Whatever is in a folder, the runs that can be read are shown, and the others are named. Modules that a list of runs does
+not need are imported where they are used, so that the list appears at once.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 MAKE_SOME = "make some: `rlbench run --systems ddppo,ver --gpus 1,8`"
 NEWEST = 200
-"""So many runs the table of `rlbench results` shows at most, unless told otherwise."""
+"""Largest number of runs in the table of `rlbench results`, unless told otherwise."""
 MOST_WITH_INTERVALS = 60
-"""For more runs than these, drawing intervals takes longer than a list should."""
+"""For more runs than this, drawing intervals takes longer than a list should."""
 FORMATS = ("csv", "json", "parquet", "markdown", "perfetto")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SummaryOptions:
-    """What figures are held against, as the options of a command say."""
+    """Options of a command: what figures are compared with, and the seed of their intervals."""
 
     reference: str | None = None
     threshold: float | None = None
@@ -50,14 +50,14 @@ class SummaryOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """What is in some folders."""
+    """The runs in some folders."""
 
     runs: list[StoredRun]
     """Oldest first."""
     unreadable: list[Unreadable]
 
     def summary(self, asked: SummaryOptions) -> Summary:
-        """What the runs say."""
+        """Summarises the runs."""
         from results.summary.summarise import summarise
 
         return summarise(
@@ -69,7 +69,7 @@ class Found:
         )
 
     def folders(self) -> dict[str, Path]:
-        """Run folders, by sweep and id; and by the id alone, where of several the first that has spans counts."""
+        """Run folders by sweep/id, and by id alone; among runs with one id, the first that has spans counts."""
         folders: dict[str, Path] = {}
         for run in sorted(self.runs, key=lambda run: not (run.path / SPANS_FILE).exists()):
             folders[f"{run.record.sweep}/{run.record.id}"] = run.path
@@ -78,9 +78,9 @@ class Found:
 
 
 def find(folders: Sequence[Path]) -> Found:
-    """What is in some folders of runs, of sweeps, or of sweeps' folders.
+    """Finds the runs in some folders, each of a run, a sweep or several sweeps.
 
-    Raises ValueError for a folder that is not there, and where there is neither a run nor what was to be one.
+    Raises ValueError for a missing folder, and when there is no run at all, not even a half-written one.
     """
     with closing(Index([path for folder in folders for path in store.run_folders(folder)])) as index:
         left = [each for folder in folders for each in store.half_written(folder)]
@@ -91,7 +91,7 @@ def find(folders: Sequence[Path]) -> Found:
 
 
 def newest_sweep(out: Path) -> Path:
-    """The folder of the sweep in `out` that was begun last. Raises ValueError when there is none."""
+    """The folder of the sweep in `out` that began last. Raises ValueError when there is none."""
     runs = store.run_folders(out) if out.is_dir() else []
     folders = {folder.parent for folder in [*runs, *(each.path for each in store.half_written(out))]}
     if not folders:
@@ -101,7 +101,7 @@ def newest_sweep(out: Path) -> Path:
 
 
 def _age(sweep: Path) -> tuple[str, int]:
-    """Orders sweeps as `harness.run.sweep` does: by the second in their names, which copies keep, then by plans."""
+    """Orders sweeps as `harness.run.sweep` does: by the second in the name, which copies keep, then by plan time."""
     plan = sweep / PLAN_FILE
     return sweep.name.rpartition("-")[0], (plan if plan.exists() else sweep).stat().st_mtime_ns
 
@@ -110,12 +110,12 @@ def print_results(folder: Path, where: Sequence[str], newest: int | None, form: 
     """Prints the runs of a folder.
 
     Args:
-        folder: of runs, a sweep, or sweeps.
+        folder: of a run, a sweep, or several sweeps.
         where: `field=value`, all of which must hold.
-        newest: so many runs at most, 0 for all; by default `NEWEST` of a table, else all.
+        newest: largest number of runs, 0 for all; None means `NEWEST` for a table, else all.
         form: `table`, `json` or `csv`.
 
-    Raises ValueError for a folder that is not there, and for a field that is not known.
+    Raises ValueError for a missing folder and for an unknown field.
     """
     conditions = [_condition(text) for text in where]
     if newest is None and form == "table":
@@ -144,11 +144,11 @@ def _condition(text: str) -> Condition:
 
 
 def listing(runs: Sequence[StoredRun], bases: Sequence[StoredRun], unreadable: Sequence[Unreadable]) -> Summary:
-    """A summary that only lists cells: it holds no system against another.
+    """A summary that only lists cells and compares no systems.
 
     Args:
-        runs: to list; for more than `MOST_WITH_INTERVALS` there are no intervals.
-        bases: what they are scaled against, where that is not among them.
+        runs: to list; if they and `bases` are more than `MOST_WITH_INTERVALS`, there are no intervals.
+        bases: runs that they are scaled against and that are not among them.
         unreadable: what could not be read.
     """
     intervals = len(runs) + len(bases) <= MOST_WITH_INTERVALS
@@ -201,7 +201,7 @@ def report(
 ) -> None:
     """Writes the HTML report of some folders, or of the newest sweep in `default`; prints where it is, and the answers.
 
-    Raises ValueError: no runs, an unknown reference, a damaged history, a file that cannot be written.
+    Raises ValueError for missing runs, an unknown reference, a damaged history and a file that cannot be written.
     """
     from reports.page.html import write_report
     from results.verdicts import history
@@ -219,7 +219,7 @@ def report(
 
 
 def print_comparison(a: Path, b: Path, asked: SummaryOptions, *, as_json: bool) -> int:
-    """Prints the runs in two folders against each other; returns the exit code, 1 where no cell was run in both.
+    """Compares the runs in two folders and prints the result; returns 1 when no cell was run in both, else 0.
 
     Raises ValueError for a folder without runs, and for an unknown reference.
     """
@@ -249,7 +249,7 @@ def _side(folder: Path) -> Runs:
 def export(folders: Sequence[Path], default: Path, form: str, out: Path | None, asked: SummaryOptions) -> None:
     """Writes some folders, or the newest sweep in `default`, in one of `FORMATS`, to a file or to stdout.
 
-    Raises ValueError: no runs, an unknown format or reference, a file that cannot be written.
+    Raises ValueError for missing runs, an unknown format or reference, and a file that cannot be written.
     """
     if form not in FORMATS:
         raise ValueError(f"--format {form}: unknown; known: {', '.join(FORMATS)}")
@@ -285,7 +285,7 @@ def _write(pieces: Iterable[str], out: Path | None) -> None:
         return
     try:
         write_output(out, pieces)
-    except BrokenPipeError:  # whoever reads `--out /dev/stdout` has had enough
+    except BrokenPipeError:  # the reader of `--out /dev/stdout` has stopped reading
         raise
     except OSError as problem:
         raise ValueError(f"{out}: cannot be written ({problem.strerror or problem}); name another file") from None

@@ -1,4 +1,4 @@
-"""What the sub-commands do, in steps; `cli.py` gives them their options."""
+"""What `rlbench run`, `systems` and `scenes` do, in steps; `harness/cli/` gives them their options."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LibraryCheck:
         self._why_not: dict[str, str | None] = dict.fromkeys(registry.names(registry.SYSTEMS))
 
     def __call__(self, cell: Cell) -> None:
-        """Looks at the library of a cell's system."""
+        """Checks the library of a cell's system."""
         if cell.system not in self._why_not:
             library = libraries.library_of(cell.load()[0])
             self._why_not[cell.system] = None if library is None else libraries.why_not(library)
@@ -55,13 +55,13 @@ class LibraryCheck:
 
 
 class PlaceCheck:
-    """Raises ValueError for a cell that the machines have no room for, CannotRun for one that must be on one alone."""
+    """Raises ValueError for a cell too large for the machines, CannotRun for one that must not span several."""
 
     def __init__(self, launch: Launch | Slurm | None) -> None:
         self._launch = launch
 
     def __call__(self, cell: Cell) -> None:
-        """Looks at where a cell's ranks would be."""
+        """Checks where a cell's ranks would be."""
         if self._launch is None:
             return
         nodes = self._launch.num_nodes(cell.gpus)
@@ -78,7 +78,7 @@ def _both(one: Callable[[Cell], None], other: Callable[[Cell], None]) -> Callabl
 
 
 START_S = 8.0
-"""A cell's processes need about so long to start and to end; for the expected time."""
+"""Seconds that the processes of a cell take to start and to end, roughly; part of the expected time."""
 
 
 def run_sweep(
@@ -90,7 +90,7 @@ def run_sweep(
     command: Sequence[str],
     options: LaunchOptions = LaunchOptions(),  # noqa: B008  it is frozen
 ) -> int:
-    """Plans a sweep, or takes one up again, runs what is left of it and prints its table; returns the exit code."""
+    """Plans or resumes a sweep, runs what is left of it and prints its table; returns the exit code."""
     console = make_console()
     launch = choose(options, oversubscribe=asked.oversubscribe)
     if resume:
@@ -116,7 +116,7 @@ def run_sweep(
     if launch is None:
         _check_room(cells)
     else:
-        zygote.end()  # it was started before anybody knew
+        zygote.end()  # it was started before the launch was known
     if dry_run:
         _print_plan(cells, out, console)
         if isinstance(launch, Launch):
@@ -127,7 +127,7 @@ def run_sweep(
 
 
 def _check_room(cells: Sequence[Cell]) -> None:
-    """Raises ValueError unless simulators have room for what they share; also for a scenario that cannot say."""
+    """Raises ValueError unless simulators have room in shared memory; also for a scenario that cannot say its need."""
     for scenario in dict.fromkeys(cell.scenario for cell in cells):
         with told_in_a_line(f"scenario {scenario}: its shm_bytes"):
             check_room([cell for cell in cells if cell.scenario == scenario])
@@ -234,7 +234,7 @@ def _detail(record: RunRecord) -> str:
 
 
 def _print_plan(cells: Sequence[Cell], out: Path, console: Console) -> None:
-    """The cells and how long they will take, as far as limits or earlier runs in `out` tell."""
+    """Prints the cells and their expected times, from their limits or from earlier runs in `out`."""
     earlier = _durations(out)
     total, open_ended, hasher, lines = 0.0, False, Hasher(), list[str]()
     for number, cell in enumerate(cells, start=1):
@@ -266,9 +266,9 @@ def _durations(out: Path) -> dict[str, float]:
 
 
 def _unreadable(out: Path) -> list[Unreadable]:
-    """What cannot be read of earlier runs in a folder. Raises ValueError for a run of a newer schema.
+    """The earlier runs in a folder that cannot be read. Raises ValueError for a run of a newer schema.
 
-    Ours are not to be mixed with such runs.
+    New runs must not be mixed with such runs.
     """
     if not out.exists():
         return []
@@ -281,7 +281,7 @@ def _unreadable(out: Path) -> list[Unreadable]:
 
 
 def _warn_of(unreadable: Sequence[Unreadable], console: Console) -> None:
-    """Says that earlier runs are damaged; new ones are made all the same."""
+    """Warns that earlier runs are damaged; new ones are made anyway."""
     if unreadable:
         more = f" (and {len(unreadable) - 1} more; `rlbench results` lists them)" if len(unreadable) > 1 else ""
         print_lines(console, [f"warning: {unreadable[0].reason}{more}"])

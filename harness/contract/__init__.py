@@ -1,1 +1,1 @@
-"""What systems and scenarios may import of the harness, and what the rest of it is written against."""
+"""Interfaces that systems, scenarios and trainers may import, and against which the rest of the harness is written."""

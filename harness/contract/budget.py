@@ -1,4 +1,4 @@
-"""When a run is over: iterations, seconds, env steps, or a metric that was reached; whichever comes first."""
+"""When a run is over: after iterations, seconds or env steps, or when a metric is reached; whichever comes first."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 
 METRICS = ("return", "length", "success", "spl")
 LARGEST = 1e12
-"""No limit is larger: seconds, iterations or env steps."""
+"""The largest limit of seconds, iterations or env steps."""
 GRACE_FRACTION, LEAST_GRACE_S = 0.25, 3.0
-"""An iteration that is under way when `seconds` have passed may still end within this share of them, or so long if that
-is more; then its rollout is broken off."""
+"""An iteration that is under way when `seconds` have passed gets this share of them more, but at least `LEAST_GRACE_S`;
+then its rollout is broken off."""
 COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """How far a run is, summed or averaged over all ranks; every rank computes the same."""
+    """The progress of a run, summed or averaged over all ranks; every rank computes the same."""
 
     iterations: int = 0
     env_steps: int = 0
@@ -35,10 +35,10 @@ class Limits:
 
     iterations: int | None = None
     seconds: float | None = None
-    """The iteration that is under way then is still completed, if that does not take too long: `breaks_off_s`."""
+    """The iteration that is under way then is still completed if that does not take too long; see `breaks_off_s`."""
     env_steps: int | None = None
     until: str | None = None
-    """`success>=0.9`: a metric of recent episodes, a comparison, a number."""
+    """A metric of recent episodes, a comparison and a number, such as `success>=0.9`."""
 
     def __post_init__(self) -> None:
         """Checks every field."""
@@ -51,16 +51,16 @@ class Limits:
 
     @property
     def is_empty(self) -> bool:
-        """True when nothing would end the run."""
+        """True if there is no limit."""
         return self.iterations is None and self.seconds is None and self.env_steps is None and self.until is None
 
     @property
     def breaks_off_s(self) -> float | None:
-        """When a rollout that is under way is broken off: what was collected of it is not learned. None: never."""
+        """When a rollout that is under way is broken off, and its samples are not learned; None is never."""
         return None if self.seconds is None else self.seconds + max(GRACE_FRACTION * self.seconds, LEAST_GRACE_S)
 
     def is_spent(self, progress: Progress) -> bool:
-        """True when the run should end after this iteration; the same on all ranks, since `progress` is."""
+        """True if the run should end after this iteration; the same on all ranks, since `progress` is the same."""
         if progress.stop_requested:
             return True
         if self.until is not None:
@@ -76,13 +76,13 @@ class Limits:
 
 
 def check_limit(flag: str, value: float) -> None:
-    """Raises ValueError unless a limit is above 0 and at most `LARGEST`; NaN and infinity are neither."""
+    """Raises ValueError unless a limit is above 0 and at most `LARGEST`; also for NaN and infinity."""
     if not 0 < value <= LARGEST:
         raise ValueError(f"{flag} {value:g}: must be above 0 and at most {LARGEST:g}")
 
 
 def parse_condition(text: str) -> tuple[str, str, float]:
-    """`success>=0.9` -> ("success", ">=", 0.9). Raises ValueError with the rule."""
+    """Parses `success>=0.9` to ("success", ">=", 0.9). Raises ValueError that states the rule."""
     match = re.fullmatch(r"\s*(\w+)\s*(>=|<=|>|<)\s*(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)\s*", text)
     if match is None or match[1] not in METRICS or not math.isfinite(float(match[3])):
         raise ValueError(f"--until {text}: must be METRIC>=NUMBER (or <=, >, <); metrics: {', '.join(METRICS)}")

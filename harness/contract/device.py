@@ -1,4 +1,4 @@
-"""Where a rank and its environments stand, and the device that the rank owns."""
+"""The places of ranks and environments in a run, and the device that a rank owns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_POR
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Where a rank stands among the ranks of its run, as torchrun says it."""
+    """A rank's place among the ranks of its run, in torchrun's terms."""
 
     rank: int
     num_ranks: int
@@ -30,7 +30,7 @@ class Place:
 
 
 class Device(Protocol):
-    """What a rank owns one of: a GPU, an emulated GPU, or its share of the CPU."""
+    """The device that a rank owns: a GPU, an emulated GPU, or its share of the CPU."""
 
     @property
     def torch_name(self) -> str:
@@ -38,13 +38,13 @@ class Device(Protocol):
 
     @property
     def num_threads(self) -> int:
-        """CPU threads of the rank's tensor work; environment workers and other ranks share the cores."""
+        """CPU threads for the rank's tensor work; environment workers and other ranks share the cores."""
 
     def busy(self, work: Work, num_items: int) -> AbstractContextManager[None]:
-        """Wraps work; ends when the device has done it (CUDA: synchronised; emulated: its time is over)."""
+        """Wraps work; exits when the device has finished it (CUDA: synchronised; emulated: its time is over)."""
 
     def communicate(self, message: Message, peer: int = 0) -> None:
-        """Takes the time that a message between ranks costs, beside the real one (emulated GPUs only)."""
+        """Blocks for the stated time of a message between ranks, beside the real message (emulated GPUs only)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +56,7 @@ class Seat:
     """0 .. num_envs - 1 within the rank."""
     num_envs: int
     seed: int
-    """Differs between all environments of a run; the same for the same cell."""
+    """Different for each environment of a run; the same in each run of the cell."""
     device: Device
     """The device of the rank, for environments that render on it."""
 

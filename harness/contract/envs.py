@@ -1,4 +1,4 @@
-"""Environments as systems get them: made by the scenario, counted by the harness."""
+"""The environments that systems get: made by the scenario, counted by the harness."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class MakesEnvs(Protocol):
-    """A scenario, or a cover of one."""
+    """A scenario, or a wrapper of one."""
 
     def make_env(self, seat: Seat) -> gymnasium.Env[dict[str, Any], int]:
-        """One environment."""
+        """Makes one environment."""
 
 
 def make_counted_env(scenario: MakesEnvs, seat: Seat, folder: Path | str, meter: Path) -> CountedEnv:

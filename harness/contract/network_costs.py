@@ -1,6 +1,6 @@
-"""What messages between ranks cost on emulated GPUs: latency and bandwidth, and what it takes to agree.
+"""The time of messages between ranks on emulated GPUs, from latency and bandwidth, and of ending an iteration together.
 
-Pure arithmetic: the emulated GPU sleeps for it, and a prediction adds it up. Letters: R ranks.
+Pure arithmetic: the emulated GPU sleeps for these times, and a prediction adds them up. Letters: R ranks.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 MOST_LATENCY_MS = 1e6
 LEAST_MB_PER_S, MOST_MB_PER_S = 1e-3, 1e9
-"""What a profile may state, so that whatever follows from it is finite."""
+"""Limits of what a profile may state, so that all times that follow from it are finite."""
 
 
 def ring_all_reduce_s(num_ranks: int, num_bytes: float, latency_s: float, bytes_per_s: float) -> float:
-    """Seconds of an all-reduce around a ring: 2 (R - 1) messages of an R-th of the data, one after the other.
+    """Seconds of an all-reduce around a ring: 2 (R - 1) messages of 1 / R of the data each, one after the other.
 
     Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, JPDC 69(2), 2009.
     """
@@ -22,16 +22,16 @@ def ring_all_reduce_s(num_ranks: int, num_bytes: float, latency_s: float, bytes_
 
 
 def tree_all_reduce_s(num_ranks: int, num_bytes: float, latency_s: float, bytes_per_s: float) -> float:
-    """Seconds of an all-reduce up a binary tree and down again: 2 log2(R) levels, the whole data at each."""
+    """Seconds of an all-reduce up and down a binary tree: 2 ceil(log2(R)) levels with a message of all data at each."""
     return 2 * math.ceil(math.log2(num_ranks)) * (latency_s + num_bytes / bytes_per_s)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NetworkCosts:
-    """What ranks pay to agree; the defaults cost nothing."""
+    """Times of communication between ranks; with the defaults it takes no time."""
 
     synchronize_s: float = 0.0
-    """Per iteration, as soon as there is more than one rank."""
+    """Per iteration, if there is more than one rank."""
     synchronize_doubling_s: float = 0.0
     """Per iteration, times log2(R)."""
     latency_s: float = 0.0
@@ -42,11 +42,11 @@ class NetworkCosts:
     """Size of the weights, and of their gradients."""
 
     def synchronize_ranks_s(self, num_ranks: int) -> float:
-        """Seconds that all ranks need to end an iteration together; 0 for one."""
+        """Seconds that all ranks need to end an iteration together; 0 for one rank."""
         return self.synchronize_s + self.synchronize_doubling_s * math.log2(num_ranks) if num_ranks > 1 else 0.0
 
     def all_reduce_s(self, num_ranks: int) -> float:
-        """Seconds of one all-reduce of gradients, by ring or tree, whichever is faster; 0 for one rank."""
+        """Seconds of one all-reduce of gradients, by the faster of ring and tree; 0 for one rank."""
         if num_ranks == 1:
             return 0.0
         costs = num_ranks, self.weights_bytes, self.latency_s, self.bytes_per_s
@@ -54,5 +54,5 @@ class NetworkCosts:
 
     @property
     def link_s(self) -> float:
-        """Seconds for which one copy of the weights keeps a rank's link busy."""
+        """Seconds that one copy of the weights keeps a rank's link busy."""
         return self.weights_bytes / self.bytes_per_s

@@ -1,7 +1,7 @@
-"""What a system's model gives: the counters and the series that the ranks of a run would have left.
+"""What a system's model returns: the counters and the series that the ranks of a real run would have left.
 
-A system that can be predicted has, beside `contract.System`, the methods of `Predictable`; a scenario that it can be
-predicted on has those of `Timed`. Letters: R ranks, N environments of a rank, E environments, B steps of a block.
+A system that can be predicted has the methods of `Predictable` in addition to `contract.System`; a scenario on which it
+can be predicted has those of `Timed`. Letters: R ranks, N environments of a rank, E environments, B steps of a block.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ if TYPE_CHECKING:
 
 
 class Times(Protocol):
-    """Simulation times of environments, drawn with a generator for each."""
+    """Simulation times of environments; each environment has its own random generator."""
 
     def draw(self, envs: Sequence[int]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-        """The next block of some environments: seconds of each step, and whether it ends its episode, [E, B] both."""
+        """The next block of these environments: seconds of each step and whether it ends its episode, both [E, B]."""
 
 
 @runtime_checkable
 class Timed(Protocol):
-    """What a scenario has, beside `contract.Scenario`, whose times are known: it states them in a profile."""
+    """Methods of a scenario whose times are known because a profile states them, beside `contract.Scenario`."""
 
     @property
     def reset_s(self) -> float:
         """Seconds of a reset."""
 
     def times(self, seeds: Sequence[int]) -> Times:
-        """The simulation times of environments with these seeds, [E]: the ones that they really take."""
+        """The simulation times of environments with these seeds, [E]; the same as in a real run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prediction:
-    """The model of one run; times are seconds of the profile since the first iteration began."""
+    """The predicted data of one run; times are seconds of the profile since the first iteration began."""
 
     rows: Sequence[Mapping[str, Any]]
-    """A row for each iteration of each rank, as the series of a run has them."""
+    """One row for each iteration of each rank, as in the series of a run."""
     of_ranks: Mapping[str, npt.NDArray[np.int64]]
-    """`learned`, `reused`, `discarded`, `in_flight`, `lag_sum`, `lag_max`, [R] each."""
+    """`learned`, `reused`, `discarded`, `in_flight`, `lag_sum`, `lag_max`, each [R]."""
     of_envs: Mapping[str, npt.NDArray[np.float64]]
-    """`env_steps`, `episodes`, and seconds `step_s`, `reset`, `simulate`, `wait:inference`, [R, N] each."""
+    """`env_steps`, `episodes`, and in seconds `step_s`, `reset`, `simulate`, `wait:inference`, each [R, N]."""
 
 
 @runtime_checkable
 class Predictable(Protocol):
-    """What a system has, beside `contract.System`, that has a model."""
+    """Methods of a system that has a model, beside `contract.System`."""
 
     def why_not_predicted(self, scenario: Scenario, limits: Limits) -> str | None:
-        """None, or what of such a run the model does not cover, with what it does."""
+        """None, or the part of such a run that the model does not cover, with what it does cover."""
 
     def predict(self, scenario: Scenario, num_ranks: int, seed: int, limits: Limits) -> Prediction:
-        """What a run on so many emulated GPUs would do. Raises ValueError for what the model does not cover."""
+        """Predicts a run on `num_ranks` emulated GPUs. Raises ValueError for a run that the model does not cover."""

@@ -1,4 +1,4 @@
-"""What a scenario is: the work of a cell, and the family that makes it."""
+"""The interface of a scenario, which is the work of a cell, and of the family that makes it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORKLOADS = ("homogeneous", "heterogeneous")
 class Scenario(Protocol):
     """A cell's work: a frozen dataclass.
 
-    May have `sleeps = True` (steps but wait), and the attributes that `harness.processes.shared_memory` describes.
+    It may have `sleeps = True` (steps only sleep) and the attributes that `harness.processes.shared_memory` describes.
     """
 
     @property
@@ -29,7 +29,7 @@ class Scenario(Protocol):
 
     @property
     def num_envs(self) -> int:
-        """Environments of one rank."""
+        """Number of environments of one rank."""
 
     @property
     def rollout_steps(self) -> int:
@@ -41,15 +41,15 @@ class Scenario(Protocol):
 
     @property
     def learn(self) -> LearnSettings:
-        """How every system learns on it."""
+        """The learning settings of every system on this scenario."""
 
     @property
     def gpu_costs(self) -> GpuCosts:
-        """What its work takes on an emulated GPU."""
+        """Times of its work on an emulated GPU."""
 
     @property
     def preload(self) -> tuple[str, ...]:
-        """Modules that workers need; imported once per rank, before the workers are forked."""
+        """Modules that environment workers need; imported once per rank, before its workers are forked."""
 
     @property
     def observation_space(self) -> gymnasium.spaces.Dict:
@@ -62,21 +62,22 @@ class Scenario(Protocol):
     def make_env(self, seat: Seat) -> gymnasium.Env[dict[str, Any], int]:
         """Makes one environment, in the process that will step it.
 
-        `info` of `step` may hold `num_frames` (simulator frames, else 1), `raw_reward` (for returns, else the reward)
-        and, at the end of an episode, `success` and `spl` (0 to 1). Time-limit ends are truncations. Rewards are real
-        numbers that float32 holds, observations of their space's dtype: what is not ends the run.
+        The `info` of `step` may hold `num_frames` (simulator frames, 1 if absent), `raw_reward` (used for returns, the
+        reward if absent) and, at the end of an episode, `success` and `spl` (0 to 1). An end by time limit is a
+        truncation. Rewards must be real numbers within float32, observations must have the dtype of their space;
+        anything else ends the run.
         """
 
 
 class ScenarioFamily(Protocol):
-    """What an entry point of `rlbench.scenarios` names; `vizdoom/basic` is family `vizdoom`, variant `basic`."""
+    """The object of an entry point of `rlbench.scenarios`; `vizdoom/basic` is family `vizdoom`, variant `basic`."""
 
     about: str
     variants: tuple[str, ...]
     """Known variants, the default first; `()` if there are none."""
 
     def unavailable(self) -> str | None:
-        """None, or why it cannot run here and the command that would change that, in one line."""
+        """None, or one line: why it cannot run here and the command that would change that."""
 
     def make(self, variant: str, workload: str) -> Scenario:
-        """Makes the scenario; `variant` is '' for the default. Raises ValueError that lists the known variants."""
+        """Makes the scenario; `variant` is '' for the default. Raises ValueError listing the known variants."""

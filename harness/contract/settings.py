@@ -1,4 +1,4 @@
-"""What every system shares on a scenario, so that only scheduling and communication differ."""
+"""Settings that all systems share on a scenario, so that they differ only in scheduling and communication."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Literal
 from harness.contract.network_costs import NetworkCosts
 
 Work = Literal["render", "infer", "prepare", "learn"]
-"""What a GPU does."""
+"""Kinds of work on a GPU."""
 Message = Literal["synchronize", "all_reduce", "exchange"]
-"""All ranks end an iteration; all ranks average gradients; a rank sends or gets weights, and `peer`'s link has them."""
+"""All ranks end an iteration; all ranks average gradients; a rank sends or gets weights over the link of `peer`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,38 +20,38 @@ class LearnSettings:
     epochs: int = 2
     """Passes over each rollout."""
     num_minibatches: int = 2
-    """Mini-batches of one pass; where a rollout is split by environments, at most their number."""
+    """Mini-batches of one pass; at most the number of environments where a rollout is split by environments."""
     optimizer: str = "adam"
-    """`adam`, or `sgd`: with Nesterov's momentum, if there is any."""
+    """`adam`, or `sgd` with Nesterov's momentum if `momentum` is above 0."""
     learning_rate: float = 2.5e-4
     """The optimiser's step size."""
     adam_eps: float = 1e-5
     """Adam's epsilon."""
     momentum: float = 0.9
-    """Of `sgd`; 0 is plain gradient descent."""
+    """Momentum of `sgd`; 0 is plain gradient descent."""
     discount: float = 0.99
     """Gamma, per env step."""
     gae_lambda: float = 0.95
     """Lambda of generalised advantage estimation."""
     clip: float = 0.2
-    """PPO's clip range of the probability ratio: [1 - clip, 1 + clip], or from `clip_low` where that is set."""
+    """PPO's clip range of the probability ratio is [1 - clip, 1 + clip]; `clip_low` may replace the lower end."""
     clip_low: float = 0.0
-    """Lower end of the clip range; 0 for 1 - clip. Sample Factory's range is [1/1.1, 1.1] (table A.5)."""
+    """Lower end of the clip range; 0 stands for 1 - clip. Sample Factory's range is [1/1.1, 1.1] (table A.5)."""
     value_coef: float = 0.5
     """Weight of the value loss."""
     entropy_coef: float = 0.01
     """Weight of the entropy bonus."""
     max_grad_norm: float = 0.5
-    """Gradients are scaled down to this L2 norm."""
+    """Gradients with a larger L2 norm are scaled down to this one."""
     normalize_advantages: bool = False
-    """DD-PPO section 4: off, because it leads to instabilities with small batches."""
+    """Off in DD-PPO (section 4), because it leads to instabilities with small batches."""
     correct: str = "none"
     """Correction of the loss for how the experience was gathered: `none`; `vtrace`, for an older policy (Sample Factory
     section 3.4); `truncated_is`, for environments that have more samples than others (VER section 4, 'Training')."""
     rho: float = 1.0
-    """V-trace's truncation level of the weights of temporal differences; also the most that `truncated_is` weighs."""
+    """V-trace's truncation level for the weights of temporal differences; also the largest weight in `truncated_is`."""
     c: float = 1.0
-    """V-trace's truncation level of the weights that carry them back in time."""
+    """V-trace's truncation level for the weights that carry temporal differences back in time."""
 
     @property
     def clip_range(self) -> tuple[float, float]:
@@ -86,32 +86,32 @@ class LearnSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuCosts:
-    """What an emulated GPU takes for a scenario's work; times in seconds."""
+    """Times of a scenario's work on an emulated GPU, in seconds."""
 
     render_s: float = 0.0
-    """Per env step, first come first served with inference."""
+    """Per env step; served first come, first served together with inference."""
     infer_fixed_s: float = 0.0
     """Per inference batch."""
     infer_item_s: float = 0.0
     """Per item of an inference batch."""
     prepare_s: float = 0.0
-    """Per learning phase, beside its mini-batches: returns, advantages, arranging the batches."""
+    """Per learning phase, in addition to its mini-batches: returns, advantages, arranging the batches."""
     learn_item_s: float = 0.0
     """Per sample of a mini-batch."""
     render_while_learning_factor: float = 1.0
-    """Rendering and inference take this many times as long while learning runs on the same GPU."""
+    """Rendering and inference take this many times as long while the GPU learns."""
     learn_while_rendering_factor: float = 1.0
     """Learning takes this many times as long while the GPU renders or infers."""
     actor_infer_s: float = 0.0
-    """Per inference of one item on a core of the CPU, where actors hold the policy."""
+    """Per inference of one item on a CPU core, if actors hold the policy."""
     cores: int = 0
-    """Cores of the CPU for each GPU, on which environments simulate; 0 for as many as there are environments."""
+    """CPU cores for each GPU, on which environments simulate; 0 means one for each environment."""
     network: NetworkCosts = field(default_factory=NetworkCosts)
-    """What messages between ranks take."""
+    """Times of messages between ranks."""
 
 
 TYPICAL_GPU_COSTS = GpuCosts(infer_fixed_s=0.0033, infer_item_s=0.00006, learn_item_s=0.00015)
-"""About what `emulated/open-fridge` states for a V100; for scenarios without a profile, which render on the CPU."""
+"""Roughly the times of `emulated/open-fridge` on a V100; for scenarios without a profile, which render on the CPU."""
 
 CORRECTIONS = ("none", "vtrace", "truncated_is")
 OPTIMIZERS = ("adam", "sgd")

@@ -1,9 +1,9 @@
-"""What a system is and gets, and the loop that it forms with a scenario.
+"""The interface of a system, what it gets, and the loop that it forms with a scenario.
 
 The loop of one rank (`harness/launch/rank.py` makes the context, the system does the rest):
     system.run(Context(place=Place.from_environment(), scenario=..., ...))  # once per rank, each in a process:
         start environment workers; env = context.make_env(i), whose `step` and `reset` count what happens
-        until context.budget.is_spent(progress), decided alike on all ranks:
+        until context.budget.is_spent(progress), which all ranks decide alike:
             collect a rollout                   # meter.span("infer"), meter.span("simulate")
             wait for the other ranks            # meter.span("wait:straggler")
             learn, average                      # meter.span("learn"), meter.span("communicate")
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Context:
-    """All that a system gets on one rank."""
+    """Everything that a system gets on one rank."""
 
     place: Place
     scenario: Scenario
@@ -40,31 +40,31 @@ class Context:
     budget: Limits
     meter: RankMeter
     folder: str
-    """The run's working folder: where processes leave their last words (tracebacks, stacks)."""
+    """The run's working folder, where processes leave their last words (tracebacks, stacks)."""
     stall_s: float
-    """An environment that has not answered for so long is taken for hung: the system raises."""
+    """The system raises when an environment has not answered for this long, as it has probably hung."""
     python: str = ""
-    """The interpreter of the virtual environment that the system's library has, where there is one."""
+    """The interpreter of the virtual environment of the system's library, if it has one."""
 
     def seat(self, index: int, seed: int) -> Seat:
         """The seat of environment `index` of this rank."""
         return Seat(place=self.place, index=index, num_envs=self.scenario.num_envs, seed=seed, device=self.device)
 
     def env_seed(self, index: int) -> int:
-        """The seed of environment `index` of this rank: every system gives it the same."""
+        """The seed of environment `index` of this rank, the same with every system."""
         from numpy.random import SeedSequence
 
         return int(SeedSequence([self.seed, self.place.rank]).generate_state(3 + index)[-1])
 
     def make_env(self, index: int) -> CountedEnv:
-        """Makes environment `index` of this rank, in the process that will step it: this one, or a child of it."""
+        """Makes environment `index` of this rank; call it in the process that will step it, this one or a child."""
         from harness.contract.envs import make_counted_env
 
         return make_counted_env(self.scenario, self.seat(index, self.env_seed(index)), self.folder, self.meter.path)
 
 
 class System(Protocol):
-    """A way to train RL on many GPUs, under test: an entry point. `harness.contract.traits`: what it may have."""
+    """A way to train RL on many GPUs, under test; an entry point. Optional attributes: `harness.contract.traits`."""
 
     name: str
     about: str

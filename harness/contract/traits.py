@@ -1,14 +1,14 @@
-"""What a system says of itself beside the protocol, by attributes that it need not have.
+"""Optional attributes with which a system describes itself, beside the protocol.
 
-Those that the keeper of a run must know are fields of `Traits`. The others are asked for where they matter:
+The fields of `Traits` are those that the keeper of a run must know. The others are looked up where they matter:
 
-- `check(scenario)`: the scenario with the system's own learning settings; ValueError where the two cannot go together.
-- `devices`, `most_gpus`: what it can run on; on anything where it does not say.
-- `library`: what it is made with and must be installed for it, a `harness.plan.libraries.Library`.
-- `known_work(scenario)`: of what a record says of the scenario, what holds for the system; without it all of it.
-- `departures(scenario)`: in what it does other work than rlbench's own systems with the same settings; texts by name.
-- `preload`: modules that a rank imports, and that start no thread: imported once for all ranks of a sweep.
-- `policies`, `evaluate`, `predict`, `why_not_predicted`: see `harness.commands`, `evaluate` and `predict`.
+- `check(scenario)`: returns the scenario with the system's own learning settings; ValueError if the two do not fit.
+- `devices`, `most_gpus`: the kinds of device and the number of GPUs it can run on; without them, any.
+- `library`: a library that it needs and that must be installed for it, a `harness.plan.libraries.Library`.
+- `known_work(scenario)`: the parts of a record's scenario that hold for this system; without it, all parts do.
+- `departures(scenario)`: how its work differs from that of rlbench's own systems with the same settings; texts by name.
+- `preload`: modules that a rank imports and that start no thread; they are imported once for all ranks of a sweep.
+- `policies`, `evaluate`: see `harness.commands.evaluate`. `predict`, `why_not_predicted`: see `contract.prediction`.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 TRAITS_FILE = "traits.json"
-"""In the working folder of a run: the runner, which has loaded the system, tells the keeper, which need not."""
+"""A file in the working folder of a run. The runner, which has loaded the system, writes it for the keeper."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Traits:
-    """The attributes of a system, by their names; the defaults hold for one that does not have them."""
+    """Attributes of a system, under the same names; a default holds if the system does not have the attribute."""
 
     in_step: bool = True
-    """All ranks go through the same iterations together, and end together; False: each rank counts its own."""
+    """All ranks go through the same iterations and end together. If False, each rank counts its own iterations."""
     survives_lost_rank: bool = False
-    """When a rank is killed, the others go on; False: its end is the end of the run."""
+    """When a rank is killed, the others go on. If False, the run ends."""
     one_machine: bool = False
-    """All its ranks must be on one machine."""
+    """All ranks must be on one machine."""
     one_learner: bool = False
-    """Rank 0 learns for all; the others stand still for as long as it has nothing for them to do."""
+    """Rank 0 learns for all; the other ranks wait while it has nothing for them to do."""
 
     @classmethod
     def of(cls, system: object) -> Traits:
@@ -40,7 +40,7 @@ class Traits:
         return cls(**{field.name: bool(getattr(system, field.name, field.default)) for field in fields(cls)})
 
     def leave(self, folder: Path) -> None:
-        """Writes them for the keeper."""
+        """Writes the traits for the keeper."""
         (folder / TRAITS_FILE).write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     @classmethod
@@ -50,5 +50,5 @@ class Traits:
 
 
 def preload_of(system: object) -> tuple[str, ...]:
-    """The modules that ranks of a system import; those of other people's systems, which do not say, import theirs."""
+    """The modules to import once for all ranks of a system; empty if it does not say, and each rank then imports."""
     return tuple(map(str, getattr(system, "preload", ())))

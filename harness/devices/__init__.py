@@ -1,1 +1,1 @@
-"""What a rank owns: a GPU, an emulated GPU, or its share of the CPU."""
+"""Devices, of which a rank owns one: a GPU, an emulated GPU, or its share of the CPU."""

@@ -1,11 +1,12 @@
-"""Bookings on an emulated GPU, its cores and its link: pure functions on its clock, which is an array of moments.
+"""Bookings on an emulated GPU, its cores and its link: functions on its clock, which is an array of moments.
 
-The emulated GPU books for processes that really wait (`emulated_gpu.py`), and a prediction for those that it makes up:
-both call these very functions. The clock's words are seconds, first come first served on each:
+The emulated GPU books for processes that really wait (`emulated_gpu.py`), a prediction books for imaginary ones; both
+call these functions. Each lane, link and core serves first come, first served. The clock's words are seconds:
 
-    LANE + 0, LANE + 1   when rendering and inference, and learning, will have nothing more to do
-    BUSY_S               how long one of the lanes was busy, or will have been
-    COVERED_UNTIL        up to which moment that is known
+    LANE + 0             when rendering and inference will be done with all that is booked
+    LANE + 1             when learning will be
+    BUSY_S               how long at least one lane was or will be busy
+    COVERED_UNTIL        the moment up to which `BUSY_S` counts
     LINK                 when the network link will be free
     CORES ...            when each core will be free
 """
@@ -15,11 +16,11 @@ from __future__ import annotations
 from typing import Protocol
 
 LANE, BUSY_S, COVERED_UNTIL, LINK, CORES = 0, 2, 3, 4, 5
-"""Where the words are; LANE has two."""
+"""Indices of the words; LANE has two."""
 
 
 class Words(Protocol):
-    """A clock: a memoryview, or an array, of doubles."""
+    """A clock: a memoryview or an array of doubles."""
 
     def __getitem__(self, index: int, /) -> float: ...
 
@@ -27,12 +28,12 @@ class Words(Protocol):
 
 
 def end_beside(start: float, took: float, other_free_at: float, factor: float) -> float:
-    """When work ends that takes `factor` times as long for as long as the other lane is busy.
+    """The moment at which work ends that is slower by `factor` while the other lane is busy.
 
     Args:
-        start: when it begins.
+        start: when the work begins.
         took: seconds on an otherwise idle GPU.
-        other_free_at: until when the other lane is busy.
+        other_free_at: the moment up to which the other lane is busy.
         factor: at least 1.
     """
     beside = max(0.0, other_free_at - start)
@@ -42,20 +43,20 @@ def end_beside(start: float, took: float, other_free_at: float, factor: float) -
 
 
 def book(words: Words, lane: int, now: float, took: float, factor: float, other_factor: float) -> float:
-    """Queues work behind all that came before it on its lane; returns the moment at which it will be done.
+    """Queues work behind all earlier work of its lane; returns the moment at which it will be done.
 
-    Learning (lane 1) may be put off later: its own end is then that of the lane.
+    Later bookings on lane 0 may delay learning (lane 1); its end is then the end of its lane.
 
     Args:
         words: the GPU's clock.
         lane: 0 for rendering and inference, 1 for learning.
-        now: the moment at which the work is there.
+        now: the moment at which the work arrives.
         took: seconds on an otherwise idle GPU.
-        factor: how much slower work of this lane is beside the other.
-        other_factor: the same of the other lane.
+        factor: how much slower work of this lane is while the other lane is busy.
+        other_factor: the same for work of the other lane.
     """
     if took == 0:
-        return now  # it needs no GPU, and waits for none
+        return now  # work that needs no GPU does not wait for one
     start = max(now, words[LANE + lane])
     other_free_at = words[LANE + 1 - lane]
     end = end_beside(start, took, other_free_at, factor)
@@ -69,7 +70,7 @@ def book(words: Words, lane: int, now: float, took: float, factor: float, other_
 
 
 def book_core(words: Words, num_cores: int, now: float, took: float) -> float:
-    """Queues a simulation for the core that is free first; returns the moment at which it will be done."""
+    """Queues a simulation on the core that is free first; returns the moment at which it will be done."""
     first = CORES
     for core in range(CORES + 1, CORES + num_cores):
         if words[core] < words[first]:
@@ -79,6 +80,6 @@ def book_core(words: Words, num_cores: int, now: float, took: float) -> float:
 
 
 def book_link(words: Words, now: float, took: float) -> float:
-    """Queues a message behind all that came before it on the link; returns the moment at which it has passed."""
+    """Queues a message behind all earlier ones on the link; returns the moment at which it has passed."""
     words[LINK] = max(now, words[LINK]) + took
     return words[LINK]

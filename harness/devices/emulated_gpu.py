@@ -1,15 +1,15 @@
 """An emulated GPU: a clock that processes share, and reservations on it.
 
-Who writes: every process that renders, infers or learns on the GPU, inside a record lock on the file that the kernel
-releases when its holder dies. Who reads: the same, and whoever wants the busy time. What blocks: taking the lock, for
-the microseconds of a reservation, and then the wait for the reserved end, which holds nothing. So the work is served
-first come first served, the overshoot of a sleep does not add up, and a process that is killed while it waits frees
-what it held.
+Who writes: every process that renders, infers or learns on the GPU, while it holds a record lock on the file; the
+kernel releases the lock when the process dies. Who reads: the same processes, and those that want the busy time. What
+blocks: taking the lock, for the microseconds of a reservation; then waiting for the reserved end, without the lock. So
+work is served first come, first served, the overshoots of sleeps do not add up, and a process that is killed while it
+waits holds nothing up.
 
-Two lanes: rendering and inference share one, learning has the other. While both are busy each is slower by its factor
-in `GpuCosts`: what is reserved on one lane slows down for as long as the other is reserved already, and learning, which
-takes long, is put off by what comes to the other lane meanwhile. Real work done inside a reservation counts against its
-cost.
+There are two lanes: rendering and inference share one, learning has the other. While both are busy, each is slower by
+its factor in `GpuCosts`: new work on a lane is slower for as long as the other lane is already reserved, and learning,
+which takes long, is delayed by work that comes to the other lane meanwhile. Real work inside a reservation counts as
+part of its time.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _THREADS = threading.Lock()
-"""Record locks exclude processes, not the threads of one, whichever object for the same GPU they have."""
+"""Record locks exclude other processes but not threads of the same one; this lock excludes those, for all GPUs."""
 LANE_OF: dict[Work, int] = {"render": 0, "infer": 0, "prepare": 1, "learn": 1}
 
 
 def cost_s(costs: GpuCosts, work: Work, num_items: int) -> float:
-    """Seconds that a work of `num_items` items takes on an otherwise idle GPU."""
+    """Seconds that work on `num_items` items takes on an otherwise idle GPU."""
     if work == "render":
         return costs.render_s * num_items
     if work == "infer":
@@ -54,7 +54,7 @@ def sleep_until(moment: float) -> None:
 
 
 class _Clock:
-    """The words of a GPU's clock, for one thread at a time. Not a generator: every env step takes it twice."""
+    """Gives one thread at a time the words of a GPU's clock. No generator, for speed: every env step takes it twice."""
 
     __slots__ = ("_fd", "_words")
 
@@ -99,7 +99,7 @@ def gpu_path(folder: Path, local_rank: int) -> Path:
 
 
 class EmulatedGpu:
-    """One emulated GPU, for as many processes as have its file. Can be sent to another process."""
+    """One emulated GPU, for all processes that open its file. Can be pickled and sent to another process."""
 
     torch_name = "cpu"
     num_threads = 1
@@ -114,7 +114,7 @@ class EmulatedGpu:
         self._open()
 
     def of_rank(self, local_rank: int) -> EmulatedGpu:
-        """The GPU of another rank of this machine."""
+        """The GPU of another rank on this machine."""
         return EmulatedGpu(gpu_path(self._path.parent, local_rank), self.costs, self._num_ranks, self._ranks_here)
 
     def _open(self) -> None:
@@ -123,7 +123,7 @@ class EmulatedGpu:
         self._clock = _Clock(self._fd, self._words)
 
     def __getstate__(self) -> dict[str, object]:
-        """Everything but what belongs to this process."""
+        """The state without what belongs to this process alone."""
         return {name: value for name, value in vars(self).items() if name not in {"_fd", "_words", "_clock"}} | {
             "_peers": {}
         }
@@ -133,9 +133,9 @@ class EmulatedGpu:
         self._open()
 
     def reserve(self, work: Work, num_items: int) -> float:
-        """Queues the work behind all that came before it on its lane; returns the moment at which it will be done.
+        """Queues the work behind all earlier work of its lane; returns the moment at which it will be done.
 
-        Learning may be put off later: `busy` sees to that.
+        Later reservations may delay learning; `await_end` waits for that too.
         """
         lane = LANE_OF[work]
         took = cost_s(self.costs, work, num_items)
@@ -144,18 +144,18 @@ class EmulatedGpu:
             return booking.book(words, lane, time.perf_counter(), took, factors[lane], factors[1 - lane])
 
     def simulated_at(self, begin: float, seconds: float, num_envs: int) -> float:
-        """When a simulation that begins at `begin` will be done: it takes a core, if `num_envs` share fewer."""
+        """When a simulation that begins at `begin` will be done; it books a core if there are fewer than `num_envs`."""
         if not 0 < self.costs.cores < num_envs:
             return begin + seconds
         with self._clock as words:
             return booking.book_core(words, self.costs.cores, begin, seconds)
 
     def busy(self, work: Work, num_items: int) -> AbstractContextManager[None]:
-        """Takes the GPU for the work's time, in which the real work inside is done; ends at the later of the two."""
+        """Reserves the GPU for the work; ends when its time is over and the real work inside is done."""
         return _Busy(self, work, num_items)
 
     def await_end(self, work: Work, end: float) -> float:
-        """Blocks until reserved work is done, which is later than `end` if learning was put off; returns the moment."""
+        """Blocks until reserved work is done, later than `end` if learning was delayed; returns that moment."""
         sleep_until(end)
         while LANE_OF[work] == 1 and end < self._words[LANE + 1]:  # one process learns on a GPU: this is its own end
             end = self._words[LANE + 1]
@@ -163,13 +163,13 @@ class EmulatedGpu:
         return end
 
     def communicate(self, message: Message, peer: int = 0) -> None:
-        """Takes the time that the profile states for a message between ranks; the GPU is free meanwhile.
+        """Blocks for the time that the profile states for a message between ranks; the GPU is free meanwhile.
 
-        The link of a rank on another machine cannot be booked from here: weights that go there wait for our own.
+        The link of a rank on another machine cannot be booked from here, so weights for it use this rank's own link.
         """
         network, num_ranks = self.costs.network, self._num_ranks
         if message == "exchange":
-            # Its file stays open: to close a file frees all locks that this process has on it.
+            # The peer's file stays open: closing a file frees all locks that this process has on it.
             gpu = self._peers.get(peer) or self._peers.setdefault(peer, self._link_to(peer))
             with gpu._clock as words:  # noqa: SLF001  one of us
                 passed_at = booking.book_link(words, time.perf_counter(), network.link_s)
@@ -183,7 +183,7 @@ class EmulatedGpu:
         return self.of_rank(peer - self._ranks_here.start) if peer in self._ranks_here else self
 
     def busy_s(self) -> float:
-        """Seconds for which the GPU has been busy, as reserved so far."""
+        """Seconds for which the GPU is busy, counting everything that is reserved so far."""
         return self._words[BUSY_S]
 
 
@@ -198,7 +198,7 @@ class EmulatedCore:
 
     @contextmanager
     def busy(self, work: Work, num_items: int) -> Iterator[None]:  # noqa: ARG002  actors infer, and nothing else
-        """Takes a core for the time of an inference, in which the real work inside is done."""
+        """Books a core for an inference; ends when its time is over and the real work inside is done."""
         end = self._gpu.simulated_at(time.perf_counter(), self._gpu.costs.actor_infer_s * num_items, self._num_envs)
         yield
         sleep_until(end)

@@ -1,4 +1,4 @@
-"""Devices: what `--device` and `--gpus` may say on this machine, and what a rank then owns."""
+"""Devices: the values that `--device` and `--gpus` may have on this machine, and the device of each rank."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DeviceKind = Literal["cuda", "cpu", "emulated", "predicted"]
 DEVICE_KINDS: tuple[DeviceKind, ...] = ("cuda", "cpu", "emulated")
-"""What a run can have; a prediction has none of them."""
+"""The kinds for real runs; `predicted` is for predictions."""
 
 
 def visible_gpus() -> list[int]:
@@ -37,13 +37,13 @@ def visible_gpus() -> list[int]:
 
 
 def gpu_indices(kind: DeviceKind, num_ranks: int) -> list[int]:
-    """NVML's indices of the GPUs that the ranks of a run use."""
+    """NVML's indices of the GPUs that a run's ranks use; empty for all kinds but `cuda`."""
     visible = visible_gpus() if kind == "cuda" else []
     return sorted({visible[rank % len(visible)] for rank in range(num_ranks)}) if visible else []
 
 
 def choose_device(asked: str | None) -> DeviceKind:
-    """The kind of device to use: what was asked for, else CUDA where there is a GPU, else emulated GPUs."""
+    """The kind of device to use: `asked`, else CUDA if there is a GPU, else emulated. Raises ValueError if unknown."""
     for kind in DEVICE_KINDS:
         if asked == kind:
             return kind
@@ -53,7 +53,7 @@ def choose_device(asked: str | None) -> DeviceKind:
 
 
 def check_gpus(kind: DeviceKind, gpus: int, *, oversubscribe: bool) -> None:
-    """Raises ValueError when the machine has fewer GPUs than a cell needs."""
+    """Raises ValueError if `kind` is `cuda` and there is no GPU, or without `oversubscribe` fewer than `gpus`."""
     if kind != "cuda":
         return
     present = len(visible_gpus())
@@ -67,16 +67,16 @@ def check_gpus(kind: DeviceKind, gpus: int, *, oversubscribe: bool) -> None:
 
 
 class CpuDevice:
-    """The rank's share of the CPU: work is done when the call returns."""
+    """The rank's share of the CPU; work is done when the call returns."""
 
     torch_name = "cpu"
 
     def __init__(self, num_ranks: int) -> None:
-        """`num_ranks`: of those that share this machine."""
+        """`num_ranks`: number of ranks that share this machine."""
         self.num_threads = max(1, len(os.sched_getaffinity(0)) // num_ranks)
 
     def busy(self, work: Work, num_items: int) -> AbstractContextManager[None]:  # noqa: ARG002  the CPU needs neither
-        """Does nothing: the work itself is the time."""
+        """Does nothing: the real work takes its own time."""
         return nullcontext()
 
     def communicate(self, message: Message, peer: int = 0) -> None:
@@ -84,7 +84,7 @@ class CpuDevice:
 
 
 class CudaDevice:
-    """One GPU; a span of work on it ends when the GPU has done it."""
+    """One GPU; a span of work ends when the GPU has finished it."""
 
     num_threads = 1
 
@@ -94,7 +94,7 @@ class CudaDevice:
 
     @contextmanager
     def busy(self, work: Work, num_items: int) -> Iterator[None]:  # noqa: ARG002  real work takes its own time
-        """Waits for the event that follows the work on the GPU's current stream."""
+        """Waits until the GPU's current stream has finished the work inside."""
         import torch
 
         yield
@@ -107,7 +107,7 @@ class CudaDevice:
 
 
 def make_device(kind: DeviceKind, place: Place, scenario: Scenario, folder: Path) -> Device:
-    """The device of a rank; emulated GPUs of one machine share files in the run's folder."""
+    """Makes the device of a rank. The emulated GPUs of a machine have their files in the run's folder."""
     if kind == "emulated":
         first = place.rank - place.local_rank
         here = range(first, first + num_ranks_here(place))
@@ -118,12 +118,12 @@ def make_device(kind: DeviceKind, place: Place, scenario: Scenario, folder: Path
 
 
 def num_ranks_here(place: Place) -> int:
-    """Ranks of the run on this machine, as torchrun says it."""
+    """Number of the run's ranks on this machine, from torchrun's LOCAL_WORLD_SIZE; all of them if it is not set."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", place.num_ranks))
 
 
 def sibling(device: Device, rank: int) -> Device:
-    """The device of another rank of this machine, such as one on which environments render."""
+    """The device of another rank on this machine, for instance the one on which environments render."""
     if isinstance(device, EmulatedGpu):
         return device.of_rank(rank)
     if isinstance(device, CudaDevice):

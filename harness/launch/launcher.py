@@ -1,4 +1,4 @@
-"""From the options of `rlbench run` to how its runs are spread over machines."""
+"""Turns the options of `rlbench run` into how its runs are spread over machines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXPAND_LIMIT_S = 30.0
 def choose(
     options: LaunchOptions, variables: Mapping[str, str] = os.environ, *, oversubscribe: bool = False
 ) -> Launch | Slurm | None:
-    """The machines that runs are spread over; None: this one alone. Raises ValueError with the rule.
+    """The machines that runs are spread over; None: only this one. Raises ValueError with the rule that is broken.
 
     `oversubscribe`: several ranks may share a GPU there.
     """
@@ -69,7 +69,7 @@ def _slurm(options: LaunchOptions, gpus_per_node: int, *, oversubscribe: bool) -
 
 
 def _hosts(options: LaunchOptions, variables: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
-    """Their names, and how they are reached: those that were named, else those of the Slurm allocation we are in."""
+    """The hosts, and the command that reaches them: those of `--hosts`, else those of our Slurm allocation."""
     if options.hosts is not None:
         return tuple(host.strip() for host in options.hosts.split(",")), SSH
     if "SLURM_JOB_NODELIST" not in variables:
@@ -78,9 +78,9 @@ def _hosts(options: LaunchOptions, variables: Mapping[str, str]) -> tuple[tuple[
 
 
 def in_this_allocation(planned: Launch, variables: Mapping[str, str] = os.environ) -> Launch:
-    """What was planned inside a Slurm allocation, on the nodes of the one that we are in.
+    """A launch that was planned inside a Slurm allocation, on the nodes of the allocation that we are in now.
 
-    Raises ValueError outside of any.
+    Raises ValueError outside of any allocation.
     """
     if "SLURM_JOB_NODELIST" not in variables:
         raise ValueError(
@@ -90,7 +90,7 @@ def in_this_allocation(planned: Launch, variables: Mapping[str, str] = os.enviro
 
 
 def allocated_hosts(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """The nodes of the Slurm allocation that this process is in. Raises ValueError where Slurm does not tell."""
+    """The nodes of the Slurm allocation that this process is in. Raises ValueError where Slurm does not list them."""
     allocated = variables["SLURM_JOB_NODELIST"]
     command = ["scontrol", "show", "hostnames", allocated]
     try:

@@ -1,10 +1,10 @@
 """Forks the ranks of a run from their keeper, with the variables that torchrun would set.
 
-The launcher blocks nowhere; who watches the ranks is the keeper. A rank dies with the process that launched it.
+The launcher never blocks; the keeper watches the ranks. A rank dies with the process that launched it.
 
-What listens, listens on the loopback interface: the groups by the variables below, the store by the socket that rank 0
-gets from here. It is bound before any rank starts, so that no other process can take the port meanwhile, and given
-away: when rank 0 is gone, so is the port.
+Everything listens on the loopback interface: process groups because of the variables below, the store at a socket that
+rank 0 gets from here. The socket is bound before any rank starts, so no other process can take the port meanwhile. Only
+rank 0 keeps it: when rank 0 is gone, so is the port.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def listen() -> socket.socket:
 
 
 def rank_variables(rank: int, num_ranks: int, store: socket.socket) -> dict[str, str]:
-    """What a rank learns its place from; rank 0 needs the descriptor of `store` too (`pass_fds`)."""
+    """The variables that tell a rank its place; rank 0 must also inherit the descriptor of `store`."""
     return {
         "RANK": str(rank),
         "WORLD_SIZE": str(num_ranks),
@@ -48,7 +48,7 @@ def rank_variables(rank: int, num_ranks: int, store: socket.socket) -> dict[str,
 def launch(folder: Path, num_ranks: int) -> list[Forked]:
     """Forks all ranks of the run in `folder`; their output goes to `rank<k>.out` and `rank<k>.err` there.
 
-    Call it in a process with one thread, which is to be their parent.
+    Call it in a process with one thread, which becomes their parent.
     """
     with listen() as store:
         places = [rank_variables(rank, num_ranks, store) for rank in range(num_ranks)]
@@ -56,8 +56,8 @@ def launch(folder: Path, num_ranks: int) -> list[Forked]:
 
 
 def _be_rank(folder: Path, rank: int, place: dict[str, str], store: socket.socket) -> int:
-    """What a forked process does: what `python -m harness.launch.rank` would, started with these variables."""
-    os.setpgid(0, 0)  # what it leaves behind when it is killed is known by it
+    """Runs in a forked process: does what `python -m harness.launch.rank` does with these variables."""
+    os.setpgid(0, 0)  # processes that it leaves behind when it is killed are found by this group
     streams = (Path(os.devnull), folder / f"rank{rank}.out", folder / f"rank{rank}.err")
     for stream, path in enumerate(streams):
         with path.open("wb" if stream else "rb") as file:

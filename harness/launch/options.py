@@ -1,4 +1,4 @@
-"""The options of `rlbench run` that say where runs are; see `harness.cli.flags`."""
+"""The options of `rlbench run` that say where runs take place; see `harness.cli.flags`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NEEDS = {
     "at_once": ("slurm",),
     "one_allocation": ("slurm",),
 }
-"""With which launchers an option goes."""
+"""The launchers that an option goes with."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +42,7 @@ class LaunchOptions:
     one_allocation: Annotated[bool, "One Slurm job for all cells, instead of one for each."] = False
 
     def not_of(self, launcher: str) -> str | None:
-        """What is wrong where an option was given that goes with another launcher."""
+        """What is wrong if an option was given that goes with another launcher; else None."""
         for name, launchers in NEEDS.items():
             if getattr(self, name) not in {None, False} and launcher not in launchers:
                 return f"--{name.replace('_', '-')}: goes with --launcher {' or '.join(launchers)}"

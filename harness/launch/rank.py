@@ -1,7 +1,7 @@
 """The main function of a rank: `python -m harness.launch.rank FOLDER`, with torchrun's variables set.
 
-Reads the run's `cell.json`, makes the context of the contract, and runs the system. What it raises is left in
-`error-rank<k>.json` for the keeper, and the exit code is 1. On SIGUSR1 a thread writes its stack.
+It reads the run's `cell.json`, makes the context of the contract, and runs the system. If any of this raises, the rank
+leaves the error in `error-rank<k>.json` for the keeper, and exits with 1. On SIGUSR1 a thread writes its stack.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from harness.contract.system import System
 
 PARENT_VARIABLE = "RLBENCH_PARENT"
-"""Process number of the launcher, which this rank must not outlive. `UNDER_TORCHRUN` under a torchrun that we started:
-its ranks must not outlive that, and their output goes to files in the folder. Absent under anybody else's torchrun."""
+"""Process number of the launcher, which this rank must not outlive. It is `UNDER_TORCHRUN` under a torchrun that we
+started: ranks must not outlive it, and their output goes to files in the folder. Absent under any other torchrun."""
 UNDER_TORCHRUN = "torchrun"
 
 
@@ -43,7 +43,7 @@ def main(folder: Path) -> int:
     process.dump_stacks_on_signal(folder / f"stacks-rank{place.rank}.txt")
     try:
         run(folder, place)
-    except BaseException as error:  # noqa: BLE001  whatever ends a system is the run's reason, also sys.exit("...")
+    except BaseException as error:  # noqa: BLE001  whatever ends a system is the run's reason, even sys.exit("...")
         print(raised.whole(error), end="", file=sys.stderr)  # noqa: T201  this process's stderr is part of the record
         ends = issubclass(type(error), raised.EndsTheRun)
         process.leave_error(folder / f"error-rank{place.rank}.json", error, ends_the_run=ends)
@@ -52,7 +52,7 @@ def main(folder: Path) -> int:
 
 
 def _write_to_files(folder: Path, rank: int) -> None:
-    """Has what this process prints go to `rank<k>.out` and `rank<k>.err`."""
+    """Redirects what this process prints to `rank<k>.out` and `rank<k>.err`."""
     for stream, suffix in ((1, "out"), (2, "err")):
         with (folder / f"rank{rank}.{suffix}").open("ab") as file:
             os.dup2(file.fileno(), stream)
@@ -67,7 +67,7 @@ def run(folder: Path, place: Place) -> None:
 
 
 def open_context(folder: Path, place: Place) -> tuple[System, Context]:
-    """The system of the run in `folder`, and what it gets on one rank; the meter is the caller's to close."""
+    """The system of the run in `folder`, and its context on one rank; the caller closes the meter."""
     cell = Cell.from_json((folder / "cell.json").read_text(encoding="utf-8"))
     system, scenario = cell.load()
     python = ""
@@ -95,4 +95,4 @@ if __name__ == "__main__":
     code = main(Path(sys.argv[1]))
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # no library is to hold up its end, or abort it: other ranks may wait for it, or be gone
+    os._exit(code)  # so that no library delays or aborts this rank's end: other ranks may wait for it, or be gone

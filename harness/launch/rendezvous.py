@@ -1,11 +1,11 @@
-"""Where the agents of torchrun meet: torch's static rendezvous, with a store that listens at one address alone.
+"""Where the agents of torchrun meet: torch's static rendezvous, with a store that listens at one address only.
 
-Torch's own rendezvous backends serve a TCPStore on every interface of the machine, and whoever reaches one may write to
-it: it knows no authentication. This one listens at the endpoint's host alone, on node 0:
+Torch's own rendezvous backends serve a TCPStore on every interface of the machine, and the store has no authentication:
+whoever reaches it may write to it. This backend listens only at the endpoint's host, on node 0:
 
     torchrun --rdzv-backend rlbench --rdzv-endpoint HOST:PORT --rdzv-conf rank=K ...
 
-The ranks of the nodes use the same store. It is an entry point of torch's group `torchrun.handlers`.
+The ranks of the nodes use the same store. The backend is an entry point of torch's group `torchrun.handlers`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 BACKEND = "rlbench"
-"""Its name there."""
+"""The backend's name in torch."""
 
 
 def handlers() -> Callable[[RendezvousParameters], RendezvousHandler]:
-    """What torch asks an entry point for: the function that makes a handler."""
+    """The function that makes a handler, which torch asks the entry point for."""
     return make_handler
 
 
@@ -41,7 +41,7 @@ def make_handler(parameters: RendezvousParameters) -> RendezvousHandler:
     assert isinstance(handler, static.StaticTCPRendezvous)
     handler.get_backend = lambda: BACKEND  # type: ignore[method-assign]  # torch compares it with what was asked for
     if handler.rank == 0:
-        handler._store = TCPStore(  # noqa: SLF001  what it would make itself, on every interface
+        handler._store = TCPStore(  # noqa: SLF001  the handler's own would listen on every interface
             handler.master_addr,
             handler.master_port,
             handler.world_size,
@@ -54,7 +54,7 @@ def make_handler(parameters: RendezvousParameters) -> RendezvousHandler:
 
 
 def _listening(address: str, port: int) -> int:
-    """The descriptor of a socket that listens there: what this process was given, or a new one."""
+    """The descriptor of a socket that listens there: the one that this process was given, or a new one."""
     given = os.environ.pop(process.STORE_VARIABLE, None)  # the ranks have no use for it
     if given:
         listening = socket.socket(fileno=int(given))

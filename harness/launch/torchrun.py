@@ -1,9 +1,9 @@
-"""Starts the ranks of one node under torchrun, and says which of them ended it.
+"""Starts the ranks of one node under torchrun, and says which of them failed first.
 
-Who calls this: the keeper of a node (`harness/run/keeper.py`). The nodes meet at a store that listens at one address
-alone (`harness/launch/rendezvous.py`), their number is pinned, and nothing is ever restarted: a measurement that goes
-on with other processes is another one. torchrun ends all ranks of its node when one of them fails, whatever the system
-could survive. torchrun dies with the keeper that started it, and each rank with torchrun.
+The keeper of a node calls this (`harness/run/keeper.py`). The nodes meet at a store that listens at one address only
+(`harness/launch/rendezvous.py`). Their number is fixed, and nothing is ever restarted: a measurement that goes on with
+other processes is another measurement. torchrun ends all ranks of its node when one of them fails, even if the system
+could survive that. torchrun dies with the keeper that started it, and each rank dies with torchrun.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OUTPUT = "torchrun.err"
 FAILURE = re.compile(r"\brank\s*:\s*(\d+)\b.*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
 ROOT_CAUSE = "Root Cause"
 FORCED = "forcefully exiting via"
-"""What torchrun says when it kills what it has told in vain to end."""
+"""What torchrun prints when it kills ranks that it has told in vain to end."""
 
 
 def words(seat: NodeSeat, folder: str) -> list[str]:
@@ -58,7 +58,7 @@ def endpoint(address: str, port: int) -> str:
 
 
 def dry_run_lines(launch: Launch, cells: Sequence[Cell]) -> list[str]:
-    """What would be started on each node, for somebody who starts it with something else."""
+    """The commands for each node as text, for somebody who starts them with another tool."""
     told = [f"{name}={value}" for name, value in interface_variables(launch.interface or "INTERFACE").items()]
     lines = []
     for gpus in sorted({cell.gpus for cell in cells}):
@@ -81,17 +81,17 @@ def dry_run_lines(launch: Launch, cells: Sequence[Cell]) -> list[str]:
 
 
 def interface_variables(interface: str) -> dict[str, str]:
-    """With them process groups listen on one interface."""
+    """The environment variables with which process groups listen on one interface."""
     return {
         "GLOO_SOCKET_IFNAME": interface,
-        "NCCL_SOCKET_IFNAME": f"={interface}",  # without `=` it is a prefix
+        "NCCL_SOCKET_IFNAME": f"={interface}",  # without `=`, NCCL takes the name as a prefix
     }
 
 
 def launch(folder: Path, seat: NodeSeat, store_fds: Sequence[int] = ()) -> subprocess.Popen[bytes]:
     """Starts torchrun for the ranks of this node; its output goes to `torchrun.err`, theirs to files of their own.
 
-    `store_fds`: on node 0, the one that listens at the seat's address and port.
+    `store_fds`: on node 0, the one descriptor that listens at the seat's address and port.
     """
     parent = os.getpid()
     with (folder / OUTPUT).open("wb") as output:
@@ -115,8 +115,8 @@ def launch(folder: Path, seat: NodeSeat, store_fds: Sequence[int] = ()) -> subpr
 def first_failure(folder: Path) -> dict[int, int]:
     """The rank that failed first, and its exit code; empty where torchrun does not say.
 
-    That is the one of which torchrun heard first, unless another one was killed by somebody else: the end of a process
-    may be told a moment after its connections have closed, and by then those that had them have raised and ended.
+    It is the rank whose end torchrun saw first, unless somebody else killed another one: torchrun may see the end of a
+    process a moment after its connections have closed, and by then the ranks at their other ends have raised and ended.
     """
     path = folder / OUTPUT
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""

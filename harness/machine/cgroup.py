@@ -1,7 +1,7 @@
 """How much CPU and memory this process's control groups allow, versions 1 and 2.
 
-A limit holds for a group and all below it, so the least of the process's own group and of all groups above it counts,
-as far up as is mounted here (a container sees only its own part of the tree).
+A limit holds for a group and all groups below it. So the smallest limit counts, of the process's own group and of all
+groups above it that are mounted here (a container sees only its own part of the tree).
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 NO_LIMIT_BYTES = 1 << 60
-"""Version 1 says 'no limit' by a number near 2^63."""
+"""Version 1 gives a number near 2^63 for 'no limit'."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CgroupLimits:
-    """None where there is no limit."""
+    """The limits; None where there is none."""
 
     cpu_quota_cores: float | None
-    """Cores' worth of CPU time per second."""
+    """CPU seconds per second, that is, a number of cores."""
     memory_bytes: int | None
 
 
 def read_limits(root: Path = Path("/")) -> CgroupLimits:
-    """Reads the limits of this process; `root` is where `proc` and `sys` are."""
+    """Reads the limits of this process; `root` is the folder that holds `proc` and `sys`."""
     quotas: list[float] = []
     memories: list[int] = []
     for folder in _group_folders(root):
@@ -34,7 +34,7 @@ def read_limits(root: Path = Path("/")) -> CgroupLimits:
 
 
 def _group_folders(root: Path) -> Iterator[Path]:
-    """The folders of this process's groups in each mounted hierarchy, and those above them."""
+    """The folders of this process's groups in each mounted hierarchy, and of the groups above them."""
     groups = {}
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)

@@ -1,4 +1,4 @@
-"""What of a machine could spoil a figure, each with its rule and what to do."""
+"""Checks of the machine for whatever could spoil a figure, each with its rule and advice."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ FOREIGN_GPU_MEMORY_FRACTION = 0.05
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     level: Literal["ok", "warning"]
     what: str
     """What was found, with its numbers."""
     rule: str
-    """When it is well."""
+    """The condition that it should meet."""
     advice: str
-    """What to do; empty when it is well."""
+    """What to do; empty if the condition is met."""
 
     def __str__(self) -> str:
         return f"{self.what} ({self.rule})" + (f"; {self.advice}" if self.advice else "")
 
 
 def judge(machine: Machine, num_workers: int | None = None) -> list[Finding]:
-    """Looks at everything that could spoil a figure.
+    """Checks everything that could spoil a figure.
 
     Args:
-        machine: what `harness.machine.machine.read_machine` found.
-        num_workers: environment workers that a run will keep busy; None if it is not known, or they mostly sleep.
+        machine: the result of `harness.machine.machine.read_machine`.
+        num_workers: environment workers that a run will keep busy; None if that is unknown or they mostly sleep.
     """
     return [
         *_cores(machine, num_workers),
@@ -149,7 +149,7 @@ def _gpu(gpu: Gpu) -> Iterator[Finding]:
 
 
 def _is_ours(pid: int) -> bool:
-    """Whether a process is this one or descends from it."""
+    """Whether a process is this one or one of its descendants."""
     try:
         process = psutil.Process(pid)
         return os.getpid() in (pid, *(parent.pid for parent in process.parents()))

@@ -1,4 +1,4 @@
-"""What this machine is: recorded with each run, and judged before one (`harness.machine.findings`)."""
+"""A description of this machine: recorded with each run, and judged before one (`harness.machine.findings`)."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ PACKAGES = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
-    """This machine at one moment; None for what it does not tell."""
+    """This machine at one moment; None for values that it does not give."""
 
     cpu_model: str | None
     num_cores: int
     """Hardware threads of the machine."""
     num_physical_cores: int | None
     num_affine_cores: int
-    """Of `num_cores`, those that this process may run on."""
+    """Number of the `num_cores` that this process may run on."""
     cpu_quota_cores: float | None
     """The control group's limit of CPU time, in cores."""
     governors: tuple[str, ...]
-    """Of the CPU's clock; several if cores differ, none in most virtual machines."""
+    """Governors of the CPU's clock: several if cores differ, none in most virtual machines."""
     turbo: bool | None
     load_1m: float
-    """Mean number of processes that ran or wanted to, over the last minute."""
+    """Mean number of processes that ran or were ready to run, over the last minute."""
     memory_bytes: int
     memory_available_bytes: int
     memory_limit_bytes: int | None
     """The control group's limit."""
     swap_used_bytes: int
     shm_bytes: int | None
-    """Size of /dev/shm, where shared memory lies."""
+    """Size of /dev/shm, which holds POSIX shared memory."""
     shm_free_bytes: int | None
     gpus: tuple[Gpu, ...]
     gpu_source: str
@@ -70,17 +70,17 @@ class Machine:
 
     @property
     def num_usable_cores(self) -> float:
-        """Cores that this process can keep busy: affinity and quota both hold."""
+        """Cores that this process can keep busy: the smaller of affinity and quota."""
         return min(self.num_affine_cores, self.cpu_quota_cores or float("inf"))
 
     @property
     def usable_memory_bytes(self) -> int:
-        """Memory of the machine, or what the control group allows of it."""
+        """The machine's memory, or the control group's limit if that is smaller."""
         return min(self.memory_bytes, self.memory_limit_bytes or self.memory_bytes)
 
 
 def read_machine(root: Path = Path("/")) -> Machine:
-    """Reads the machine; `root` is where `proc`, `sys` and `dev` are."""
+    """Reads the machine; `root` is the folder that holds `proc`, `sys` and `dev`."""
     memory, limits = psutil.virtual_memory(), read_limits(root)
     gpus, gpu_source = read_gpus()
     shm_bytes, shm_free_bytes = _shm(root)
@@ -108,22 +108,22 @@ def read_machine(root: Path = Path("/")) -> Machine:
 
 
 def describe() -> dict[str, Any]:
-    """The machine as `run.json` holds it."""
+    """The machine in the form of `run.json`."""
     return asdict(read_machine())
 
 
 def now() -> datetime:
-    """This machine's wall clock, in UTC, where no hour comes twice; for names and dates, never for intervals."""
+    """The wall clock in UTC, which has no change to summer time; for names and dates, never for intervals."""
     return datetime.fromtimestamp(time.time(), UTC)
 
 
 def packages() -> dict[str, str]:
-    """Versions of what runs are made of, where installed; nothing is imported for it."""
+    """Versions of the installed `PACKAGES`; imports none of them."""
     return versions(PACKAGES)
 
 
 def versions(names: Iterable[str], python: Path | None = None) -> dict[str, str]:
-    """Versions of distributions that are installed, for another interpreter than this one if it is named."""
+    """Versions of the installed distributions among `names`, of this interpreter or of `python`."""
     path = sys.path if python is None else list(map(str, python.parents[1].glob("lib/python3*/*-packages")))
     found: dict[str, str] = {}
     for name in names:
@@ -133,7 +133,7 @@ def versions(names: Iterable[str], python: Path | None = None) -> dict[str, str]
 
 
 def commit(folder: Path) -> str | None:
-    """The git commit that a folder is at, with `-dirty` when tracked files were changed; None outside git."""
+    """The git commit of a folder, with `-dirty` if tracked files have changed; None outside git or if git fails."""
     try:
         head = _git(folder, ["rev-parse", "HEAD"])
         words = ["status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty"]
@@ -143,7 +143,7 @@ def commit(folder: Path) -> str | None:
 
 
 HARMLESS_GIT = ("--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
-"""Git writes nothing, and runs nothing that the repository's own configuration names."""
+"""With these options git writes nothing and runs no file-system monitor or hook of the repository's configuration."""
 FILTER = re.compile(r"filter\..+\.(?:clean|smudge|process|required)", re.DOTALL)
 
 
@@ -156,15 +156,15 @@ def _git(folder: Path, words: Sequence[str], settings: Sequence[str] = ()) -> st
         errors="replace",
         check=True,
         timeout=60,
-        env={**os.environ, "GIT_ALLOW_PROTOCOL": ""},  # what is missing in the repository is not fetched
+        env={**os.environ, "GIT_ALLOW_PROTOCOL": ""},  # git must not fetch objects that the repository lacks
     )
     return done.stdout.strip()
 
 
 def _without_filters(folder: Path) -> list[str]:
-    """Options that switch off what a repository would have git run on the content of its files.
+    """Options that switch off the filters in a repository's own configuration, which git would run on its files.
 
-    Those of the user's own configuration stay. Raises OSError for a name that no option can hold.
+    Filters of the user's configuration stay. Raises OSError for a filter whose name no option can hold.
     """
     listed = _git(folder, ["config", "--list", "--show-scope", "--name-only", "-z"]).split("\0")
     names = {name for scope, name in zip(listed[::2], listed[1::2], strict=False) if scope in {"local", "worktree"}}

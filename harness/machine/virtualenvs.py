@@ -1,8 +1,8 @@
-"""Virtual environments in the cache folder: made once, kept, and locked by whoever makes, uses or removes them.
+"""Virtual environments in the cache folder: made once, kept, and locked by processes that make, use or remove them.
 
-What blocks: git and pip, whose output is shown when they fail, and the lock of an environment that another process
-makes. The kernel frees what a killed process held; an environment whose making was interrupted has no `READY` and is
-made anew.
+What blocks: git and pip, whose output is shown only when they fail, and the lock of an environment that another process
+is making. The kernel frees the locks of a killed process. An environment whose making was interrupted has no `READY`
+file and is made again.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from harness.processes import removal
 from harness.processes.removal import OTHERS_WRITE, inside, is_ours_alone, opened_folder, remove_folder
 
 READY = "ready"
-"""A file in an environment that was made to its end; its time is that of the last use."""
+"""A file in an environment that is complete; its modification time is that of the last use."""
 
 
 MARKS = (READY, "pyvenv.cfg")
-"""Files of which a virtual environment has one."""
+"""A virtual environment has at least one of these files."""
 BEGUN = {"bin", "include", "lib", "lib64", "conda-meta"}
-"""What else lies in one whose making, or removal, was interrupted."""
+"""An environment whose making or removal was interrupted may have only these."""
 
 
 def open_lock(made: Path) -> int:
-    """The lock of an environment, a file beside it that is never removed: it could be another's by then."""
+    """Opens an environment's lock, a file beside it; it is never removed, since another process may hold it by then."""
     return removal.open_lock(made.with_name(f"{made.name}.lock"))
 
 
@@ -37,12 +37,12 @@ def python_in(made: Path) -> Path:
 
 
 def is_ready(made: Path) -> bool:
-    """Whether an environment was made to its end, and its Python is still there."""
+    """Whether an environment is complete and its Python is still there."""
     return (made / READY).exists() and python_in(made).exists()
 
 
 def mark_ready(made: Path) -> None:
-    """Notes that an environment was made to its end, or used."""
+    """Marks an environment as complete and as used now."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(made / READY, flags, 0o644)
     try:
@@ -52,10 +52,10 @@ def mark_ready(made: Path) -> None:
 
 
 def remove(made: Path) -> None:
-    """Removes an environment, or what is left of one; nothing where there is none.
+    """Removes an environment, or what is left of one; does nothing if there is none.
 
-    Call it with its lock held. Raises ValueError where something else has its name, and what is wrong with it: nothing
-    of that is removed.
+    Call it with its lock held. Raises ValueError, and removes nothing, if something else has its name; also raises
+    ValueError if the environment cannot be removed.
     """
     try:
         with opened_folder(made) as descriptor:
@@ -63,7 +63,7 @@ def remove(made: Path) -> None:
                 raise ValueError(f"{made}: belongs to others, or others may write there; remove it yourself")
             if not _is_environment(inside(descriptor)):
                 raise ValueError(f"{made}: is no virtual environment; move it elsewhere")
-            (inside(descriptor) / READY).unlink(missing_ok=True)  # first: what is left after a kill is of no use
+            (inside(descriptor) / READY).unlink(missing_ok=True)  # first, so that a kill leaves none that looks ready
             remove_folder(made, descriptor)
     except FileNotFoundError:
         return
@@ -79,22 +79,22 @@ def _is_environment(folder: Path) -> bool:
 
 
 def make(made: Path, what: str) -> None:
-    """Makes an environment of this Python, with pip alone. Raises ValueError."""
+    """Makes an environment of this Python, with nothing but pip. Raises ValueError."""
     must([sys.executable, "-m", "venv", str(made)], f"{what}: its virtual environment")
 
 
 def install(made: Path, words: Sequence[str], what: str) -> None:
-    """Has its pip install something. Raises ValueError with pip's own error."""
+    """Runs the environment's `pip install` with these words. Raises ValueError with pip's own error."""
     must([str(python_in(made)), "-m", "pip", "install", "--quiet", *words], f"{what}: pip")
 
 
 def variables() -> dict[str, str]:
-    """Variables for what works on other code than this: without those that would lead it here, or to another index."""
+    """Variables for commands on other code: no PYTHON* and GIT_*, which could lead them here or to another index."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "GIT_"))}
 
 
 def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end. Raises ValueError where it is not there."""
+    """Runs a command to its end. Raises ValueError if it is not installed."""
     try:
         return subprocess.run(  # noqa: S603  ours
             command, check=False, env=variables(), capture_output=True, encoding="utf-8", errors="replace"
@@ -104,7 +104,7 @@ def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 def must(command: Sequence[str], what: str) -> None:
-    """Runs a command that must succeed. Raises ValueError with the line that says why it has not."""
+    """Runs a command that must succeed. Raises ValueError with the output line that says why it failed."""
     done = run(command)
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]

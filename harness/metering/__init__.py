@@ -1,1 +1,1 @@
-"""Counting where it happens: meters, the environments' counters, and the iterations that count."""
+"""Meters, the environments' counters, and the choice of the iterations that count."""

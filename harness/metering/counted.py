@@ -1,8 +1,8 @@
 """The environment wrapper in which the harness counts env steps, frames, episodes and the time of steps and resets.
 
-Runs in the process that steps the environment; writes that environment's block of the meter, and one record for each
-episode to the rank's episode file, which all workers of the rank open for appending (a record is one small write, which
-Linux appends whole). No system can count differently, since none of them sees these counters.
+It runs in the process that steps the environment. It writes that environment's block of the meter, and one record for
+each episode to the rank's episode file. All workers of the rank open that file for appending; a record is one small
+write, which Linux appends whole. No system can count differently, since systems do not see these counters.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ EPISODE = struct.Struct("<qddqqdd")
 EPISODE_FIELDS = ("environment", "end_s", "return", "length", "frames", "success", "spl")
 SIMULATE, RESET = KIND_OF["simulate"], KIND_OF["reset"]
 MOST_REWARD = (2 - 2**-23) * 2.0**127
-"""The largest number of float32, which rewards are learned from as."""
+"""The largest float32, since rewards are learned from as float32."""
 MOST_FRAMES = 2**31
-"""Of one env step; a run of 2^32 of them still counts its frames in 64 bits."""
+"""Most frames of one env step; the counter, an int64, then overflows only after 2^32 steps."""
 STEP_RULE = "(observation, reward, terminated, truncated, info), info a dict"
 MOST_SHOWN = 60
-"""Characters of a value that is refused."""
+"""Characters that an error shows of a refused value."""
 
 
 def episodes_path(folder: Path, rank: int) -> Path:
@@ -56,9 +56,9 @@ class CountedEnv:
         self._return, self._length, self._episode_frames = 0.0, 0, 0
 
     def reset(self, seed: int | None = None) -> dict[str, Any]:
-        """Begins an episode; its time is a `reset` span. The first one has the seat's seed, unless told otherwise.
+        """Begins an episode; its time is a `reset` span. Without `seed`, the first reset has the seat's seed.
 
-        Raises ValueError when the environment's answer has no two parts.
+        Raises ValueError if the environment's answer does not have two parts.
         """
         seed, self._seed = self._seed if seed is None else seed, None
         begin = time.perf_counter()
@@ -76,9 +76,9 @@ class CountedEnv:
         return observation
 
     def step(self, action: int) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Applies one action: one env step. Raises ValueError when the answer breaks a rule; that step counts as well.
+        """Applies one action: one env step. Raises ValueError if the answer breaks a rule; that step counts as well.
 
-        The time since the step or reset before it is what the environment waited for this action.
+        The time since the previous step or reset counts as the environment's wait for this action.
         """
         block = self._block
         ints, floats = block.ints, block.floats
@@ -127,7 +127,7 @@ class CountedEnv:
         self._block.add("episodes", 1)
 
     def _frames_of(self, frames: Any) -> int:
-        """`num_frames` of a step that is no int between the limits: another kind of whole number, or refused."""
+        """Converts a `num_frames` that is no int within the limits from another kind of whole number, or refuses it."""
         try:
             number = operator.index(frames)
         except TypeError:
@@ -167,9 +167,9 @@ class CountedEnv:
 
 
 def real_number(value: Any) -> float | None:
-    """A real number as a float: of Python or NumPy, or an array that holds one. None for anything else.
+    """A real number of Python or NumPy, or an array that holds just one, as a float. None for anything else.
 
-    Text, complex numbers and what is no number at all are not. A whole number beyond float64 is infinite.
+    Text and complex numbers give None. A Python int beyond float32 becomes infinite.
     """
     if isinstance(value, int):
         return float(value) if -MOST_REWARD <= value <= MOST_REWARD else math.copysign(math.inf, value > 0 or -1)
@@ -189,11 +189,11 @@ def real_number(value: Any) -> float | None:
 
 
 scalars: set[type] = {float, int, bool}
-"""Classes of real numbers that `float` takes as they are; those of NumPy are added when the first one comes."""
+"""Classes of real numbers that `float` converts directly; NumPy's are added when their first value comes."""
 
 
 def shown(value: Any) -> str:
-    """A value that is refused: as Python writes it, with its type where that is no plain number; short."""
+    """A refused value as text: its `repr`, cut, with its type unless it is a plain number."""
     kind = type(value).__name__
     try:
         text = " ".join(repr(value).split())

@@ -1,4 +1,4 @@
-"""How far a running cell is, from the meters that its processes write; never waits for them."""
+"""The progress of a running cell, read from the meters that its processes write; never waits for them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ STARTING = "starting"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Snapshot:
-    """How far a running cell is."""
+    """The progress of a running cell."""
 
     phase: str
-    """What most ranks are doing."""
+    """What most ranks are doing; `STARTING` until all ranks are up."""
     iterations: int
+    """Of the rank that is furthest behind."""
     learned: int
     env_steps: int
 
@@ -33,12 +34,12 @@ class LiveMeters:
         self._lost: set[int] = set()
 
     def lose(self, rank: int) -> bool:
-        """A rank is gone: what it counted stays, the others say how far the run is. False if that was known."""
+        """Notes that a rank is gone: its counts stay, the others give the progress. False if it was noted before."""
         known, self._lost = rank in self._lost, self._lost | {rank}
         return not known
 
     def read(self) -> Snapshot:
-        """The counters now, summed over the ranks that have started."""
+        """The counters now, of the ranks that have started."""
         files = self._meters.there()
         running = [file for rank, file in files.items() if rank not in self._lost]
         phases = Counter(file.phase() for file in running)
@@ -54,5 +55,5 @@ class LiveMeters:
         )
 
     def close(self) -> None:
-        """Ends reading. Whoever lets them go may be held longer, by a traceback that refers to itself (psutil's)."""
+        """Unmaps the meters; without this, a traceback that refers to itself (psutil's) could keep them mapped."""
         self._meters.close()

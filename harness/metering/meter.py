@@ -1,11 +1,11 @@
 """What a system reports on one rank: what became of its samples, and where its time goes.
 
-Who writes: the rank's main thread, and one other thread if it opened a lane, each its own timeline and its own block
-of the meter file. What the two share is the moment when an iteration ends: the main thread then reads the lane too.
-Each timeline has a lock, which its thread holds while a span begins or ends (microseconds), and the main thread while
-it reads the seconds so far; so the open span is in no block and counted up to that moment exactly once. Nothing else
-blocks. Counters (`updated`, `learned`, `reused`, `discarded`, `in_flight`) have no lock: the main thread alone may call
-them. A process that dies leaves what it had counted.
+Who writes: the rank's main thread, and one other thread if it opened a lane; each has its own timeline and its own
+block of the meter file. Who reads: when an iteration ends, the main thread reads the lane as well. What blocks: each
+timeline has a lock. Its thread holds it while a span begins or ends (microseconds), the main thread while it reads the
+seconds so far. The seconds of the open span are not yet in a block, so they are counted up to that moment exactly once.
+Counters (`updated`, `learned`, `reused`, `discarded`, `in_flight`) have no lock: only the main thread may call them.
+A process that dies leaves what it had counted.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 __all__ = ["COUNTERS", "KIND_OF", "SPANS", "Block", "LagSummary", "Lane", "MeterFile", "RankMeter", "meter_path"]
 
 LANE_PREFIX = "sampler/"
-"""Of the series' columns that hold the second lane's seconds."""
+"""Prefix of the series' columns that hold the second lane's seconds."""
 
 
 class _Span:
-    """Begins a span of its kind on its lane, and ends it; holds nothing, so one for each kind is enough."""
+    """Begins and ends a span of its kind on its lane; has no state of its own, so one for each kind is enough."""
 
     __slots__ = ("_kind", "_lane")
 
@@ -54,21 +54,21 @@ class _Span:
 
 
 class Lane:
-    """The timeline of one thread at a time: spans that never overlap. That thread alone may open and close spans."""
+    """The timeline of one thread: spans that never overlap. Only that thread may begin and end spans."""
 
     def __init__(self, block: Block) -> None:
         self._block = block
         self._lock = threading.Lock()
-        self._open: list[tuple[int, float]] = []  # kind, since when; the last one is running
+        self._open: list[tuple[int, float]] = []  # kind, start; the last one is running
         self._last_s = [0.0] * len(SPANS)
         self._spans = {name: _Span(self, kind) for name, kind in KIND_OF.items()}
 
     def span(self, kind: str) -> _Span:
-        """Times what happens inside; a span around it is paused meanwhile. Raises KeyError for an unknown kind."""
+        """Times the code inside, while a span around it is paused. Raises KeyError for an unknown kind."""
         return self._spans[kind]
 
     def begin(self, kind: int) -> None:
-        """Begins a span of that kind, and pauses the one around it."""
+        """Begins a span of that kind and pauses the one around it."""
         with self._lock:
             now = time.perf_counter()
             if self._open:
@@ -78,7 +78,7 @@ class Lane:
             self._block.set_phase(kind)
 
     def end(self) -> None:
-        """Ends the innermost span, and goes on with the one around it."""
+        """Ends the innermost span and resumes the one around it."""
         with self._lock:
             now = time.perf_counter()
             kind, since = self._open.pop()
@@ -89,9 +89,9 @@ class Lane:
                 self._block.set_phase(outer)
 
     def cut(self, at: float | None = None) -> dict[str, float]:
-        """Seconds in each kind of span since the last cut. From any one thread.
+        """Seconds in each kind of span since the last cut; always call it from the same thread.
 
-        The open span counts up to now, or up to a moment since when its own thread has neither begun nor ended one.
+        The open span counts up to now, or up to `at`, since when the lane's thread must not have begun or ended a span.
         """
         with self._lock:
             seconds = self._block.span_seconds()
@@ -105,14 +105,14 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class LagSummary:
-    """Policy lag (learner's version minus actor's, in optimiser steps) of some samples."""
+    """Sum and maximum of the policy lag of some samples (learner's version minus actor's, in optimiser steps)."""
 
     total: int
     largest: int
 
 
 class RankMeter:
-    """What a system reports on one rank; made by `harness/launch/rank.py`. All but the lane is for the main thread."""
+    """A system's reports on one rank; made by `harness/launch/rank.py`. All but the lane is for the main thread."""
 
     def __init__(self, folder: Path, rank: int, num_envs: int, gpu_busy_s: Callable[[], float] | None = None) -> None:
         self.path = meter_path(folder, rank)
@@ -130,9 +130,9 @@ class RankMeter:
         self._gpu_busy_s = gpu_busy_s
 
     def open_lane(self) -> Lane:
-        """A second timeline, for one other thread of this process. Its seconds are columns of their own.
+        """Opens a second timeline, for one other thread of this process; its seconds have columns of their own.
 
-        The main thread makes it and hands it over. Raises ValueError for a second one.
+        The main thread calls this and hands the lane over. Raises ValueError if there is one already.
         """
         if self._lane is not None:
             raise ValueError(f"rank {self.rank} has opened its lane already: a meter has one beside the main thread's")
@@ -140,7 +140,7 @@ class RankMeter:
         return self._lane
 
     def begin(self) -> None:
-        """Starts the clock of the run: processes are up, and the first iteration begins."""
+        """Starts the clock of the run; call it when all processes are up and the first iteration begins."""
         self._began = self._iteration_began = time.perf_counter()
         self._last = {name: self._block.get(name) for name in self._last}
         self._seconds(self._began)
@@ -149,7 +149,7 @@ class RankMeter:
         self._last_core_wait_s = process.core_wait_s()
 
     def _seconds(self, at: float) -> dict[str, float]:
-        """What both timelines spent since the last call, this thread's up to a moment that is now, as columns."""
+        """The seconds of both timelines since the last call, as columns; `at` is now, for this thread's timeline."""
         columns = {f"span/{kind}": seconds for kind, seconds in self._own.cut(at).items()}
         if self._lane is not None:
             columns |= {f"{LANE_PREFIX}{kind}": seconds for kind, seconds in self._lane.cut().items()}
@@ -161,30 +161,30 @@ class RankMeter:
         return time.perf_counter() - self._began
 
     def learned(self, num_env_steps: int, lag: LagSummary) -> None:
-        """Fresh env steps learned for the first time, and the lag at which that happened."""
+        """Counts env steps that were learned for the first time, with their lag."""
         block = self._block
         block.add("learned", num_env_steps)
         block.add("lag_sum", lag.total)
         block.set("lag_max", max(block.get("lag_max"), lag.largest))
 
     def updated(self) -> None:
-        """One optimiser step was made: whoever watches the run sees that it gets on."""
+        """Counts one optimiser step, which shows those that watch the run that it makes progress."""
         self._block.add("updates", 1)
 
     def reused(self, num_env_steps: int) -> None:
-        """Env steps learned again: further epochs, stale fill."""
+        """Counts env steps that were learned again, as in further epochs or stale fill."""
         self._block.add("reused", num_env_steps)
 
     def discarded(self, num_env_steps: int) -> None:
-        """Env steps that will never be learned."""
+        """Counts env steps that will never be learned."""
         self._block.add("discarded", num_env_steps)
 
     def in_flight(self, num_env_steps: int) -> None:
-        """Env steps that were neither learned nor discarded when the run ended."""
+        """Sets the number of env steps that were neither learned nor discarded when the run ended."""
         self._block.set("in_flight", num_env_steps)
 
     def reports(self, names: Collection[str]) -> None:
-        """Says which of `MAY_BE_UNREPORTED` the system reports, where it does not report all of them."""
+        """Says which counters of `MAY_BE_UNREPORTED` the system reports; needed only if it does not report all."""
         bits = sum(1 << bit for bit, name in enumerate(MAY_BE_UNREPORTED) if name not in names)
         self._block.set("unreported", bits)
 
@@ -194,14 +194,14 @@ class RankMeter:
         return self._block.get("learned")
 
     def span(self, kind: str) -> AbstractContextManager[None]:
-        """Times what happens inside; a span around it is paused meanwhile. Raises KeyError for an unknown kind."""
+        """Times the code inside, while a span around it is paused. Raises KeyError for an unknown kind."""
         return self._own.span(kind)
 
     def end_iteration(self, statistics: Mapping[str, float], elsewhere_s: Mapping[str, float] | None = None) -> None:
-        """Closes one part of the time series: what was learned in it, when, and the system's own statistics.
+        """Writes one row of the time series: when the iteration was, what it learned, and the system's own statistics.
 
-        `elsewhere_s`: seconds by kind of span of a process that learns in this one's place; this one's time says
-        nothing then, nor how long it waited for a core.
+        `elsewhere_s`: seconds by kind of span of the process that learns in place of this one. They replace this one's
+        spans, and the row has no wait for cores.
         """
         end = time.perf_counter()
         block = self._block
@@ -226,7 +226,7 @@ class RankMeter:
             self._last_busy_s = busy_s
         waited_s = process.core_wait_s()
         if waited_s is not None and self._last_core_wait_s is not None and elsewhere_s is None:
-            # A thread that has ended since takes its own along.
+            # The sum may fall, since the waits of a thread that has ended are no longer in it.
             row["core_wait_s"] = max(0.0, waited_s - self._last_core_wait_s)
         self._last_core_wait_s = waited_s
         row.update(statistics)
@@ -236,5 +236,5 @@ class RankMeter:
         self._iteration_began = end
 
     def close(self) -> None:
-        """Flushes the time series; counters need no flush."""
+        """Closes the time series; counters need no flush."""
         self._series.close()

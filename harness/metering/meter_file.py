@@ -1,16 +1,16 @@
 """The file of a rank's counters and spans, mapped into memory; `harness/metering/meter.py` says what a rank reports.
 
-Who writes: each block has one writer, the rank's main thread (block 0), the process that steps environment i
-(block 1 + i), or the rank's second thread (the last block, see `RankMeter.open_lane`). Who reads: the runner while the
-run goes on, and once more when it has ended; a reader may see a counter a step late, never a torn one, since every
-word is 8 aligned bytes. Nothing blocks, so nothing must be freed; a process that dies leaves what it had counted. The
+Who writes: each block has one writer: the rank's main thread (block 0), the process that steps environment i
+(block 1 + i), or the rank's second thread (the last block, see `RankMeter.open_lane`). Who reads: runner and keeper
+while the run goes on, and the runner once more when it has ended. A reader may see a counter a step late but never a
+torn one, since every word is 8 aligned bytes. Nothing blocks. A process that dies leaves what it had counted. The
 file's space is allocated when it is made, so a full disk is an error then and not a SIGBUS later.
 
-Layout, in words of 8 bytes: header (magic, number of environments, span capacity), then equal blocks, each: counters
-(`COUNTERS`, int64 or float64), seconds for each kind of span (`SPANS`), number of spans, and the latest spans in a ring
-(begin, end, kind). Totals are exact; the ring keeps the last `span_capacity` spans of each block for timelines. It has
-one place more: that in which a span is being written, which a killed process may have left half done, is not read.
-Times are `time.perf_counter()`, which all processes of a machine share on Linux.
+Layout, in words of 8 bytes: header (magic, number of environments, span capacity, unused), then equal blocks. A block
+has counters (`COUNTERS`, int64 or float64), seconds for each kind of span (`SPANS`), number of spans, the current
+phase, and a ring of the latest spans (begin, end, kind). Totals are exact; for timelines, the ring keeps the last
+`span_capacity` spans. It has one more place, for the span that is being written; readers skip that, since a killed
+process may have left it half done. Times are `time.perf_counter()`, which all processes of a machine share on Linux.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ INT_COUNTERS = (
     "episodes",
 )
 MAY_BE_UNREPORTED = ("learned", "reused", "discarded", "in_flight", "lag_sum")
-"""Counters of a rank that somebody else's system need not report: bits of `unreported`, which is 0 for ours."""
+"""Counters that somebody else's system need not report; each has a bit in `unreported`, which is 0 for our systems."""
 FLOAT_COUNTERS = ("step_s", "reset_s", "step_s_squared")
 SPANS = (
     "other",
@@ -51,7 +51,7 @@ SPANS = (
     "wait:inference",
     "wait:rollout",
 )
-"""Kinds of spans, and the phases that a progress display shows; a span inside another pauses it."""
+"""Kinds of spans, which are also the phases that a progress display shows; a span inside another pauses it."""
 COUNTERS = INT_COUNTERS + FLOAT_COUNTERS
 WORD_OF = {name: i for i, name in enumerate(COUNTERS)}
 KIND_OF = {name: i for i, name in enumerate(SPANS)}
@@ -72,7 +72,7 @@ def meter_path(folder: Path, rank: int) -> Path:
 
 
 class MeterFile:
-    """The mapped file; `ints` and `floats` are the same words seen as int64 and float64."""
+    """The mapped file; `ints` and `floats` view the same words as int64 and float64."""
 
     def __init__(self, path: Path, *, writable: bool) -> None:
         with path.open("r+b" if writable else "rb") as file:
@@ -86,7 +86,7 @@ class MeterFile:
 
     @classmethod
     def create(cls, path: Path, num_envs: int, span_capacity: int = SPAN_CAPACITY) -> MeterFile:
-        """Makes the file with all counters at 0. Raises OSError when the disk has no room for it."""
+        """Makes the file with all counters at 0. Raises OSError if the disk has no room for it."""
         size = 8 * (HEADER_WORDS + (2 + num_envs) * _block_words(span_capacity))
         unfinished = path.with_name(f".{path.name}")  # no reader ever sees a meter without its header
         try:
@@ -103,18 +103,18 @@ class MeterFile:
         return cls(path, writable=True)
 
     def close(self) -> None:
-        """Unmaps the file, which has a descriptor for as long as it is mapped; nothing can be read then."""
+        """Unmaps the file and so frees its descriptor; nothing can be read afterwards."""
         self.ints.release()
         self.floats.release()
         self._memory.close()
 
     def block_at(self, index: int) -> int:
-        """The first word of block `index`: 0 is the rank, 1 + i the environment i, `lane_index` the second thread."""
+        """The first word of block `index`: 0 is the rank's, 1 + i environment i's, `lane_index` the second thread's."""
         return HEADER_WORDS + index * _block_words(self.span_capacity)
 
     @property
     def lane_index(self) -> int:
-        """The block of the rank's second thread."""
+        """Index of the block of the rank's second thread."""
         return 1 + self.num_envs
 
     def count(self, index: int, name: str) -> int:
@@ -131,7 +131,7 @@ class MeterFile:
         return not self.count(0, "unreported") >> MAY_BE_UNREPORTED.index(name) & 1
 
     def phase(self, index: int = 0) -> str:
-        """What the rank, or its second thread, is doing: the innermost span of a block."""
+        """The innermost span of a block: what the rank or its second thread is doing."""
         return SPANS[self.ints[self.block_at(index) + PHASE_AT]]
 
     def total(self, name: str) -> int:
@@ -139,9 +139,9 @@ class MeterFile:
         return sum(self.count(1 + i, name) for i in range(self.num_envs))
 
     def spans(self, index: int) -> list[tuple[float, float, str]]:
-        """The latest spans of a block: begin, end (seconds), kind; oldest first.
+        """The latest spans of a block, oldest first: begin, end (seconds), kind.
 
-        What is overwritten by its writer meanwhile is left out.
+        Spans that the writer overwrites meanwhile are left out.
         """
         block = self.block_at(index)
         written = self.ints[block + NUM_SPANS_AT]
@@ -155,7 +155,7 @@ class MeterFile:
 
 
 class MeterFiles:
-    """The meters of a run's ranks, for a reader: each opened once it is there."""
+    """The meters of a run's ranks, for a reader; opens each one once it is there."""
 
     def __init__(self, folder: Path, ranks: range) -> None:
         self.ranks = ranks
@@ -163,7 +163,7 @@ class MeterFiles:
         self._files: dict[int, MeterFile] = {}
 
     def there(self) -> dict[int, MeterFile]:
-        """Those of the ranks that have started."""
+        """The meters of the ranks that have started."""
         for rank, path in list(self._missing.items()):
             if path.exists():
                 self._files[rank] = MeterFile(path, writable=False)
@@ -171,7 +171,7 @@ class MeterFiles:
         return self._files
 
     def close(self) -> None:
-        """Unmaps them."""
+        """Unmaps all meters."""
         for file in self._files.values():
             file.close()
 
@@ -203,16 +203,16 @@ class Block:
         return self.ints[self._at + WORD_OF[name]]
 
     def set_phase(self, kind: int) -> None:
-        """Says what the writer is doing now."""
+        """Sets what the writer is doing now."""
         self.ints[self._at + PHASE_AT] = kind
 
     def span_seconds(self) -> list[float]:
-        """Seconds in each kind of span that has ended, in the order of `SPANS`."""
+        """Seconds in ended spans of each kind, in the order of `SPANS`."""
         first = self._at + TOTALS_AT
         return list(self.floats[first : first + len(SPANS)])
 
     def put_span(self, kind: int, begin: float, end: float) -> None:
-        """Records one span: its seconds in the total, itself in the ring."""
+        """Records one span: adds its seconds to the total, and the span to the ring."""
         at, floats, ints = self._at, self.floats, self.ints
         floats[at + TOTALS_AT + kind] += end - begin
         number = ints[at + NUM_SPANS_AT]

@@ -1,11 +1,11 @@
 """Which iterations of a run count: the named protocols that drop the warm-up.
 
-The counting is the same for all: fresh env steps learned in the window / the seconds of the window, over all ranks.
+All protocols count in the same way: fresh env steps learned in the window / seconds of the window, over all ranks.
 
 `steady` finds the warm-up with MSER (White, An effective truncation heuristic for bias reduction in simulation output,
-Simulation 69(6), 1997): drop the d first parts for which the mean of the rest has the smallest estimated variance,
-sum((rate - mean)^2) / (n - d)^2, with d from 1 to n / 2. MSER alone overlooks a slow drift (of a rise by 30 % over 20
-parts with 3 % noise it calls more than half steady), so what is left must also show no drift of its own.
+Simulation 69(6), 1997): it drops the first d parts, with d from 1 to n / 2 such that the mean of the rest has the
+smallest estimated variance, sum((rate - mean)^2) / (n - d)^2. MSER alone overlooks a slow drift (it calls more than
+half of a rise by 30 % over 20 parts with 3 % noise steady), so the parts that are left must also show no drift.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from results.records.parts import Part
 
 LEAST_PARTS = 3
 LEAST_TO_JUDGE = 12
-"""With fewer parts MSER and the drift check say little but noise: the first part is dropped, and that is all."""
+"""With fewer parts MSER and the drift check see little but noise, so only the first part is dropped."""
 DRIFT_FRACTION = 0.05
-"""A drift smaller than this, from the first to the last part of the window, is not worth a warning."""
+"""A drift up to this share of the mean rate, from the first to the last part of the window, is not worth a warning."""
 DRIFT_T = 3.0
-"""Nor is one that is not this many times its standard error."""
+"""Nor is a drift up to this many times its standard error."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,17 +33,17 @@ class Window:
 
     protocol: str
     parts: tuple[Part, ...]
-    """Neighbours, at least one."""
+    """At least one, without gaps."""
     reason: str | None = None
-    """Why the rate is not steady; None when it is."""
+    """Why the rate is not steady; None if it is."""
 
     @property
     def seconds(self) -> float:
-        """How long the window is."""
+        """Length of the window."""
         return self.parts[-1].end_s - self.parts[0].begin_s
 
     def to_record(self) -> schema.Window:
-        """As `run.json` holds it."""
+        """The window in the form of `run.json`."""
         return schema.Window(
             protocol=self.protocol,
             first_iteration=self.parts[0].iteration,
@@ -62,13 +62,13 @@ class WindowProtocol:
     about: str
     """One line."""
     num_iterations: int | None
-    """How many iterations a run has, unless told otherwise; None: it runs for a time."""
+    """Number of iterations of a run by default; None if the run is limited by time."""
     choose: Callable[[Sequence[Part]], tuple[int, str | None]]
-    """How many parts to drop from the front, and why the rest is not steady (None if it is). Gets one part or more."""
+    """From one part or more: how many to drop from the front, and why the rest is not steady (None if it is)."""
 
 
 def choose_window(parts: Sequence[Part], protocol: str) -> Window:
-    """Drops the warm-up. Raises ValueError for an unknown protocol (listing the known) or without any part."""
+    """Drops the warm-up. Raises ValueError for an unknown protocol (listing the known ones) or without any part."""
     if protocol not in PROTOCOLS:
         raise ValueError(f"--protocol {protocol}: unknown; choose one of: {', '.join(PROTOCOLS)}")
     if not parts:
@@ -83,7 +83,7 @@ def steps_per_s(window: Window) -> float:
 
 
 def _choose_ddppo(parts: Sequence[Part]) -> tuple[int, str | None]:
-    """The last 5 of 10 iterations (DD-PPO, appendix D); of fewer, the last half."""
+    """Counts the last 5 of 10 iterations (DD-PPO, appendix D), or the last half of fewer."""
     if len(parts) >= 10:
         return len(parts) - 5, None
     num_counted = max(len(parts) // 2, 1)

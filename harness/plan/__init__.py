@@ -1,1 +1,1 @@
-"""From what was asked for to cells."""
+"""Plans sweeps: turns what was asked for into cells, and finds the systems, scenarios and libraries for them."""

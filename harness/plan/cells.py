@@ -1,4 +1,4 @@
-"""From what was asked for to cells: systems x GPU counts x scenarios x workloads x seeds, in order."""
+"""Turns what was asked for into cells: seeds x scenarios x workloads x GPU counts x systems, in that order."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 MOST_CELLS = 100_000
-"""Of one sweep."""
+"""Largest number of cells in one sweep."""
 MOST_PROCESSES = 16_384
-"""Of one run, ranks and environment workers; a slip of the finger must not take a machine down."""
+"""Largest number of ranks and environment workers in one run; a typing slip must not take a machine down."""
 LARGEST_SEED = 2**32 - 1
 
 
@@ -44,13 +44,13 @@ class Cell:
     protocol: str
     limits: Limits
     stall_s: float
-    """An environment that has not answered for so long ends the run."""
+    """Seconds without an answer from an environment after which the run is ended."""
     time_limit_s: float
-    """The run is ended after so long, from its start."""
+    """Seconds from its start after which the run is ended."""
     memory_limit_bytes: int | None = None
-    """The run is ended when its processes have more private memory; None: see `harness.run.watch.Memory`."""
+    """The run is ended when its processes have more private memory than this; None: see `harness.run.watch.Memory`."""
     system_file: dict[str, Any] | None = None
-    """What a file says of the system, which is not installed then; None: `system` names an installed one."""
+    """The file's description of a system that is not installed; None: `system` names an installed one."""
 
     def _load_system(self) -> System:
         if self.system_file is not None:
@@ -60,7 +60,8 @@ class Cell:
     def load(self) -> tuple[System, Scenario]:
         """The system and the scenario, with their settings.
 
-        Raises ValueError: something is unknown or impossible; CannotRun if that is for the system to say.
+        Raises ValueError for a scenario that cannot be loaded or too many processes, CannotRun for a system that
+        cannot be loaded or refuses the cell.
         """
         scenario = registry.load_scenario(self.scenario, self.workload, self.scenario_settings)
         processes = self.gpus * (1 + scenario.num_envs)
@@ -72,21 +73,21 @@ class Cell:
         try:
             system = self._load_system()
             _check_place(system, self.device, self.gpus)
-            check = getattr(system, "check", None)  # a system of somebody else's need not have one
+            check = getattr(system, "check", None)  # somebody else's system need not have one
             return system, scenario if check is None else check(scenario)
         except ValueError as error:
             raise CannotRun(str(error)) from None
 
     def configuration(self) -> dict[str, Any]:
-        """Everything that determines the run, resolved; the time limits do not."""
+        """Everything that determines the run, resolved; limits on time and memory are left out."""
         system, scenario = self.load()
         fields = _plain(system)
         if isinstance(fields, dict) and isinstance(fields.get("learn"), dict):
-            # A system that sets what the scenario says anyway sets nothing; `scenario` has what holds in the end.
+            # A setting that equals the scenario's own counts as not set; `scenario` has what holds in the end.
             own = registry.load_scenario(self.scenario, self.workload, self.scenario_settings).learn
             learn = fields["learn"].items()
             fields["learn"] = {name: value for name, value in learn if getattr(own, name, None) != value}
-        known = getattr(system, "known_work", None)  # of somebody else's trainer not all of it is
+        known = getattr(system, "known_work", None)  # somebody else's trainer may follow only a part of it
         if departures := getattr(system, "departures", None):
             fields["departures"] = departures(scenario)
         return {
@@ -100,11 +101,11 @@ class Cell:
         }
 
     def hash(self) -> str:
-        """Names the content: equal for cells that would do the same."""
+        """The content hash: equal for cells that would do the same work."""
         return Hasher().of(self)
 
     def settings(self) -> dict[str, Any]:
-        """What was set on the command line, typed; a scenario's fields are prefixed with `scenario.`."""
+        """The settings from the command line, as typed values; a scenario's fields are prefixed with `scenario.`."""
         system = self._load_system()
         scenario = registry.load_scenario(self.scenario, self.workload, self.scenario_settings)
         of_scenario = typed_settings(scenario, self.scenario_settings)
@@ -114,13 +115,13 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """How people call the cell."""
+        """The name of the cell for people."""
         system = ":".join([self.system, *(f"{key}={text}" for key, text in self.system_settings.items())])
         scenario = ":".join([self.scenario, *(f"{key}={text}" for key, text in self.scenario_settings.items())])
         return f"{system} {scenario} {self.workload} x{self.gpus} seed {self.seed}"
 
     def to_json(self) -> str:
-        """For `cell.json`."""
+        """The text of `cell.json`."""
         return json.dumps(asdict(self), indent=1)
 
     @classmethod
@@ -131,7 +132,7 @@ class Cell:
 
 
 def _check_place(system: System, device: DeviceKind, gpus: int) -> None:
-    """Raises ValueError where a system that is somebody else's cannot run."""
+    """Raises ValueError when the system cannot run on this kind of device, or on so many GPUs."""
     devices, most = getattr(system, "devices", None), getattr(system, "most_gpus", gpus)
     if devices is not None and device not in devices:
         raise ValueError(
@@ -143,7 +144,7 @@ def _check_place(system: System, device: DeviceKind, gpus: int) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """A JSON tree of a settings object; a dataclass without fields that tell it apart is named by its class."""
+    """Settings as a JSON tree; `kind` holds the class of a dataclass, since two variants may have the same fields."""
     if hasattr(value, "model_dump"):
         return value.model_dump()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -163,13 +164,13 @@ def _plain(value: Any) -> Any:
 
 
 class Hasher:
-    """Hashes of many cells: those that differ in their seeds alone are resolved once."""
+    """Hashes many cells; cells that differ only in their seeds are resolved once."""
 
     def __init__(self) -> None:
         self._configurations: dict[tuple[object, ...], dict[str, Any]] = {}
 
     def of(self, cell: Cell) -> str:
-        """Names the content of a cell. Raises ValueError for one that cannot be, as `Cell.load` does."""
+        """The content hash of a cell. Raises ValueError for a cell that cannot run, as `Cell.load` does."""
         settings = tuple(cell.system_settings.items()), tuple(cell.scenario_settings.items())
         place = cell.workload, cell.gpus, cell.device, cell.protocol, cell.limits
         alike = cell.system, json.dumps(cell.system_file), cell.scenario, *settings, *place
@@ -180,7 +181,7 @@ class Hasher:
 
 
 def parse_counts(text: str, flag: str, least: int, most: int) -> list[int]:
-    """`1,8` -> [1, 8]; `1..4` -> [1, 2, 3, 4]; duplicates go. Raises ValueError with the rule."""
+    """`1,8` -> [1, 8]; `1..4` -> [1, 2, 3, 4]; duplicates are dropped. Raises ValueError with the rule."""
     counts: list[int] = []
     for part in text.split(","):
         first, dots, last = part.strip().partition("..")
@@ -210,7 +211,7 @@ def parse_seeds(text: str) -> list[int]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """What `rlbench run` was asked for, as text; the command line fills it."""
+    """What `rlbench run` was asked for; lists, such as `systems`, are still text."""
 
     systems: str
     gpus: str
@@ -225,7 +226,7 @@ class Request:
     time_limit_s: float
     memory_limit_bytes: int | None = None
     elsewhere: bool = False
-    """Runs are on other machines."""
+    """The runs are on other machines, so their devices are not looked for here."""
 
 
 def plan(request: Request) -> list[Cell]:
@@ -237,8 +238,8 @@ def plan_with_skipped(request: Request, check: Callable[[Cell], None] = lambda _
     """The cells, and a line for each system of `all` that cannot run on one of the scenarios.
 
     Cells are interleaved over systems, so that a slow spell of the machine does not hit one system alone. Raises
-    ValueError, for the first thing that is unknown, impossible or not there; so may `check`, CannotRun for a cell that
-    its system cannot do.
+    ValueError for the first thing that is unknown, impossible or missing. `check` may raise ValueError too, and
+    CannotRun for a cell that its system cannot do.
     """
     systems = parse_systems(request.systems)
     scenarios = [parse_choice(text, "--scenario") for text in split_list(request.scenarios, "--scenario")]

@@ -1,8 +1,8 @@
-"""Libraries that systems of other people's are made with, each in a virtual environment of its own in the cache folder.
+"""Other people's libraries that systems are made with, each in its own virtual environment in the cache folder.
 
-A system says which one it needs by an attribute `library`. `rlbench systems install` makes the environment, from the
-exact versions of the library's own requirements; nothing else does. Who uses an environment holds a shared lock on it
-until its process ends; to install or to remove needs the lock alone, and is refused while a run uses it.
+A system's attribute `library` says which one it needs. Only `rlbench systems install` makes the environment, from the
+exact versions in the library's requirements file. A process that uses an environment holds a shared lock on it until it
+ends. Installing and removing take an exclusive lock, and are refused while a run uses the environment.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ PINNED = re.compile(r"^([A-Za-z0-9][\w.-]*)(?:\[[\w,.-]*\])?==([^\s;]+)", re.MUL
 
 
 class Library(Protocol):
-    """What an attribute `library` of a system is."""
+    """What the attribute `library` of a system holds."""
 
     @property
     def name(self) -> str:
-        """Of the environment; several systems may share it."""
+        """Name of the environment; several systems may share it."""
 
     @property
     def distribution(self) -> str:
-        """Of the requirements the one that the systems are known by."""
+        """The required package that users know the library by."""
 
     @property
     def requirements(self) -> Path:
@@ -52,30 +52,30 @@ def library_of(system: object) -> Library | None:
 
 
 def all_libraries() -> dict[str, Library]:
-    """The libraries of all systems that there are, by name."""
+    """The libraries of all external systems, by name."""
     systems = (registry.load_system(name, {}) for name in registry.names(registry.EXTERNAL))
     return {library.name: library for library in map(library_of, systems) if library is not None}
 
 
 def place_of(library: Library) -> Path:
-    """Where its environment is, or would be."""
+    """The folder of a library's environment, whether it exists or not."""
     folder = f"{library.name}-{sysconfig.get_platform()}-python{sysconfig.get_python_version()}"
     return cache_folder() / "systems" / folder
 
 
 def pinned(library: Library) -> dict[str, str]:
-    """The versions that its requirements name, by distribution, whose names are written as in an index (PEP 503)."""
+    """The versions that a library's requirements pin, by name of the distribution, normalised as in PEP 503."""
     found = PINNED.findall(library.requirements.read_text(encoding="utf-8"))
     return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in found}
 
 
 def install_command(library: Library) -> str:
-    """What a user types to have it."""
+    """The command that installs a library."""
     return f"rlbench systems install {library.name}"
 
 
 def why_not(library: Library) -> str | None:
-    """None, or why it cannot be used as it is, in a line with the command that changes that."""
+    """None, or why a library cannot be used as it is, in one line with the command that helps."""
     made = place_of(library)
     if reason := library.unavailable(made):
         return reason
@@ -91,23 +91,23 @@ def why_not(library: Library) -> str | None:
 
 
 def python_of(system: object) -> str:
-    """The interpreter that a system's library is installed for, locked until this process ends; empty without one.
+    """The interpreter of the environment of a system's library; empty for a system without one.
 
-    Raises ValueError: why it cannot be used.
+    Locks the environment, shared, until this process ends. Raises ValueError that says why it cannot be used.
     """
     library = library_of(system)
     if library is None:
         return ""
     made = place_of(library)
     if made.parent.is_dir():
-        _lock(made, fcntl.LOCK_SH, "is being installed or removed")  # the descriptor stays open for ever
+        _lock(made, fcntl.LOCK_SH, "is being installed or removed")  # the descriptor is never closed
     if reason := why_not(library):
         raise ValueError(reason)
     return str(python_in(made))
 
 
 def packages_of(system: object) -> dict[str, str]:
-    """Versions of what the runs of a system are made of, where it has a Python of its own."""
+    """Versions of the packages that the runs of a system use, from the system's own Python where it has one."""
     library = library_of(system)
     own = str(python_in(place_of(library))) if library else getattr(system, "python", sys.executable)
     if own == sys.executable:
@@ -117,7 +117,7 @@ def packages_of(system: object) -> dict[str, str]:
 
 
 def install(library: Library, say: Callable[[str], None]) -> None:
-    """Makes its environment, or brings it to the versions needed. Raises ValueError with pip's error."""
+    """Makes a library's environment, or brings it to the pinned versions. Raises ValueError with pip's error."""
     if reason := library.unavailable(place_of(library)):
         raise ValueError(f"{library.name}: {reason}")
     if why_not(library) is None:
@@ -143,7 +143,7 @@ def install(library: Library, say: Callable[[str], None]) -> None:
 
 
 def remove(library: Library, say: Callable[[str], None]) -> None:
-    """Removes its environment. Raises ValueError while a run uses it."""
+    """Removes a library's environment. Raises ValueError while a run uses it."""
     made = place_of(library)
     if not os.path.lexists(made):
         say(f"{library.name}: is not installed")
@@ -176,9 +176,9 @@ def _lock(made: Path, kind: int, why_not: str) -> int:
 
 
 def find(names: Sequence[str]) -> list[Library]:
-    """The libraries of these names, of systems too; `all` is each that pip can install here.
+    """The libraries of these names, which may be names of systems; `all` is every one that pip can install here.
 
-    Raises ValueError that lists the known ones.
+    Raises ValueError for an unknown name, and lists the known ones.
     """
     known = all_libraries()
     all_known = [name for name, library in known.items() if library.unavailable(place_of(library)) is None]

@@ -1,6 +1,6 @@
 """The options of `rlbench run` that say what is run; `harness/launch/options.py` has those that say where.
 
-A field is an option of the command, with what the help says of it: see `harness.cli.flags`.
+Each field is an option of the command, with its help text; see `harness.cli.flags`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ENV_STEPS = "End a run after so many env steps learned."
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunOptions:
-    """The options as they were typed; None where there is a default that depends on others, or none."""
+    """The options as typed; None where there is no default, or one that depends on other options."""
 
     systems: Annotated[
         str | None,

@@ -1,8 +1,8 @@
-"""Settings from the command line: `name:field=value:field.field=value` onto frozen dataclasses.
+"""Applies settings from the command line, `name:field=value:field.field=value`, to frozen dataclasses.
 
-A field of several values takes them with a plus (`maps=basic+take_cover`). A field that holds one of several variants
-takes a variant's name (`preempt=never`); its own fields are reached with a dot (`preempt.p=0.8`). A class says its
-variants in `VARIANTS`: field -> name -> class.
+A plus joins the values of a tuple field (`maps=basic+take_cover`). A field that holds one of several variants takes a
+variant's name (`preempt=never`); a dot reaches the variant's own fields (`preempt.p=0.8`). A class lists its variants
+in `VARIANTS`: field -> name -> class.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from harness.contract.settings import LearnSettings
 Settings = TypeVar("Settings")
 
 FIXED_FIELDS = {"name", "about", "workload", "preload", "gpu_costs", "profile"}
-"""What identifies an object, or is derived; not for the command line."""
+"""Fields that identify an object or are derived; the command line cannot set them."""
 
 
 def parse_choice(text: str, what: str) -> tuple[str, dict[str, str]]:
-    """`ddppo:preempt.p=0.8` -> ("ddppo", {"preempt.p": "0.8"}). Raises ValueError when a part is no `field=value`."""
+    """`ddppo:preempt.p=0.8` -> ("ddppo", {"preempt.p": "0.8"}). Raises ValueError when a part is not `field=value`."""
     name, *parts = text.strip().split(":")
     settings = {}
     for part in parts:
@@ -40,10 +40,9 @@ def parse_choice(text: str, what: str) -> tuple[str, dict[str, str]]:
 
 
 def apply_settings(target: Settings, settings: Mapping[str, str], where: str) -> Settings:
-    """A copy of a frozen dataclass with fields set from text. Raises ValueError: the known fields, or the rule.
+    """A copy of a frozen dataclass with fields set from text. Raises ValueError with the known fields, or the rule.
 
-    All settings are parsed first and each dataclass is made once, so that what two settings make together is judged,
-    and not what one of them would make alone.
+    All settings are parsed first and each dataclass is made once, so that its checks see all settings together.
     """
     if not settings:
         return target
@@ -53,7 +52,7 @@ def apply_settings(target: Settings, settings: Mapping[str, str], where: str) ->
 
 
 def typed_settings(target: Any, settings: Mapping[str, str]) -> dict[str, Any]:
-    """The values that fields set from text have in the object they were set on; a variant is its name."""
+    """The values in `target` of the fields that `settings` set; a variant is given by its name."""
     typed = {}
     for key, text in settings.items():
         value = target
@@ -64,7 +63,7 @@ def typed_settings(target: Any, settings: Mapping[str, str]) -> dict[str, Any]:
 
 
 def settable(target: Any) -> list[str]:
-    """Names of the fields that can be set, with a dot into the dataclasses that it holds."""
+    """Names of the fields that can be set; a dot reaches the fields of an inner dataclass."""
     names = []
     for field in dataclasses.fields(target):
         if field.name in FIXED_FIELDS:
@@ -86,7 +85,7 @@ Path = tuple[str, ...]
 
 
 def _changed(target: Any, settings: Mapping[Path, str], where: str, above: Path = ()) -> Any:
-    """A copy of `target`, which is in the field `above`, with the fields at the paths of `settings` set."""
+    """A copy of `target` with the fields at the paths in `settings` set; `above` is the path to `target` itself."""
     names = {field.name for field in dataclasses.fields(target)} - FIXED_FIELDS
     by_name: dict[str, dict[Path, str]] = {}
     for path, text in settings.items():
@@ -106,7 +105,7 @@ def _typed(where: str, path: Path) -> str:
 
 
 def _blamed(message: str, settings: Mapping[Path, str], where: str, above: Path) -> str:
-    """The rule that is broken, behind the setting that breaks it: the one that the rule names, else all of them."""
+    """The broken rule, after the setting that it names, or after all settings where it names none."""
     for path, text in settings.items():
         rule = re.sub(rf"^(?:\S+[.:]\s?)?{re.escape(path[-1])}=\S*: ", "", message)
         if rule != message or len(settings) == 1:
@@ -116,7 +115,7 @@ def _blamed(message: str, settings: Mapping[Path, str], where: str, above: Path)
 
 
 def _value(target: Any, name: str, settings: Mapping[Path, str], where: str, above: Path) -> Any:
-    """What the field `name` of `target` becomes: `settings` has its own text at `()`, and that of fields inside it."""
+    """The new value of the field `name`; `settings` has its own text at `()`, and the texts of the fields inside it."""
     path = (*above, name)
     current = getattr(target, name)
     variants = getattr(target, "VARIANTS", {}).get(name)
@@ -146,7 +145,7 @@ def _value(target: Any, name: str, settings: Mapping[Path, str], where: str, abo
 def _check_owner(
     variants: Mapping[str, type], current: Any, settings: Mapping[Path, str], where: str, above: Path
 ) -> None:
-    """Raises ValueError for a setting that another variant has, and names that one."""
+    """Raises ValueError for a setting that only other variants have, and names those variants."""
     own = {field.name for field in dataclasses.fields(current)}
     for (name, *_), text in settings.items():
         owners = [

@@ -1,10 +1,9 @@
-"""Systems and scenarios by name: entry points, loaded when they are asked for.
+"""Finds systems and scenarios by name: entry points, loaded when they are asked for.
 
 Any installed package can add one: an entry point of the group `rlbench.systems` names a `contract.System`, one of
-`rlbench.scenarios` a `contract.ScenarioFamily`. Systems of other people's libraries, which are not there unless they
-were installed (`harness.plan.libraries`), are a group of their own, `rlbench.external_systems`. A system that a file
-describes has no entry point of its own: what reads such files is one of the group `rlbench.system_files`, by the
-suffix of the file.
+`rlbench.scenarios` a `contract.ScenarioFamily`. Systems that need other people's libraries, which must be installed
+first (`harness.plan.libraries`), are in the group `rlbench.external_systems`. A system that a file describes has no
+entry point. The reader of such files has one, in the group `rlbench.system_files`, named after their suffix.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ if TYPE_CHECKING:
 SYSTEMS = "rlbench.systems"
 EXTERNAL = "rlbench.external_systems"
 PROBES = "rlbench.probes"
-"""Systems that train nothing, for commands of ours; no list names them."""
+"""Systems that train nothing, for our own commands; no list names them."""
 SCENARIOS = "rlbench.scenarios"
 SYSTEM_FILES = "rlbench.system_files"
 
 
 class SystemFiles(Protocol):
-    """What an entry point of `rlbench.system_files` names: makes systems of files with one suffix."""
+    """What an entry point of `rlbench.system_files` names: it makes systems from files with one suffix."""
 
     def read(self, path: Path) -> dict[str, Any]:
-        """What a file says, checked and resolved, as plain JSON. Raises ValueError, one line that names the field."""
+        """The content of a file, checked, as plain JSON. Raises ValueError, in one line that names the field."""
 
     def make(self, name: str, document: Mapping[str, Any]) -> System:
-        """The system of that name, of what `read` returned."""
+        """Makes the system of that name from what `read` returned."""
 
 
 def names(group: str) -> list[str]:
@@ -50,12 +49,12 @@ def names(group: str) -> list[str]:
 
 @functools.cache
 def _points(group: str, find: Callable[..., Iterable[EntryPoint]]) -> dict[str, EntryPoint]:
-    """The entry points of a group, found once: finding them reads what is installed, and a sweep loads thousands."""
+    """The entry points of a group, cached: finding them reads what is installed, and a sweep loads thousands."""
     return {point.name: point for point in find(group=group)}
 
 
 def _load(group: str, name: str, what: str, *more: str) -> Any:
-    """What an entry point of a group names, or of one of more groups."""
+    """Loads what an entry point of a group, or of one of `more` groups, names. Raises ValueError when that fails."""
     groups = (*more, group)
     points = {key: point for each in groups for key, point in _points(each, entry_points).items()}
     if name not in points:
@@ -74,7 +73,7 @@ def _load(group: str, name: str, what: str, *more: str) -> Any:
 
 
 def load_system(name: str, settings: Mapping[str, str]) -> System:
-    """The system of that name with its settings. Raises ValueError: unknown name, unknown field, impossible mix."""
+    """The system of that name with its settings. Raises ValueError: unknown name or field, impossible mix."""
     loaded = _load(SYSTEMS, name, "system", EXTERNAL, PROBES)
     with told_in_a_line(f"system {name}"):
         system: System = apply_settings(loaded, settings, name)
@@ -82,13 +81,13 @@ def load_system(name: str, settings: Mapping[str, str]) -> System:
 
 
 def load_family(name: str) -> ScenarioFamily:
-    """The scenario family of that name. Raises ValueError that lists the known ones."""
+    """The scenario family of that name. Raises ValueError for an unknown one, and lists the known ones."""
     family: ScenarioFamily = _load(SCENARIOS, name, "scenario")
     return family
 
 
 def load_scenario(name: str, workload: str, settings: Mapping[str, str]) -> Scenario:
-    """The scenario `family` or `family/variant` with its settings. Raises ValueError: unknown, or not available."""
+    """The scenario `family` or `family/variant` with its settings. Raises ValueError: unknown or not available."""
     if workload not in WORKLOADS:
         raise ValueError(f"--workload {workload}: unknown; known: {', '.join(WORKLOADS)}")
     check_name(name, "--scenario")
@@ -101,16 +100,16 @@ def load_scenario(name: str, workload: str, settings: Mapping[str, str]) -> Scen
 
 
 def read_system_file(path: Path) -> dict[str, Any]:
-    """What a file says of a system, as plain JSON, with the suffix that says who reads it. Raises ValueError."""
+    """A file's description of a system, as plain JSON, with the suffix that picks its reader. Raises ValueError."""
     files: SystemFiles = _load(SYSTEM_FILES, path.suffix.removeprefix("."), "kind of system file")
     document = files.read(path)
-    for text in _texts_of(document):  # its folder among them, and what PATH says
+    for text in _texts_of(document):  # they include its folder, and what PATH says
         check_name(text, "--systems")
     return {"suffix": path.suffix.removeprefix("."), "document": document}
 
 
 def check_name(name: str, option: str) -> None:
-    """Raises ValueError for a file's name that is not UTF-8, where records must hold it: a cell is known by it."""
+    """Raises ValueError for a file's name that is not UTF-8: records must hold it, because it identifies the cell."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -129,6 +128,6 @@ def _texts_of(document: object) -> Iterator[str]:
 
 
 def system_of_file(name: str, described: Mapping[str, Any]) -> System:
-    """The system of that name, of what `read_system_file` returned."""
+    """Makes the system of that name from what `read_system_file` returned."""
     files: SystemFiles = _load(SYSTEM_FILES, described["suffix"], "kind of system file")
     return files.make(name, described["document"])

@@ -1,4 +1,4 @@
-"""From the options of `rlbench run` to a plan's request: what was left open is chosen here, and said in one line."""
+"""Turns the options of `rlbench run` into a request; chooses what was left open, and says so in one line."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from harness.plan.options import RunOptions
 
 EMULATED_SCENARIO = "emulated/open-fridge"
 QUICK_TIME_SCALE = 0.5
-"""Of the emulated scenario that is chosen for the user: a sweep over 1 and 8 GPUs then takes minutes on two cores."""
+"""Time scale of the default emulated scenario: a sweep over 1 and 8 GPUs then takes minutes on two cores."""
 REAL_SCENARIO = "pointnav"
 GIB = 2**30
 DEFAULT_SECONDS = 30.0
-"""Of training, for protocols that run for a time."""
+"""Seconds of training, for protocols that set no number of iterations."""
 
 
 def complete(asked: RunOptions, *, elsewhere: bool = False) -> tuple[Request, str | None]:
     """The request, and the line that says what was chosen for the user, if anything. Raises ValueError.
 
-    `elsewhere`: runs are on other machines, whose GPUs are not to be seen from here.
+    `elsewhere`: the runs are on other machines, whose GPUs cannot be seen from here.
     """
     if not asked.systems:
         raise ValueError("--systems: name at least one, such as sync,ddppo; `rlbench list systems` names them")
@@ -58,7 +58,7 @@ def complete(asked: RunOptions, *, elsewhere: bool = False) -> tuple[Request, st
 
 
 def _scenarios(asked: RunOptions, device: DeviceKind) -> tuple[str, str | None]:
-    """The scenarios with the time scale in them, and what to say about it."""
+    """The scenarios, with the time scale as a setting, and the line that says what was chosen."""
     scenarios, scale = asked.scenario, asked.time_scale
     lines = []
     if device == "emulated" and asked.device is None:

@@ -1,4 +1,4 @@
-"""Whether /dev/shm has room for what the simulators of a sweep write there (`harness/processes/shared_memory.py`)."""
+"""Checks that /dev/shm has room for what a sweep's simulators write there (`harness/processes/shared_memory.py`)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ MIB = 2**20
 
 
 def check_room(cells: Iterable[Cell], folder: Path = FOLDER) -> None:
-    """Raises ValueError unless the simulators of every cell have room there; says how much they need.
+    """Raises ValueError unless the simulators of every cell have room in `folder`; says how much they need.
 
-    Raises it too where a scenario's attributes are not what they must be.
+    Also raises ValueError for a scenario whose `shm_bytes` or `shm_names` is invalid.
     """
     known: dict[tuple[object, ...], int] = {}
     for cell in cells:
@@ -37,7 +37,7 @@ def check_room(cells: Iterable[Cell], folder: Path = FOLDER) -> None:
 
 
 def _needs(cell: Cell) -> int:
-    """Bytes that the environments of one rank write there."""
+    """Bytes that the environments of one rank write to shared memory."""
     _, scenario = cell.load()
     names_of(scenario)
     with told_in_a_line(f"shm_bytes of {cell.scenario}"):

@@ -1,4 +1,4 @@
-"""`--systems` as a list of choices: names with settings, `all` for every system that needs no library, `name=file`."""
+"""Parses `--systems`: names with settings, `all` for every system that needs no library, and `name=file`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.plan.overrides import parse_choice
 ALL = "all"
 
 
-class CannotRun(ValueError):  # noqa: N818  says what is the case, as ValueError's kin do
+class CannotRun(ValueError):  # noqa: N818  the name states the problem
     """A system and a scenario cannot go together, or a system cannot be loaded; the text says why."""
 
 
@@ -24,9 +24,9 @@ class Choice:
     name: str
     settings: dict[str, str]
     is_optional: bool = False
-    """It was not named but is one of `all`: where it cannot run, it is left out."""
+    """It comes from `all`, so it is left out where it cannot run."""
     file: dict[str, Any] | None = None
-    """What a file says of a system that is not installed; see `registry.read_system_file`."""
+    """The file's description of a system that is not installed; see `registry.read_system_file`."""
 
 
 def parse_systems(text: str) -> list[Choice]:

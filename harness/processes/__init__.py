@@ -1,1 +1,1 @@
-"""Processes and what they leave: starting, ending, last words, folders, shared memory."""
+"""Starting and ending processes, their last words, and the folders and shared memory that they leave behind."""

@@ -1,6 +1,7 @@
-"""Processes that are forked and go on in Python, without the start of an interpreter and its imports.
+"""Forked processes that go on in Python, so they need not start an interpreter and import everything again.
 
-What is forked must have one thread: a lock that another one holds would never be freed. `is_forkable` says so.
+A process may fork only while it has one thread: in the child, a lock that another thread held would never be freed.
+`is_forkable` checks this.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from pathlib import Path
 from typing import IO
 
 ARG_START, ARG_END = 48 - 3, 49 - 3
-"""Fields of /proc/PID/stat by their numbers in proc(5), behind the first two: the process's number and its name."""
+"""Indices into the fields of /proc/PID/stat, numbered as in proc(5), after the first two (pid and name) are cut off."""
 
 
 class Forked:
-    """A child of this process, or one that it has adopted; what `subprocess.Popen` is of a program."""
+    """A child that this process has forked or adopted; the counterpart of `subprocess.Popen` for forked processes."""
 
     def __init__(self, pid: int, stdin: IO[bytes] | None = None) -> None:
         self.pid, self.stdin = pid, stdin
         self.returncode: int | None = None
         """Negative for a signal, as in `subprocess`; None while it lives."""
         self._end: int | None = None
-        """Can be read when it has ended; there from the first wait on until then."""
+        """A pidfd, readable once the process has ended; open from the first `wait` until then."""
 
     def poll(self) -> int | None:
-        """The exit code, if it has ended."""
+        """The exit code if the process has ended, else None."""
         if self.returncode is None:
             ended, status = os.waitpid(self.pid, os.WNOHANG)
             if ended:
@@ -42,7 +43,7 @@ class Forked:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Blocks until it has ended. Raises subprocess.TimeoutExpired."""
+        """Blocks until the process has ended; returns its exit code. Raises subprocess.TimeoutExpired."""
         if self.poll() is None:
             if self._end is None:
                 self._end = os.pidfd_open(self.pid)
@@ -55,15 +56,15 @@ class Forked:
         return self.returncode
 
     def kill(self) -> None:
-        """Kills it, if it has not ended."""
+        """Kills the process if it has not ended."""
         if self.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
 
 
 def fork(work: Callable[[], int]) -> Forked:
-    """Does some work in a child, which ends with the exit code that it returns, or with 1 and a traceback.
+    """Runs `work` in a child, which exits with the code that `work` returns, or prints a traceback and exits with 1.
 
-    The child goes on in the middle of the caller's frames and never returns to them: nothing that they hold is closed.
+    The child runs on top of the caller's frames and never returns to them, so nothing that they hold is closed in it.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -73,22 +74,22 @@ def fork(work: Callable[[], int]) -> Forked:
     code = 1
     try:
         code = work()
-    except BaseException:  # noqa: BLE001  nobody is above this frame
+    except BaseException:  # noqa: BLE001  no frame above this one may see it
         traceback.print_exc()
     finally:
-        with suppress(OSError, ValueError):  # whoever read our output is gone
+        with suppress(OSError, ValueError):  # the reader of our output is gone
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
 
 
 def is_forkable() -> bool:
-    """Whether this process has one thread only, libraries' own ones included."""
+    """Whether this process has only one thread, counting the threads that libraries have started."""
     return len(list(Path("/proc/self/task").iterdir())) == 1
 
 
 def close_others(*fds: int) -> None:
-    """Closes all descriptors but the standard streams and these: what a program does not inherit either."""
+    """Closes all descriptors except the standard streams and `fds`, just as a new program would not inherit them."""
     first = 3
     for fd in sorted(fds):
         os.closerange(first, fd)
@@ -97,9 +98,9 @@ def close_others(*fds: int) -> None:
 
 
 def set_command(words: Sequence[str]) -> None:
-    """Has `ps` and /proc show these words as this process's command line, as far as there is room for them.
+    """Makes `ps` and /proc show these words as this process's command line, cut to the room that there is.
 
-    They are written over the old ones: what is forked would be called like the process that it was forked from.
+    They overwrite the old command line, which a forked process shares with the process that it was forked from.
     """
     stat = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace")
     fields = stat.rpartition(")")[2].split()  # the name, in brackets, may hold anything

@@ -1,11 +1,12 @@
-"""Folders that are held by descriptors, so that work goes on in them when somebody renames or removes them meanwhile.
+"""Folders that are held by descriptors, so that a run can go on when somebody renames or removes its folder.
 
-Who holds: the runner the folders of the sweep and of the run, the keeper the run's once more, each for itself. The path
-of a held folder is `/proc/PID/fd/N`, which every process below opens like any other, whatever the folder is called by
-then. Where the folder was removed, the keeper makes it anew, under its name or else in the folder for temporary files,
-and has the same descriptor, and with it the same path, lead there: what is opened from then on is written. What was
-open already lives on without a name until the last process closes it; the keeper opens it once more, through /proc,
-and copies it when all have ended. What had been written and closed is lost. Nothing here blocks.
+Who holds: the runner holds the folders of the sweep and of the run; the keeper holds the run's folder separately. The
+path of a held folder is `/proc/PID/fd/N`. Every process below opens it like any other path, and it stays valid when the
+folder is renamed. What happens on a removal: the keeper creates the folder again, under its old name or else in the
+folder for temporary files, and points the same descriptor (so the same path) at it. Files opened from then on are safe.
+Files that were open already live on without a name until the last process closes them; the keeper opens them as well,
+through /proc, and copies them when all processes have ended. Files that were closed by then are lost.
+What blocks: only `KeptRun`, which waits for the lock of the run's folder when it is made.
 """
 
 from __future__ import annotations
@@ -24,46 +25,46 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 CELL_FILE = "cell.json"
-"""The first file of a run's folder: where it is missing, somebody has removed what was in the folder."""
+"""The first file in a run's folder. If it is missing, somebody has emptied the folder."""
 DELETED = " (deleted)"
-"""What the kernel appends to the name of a file that has none any more."""
+"""The kernel appends this to the name of a file that was removed."""
 
 
 def elsewhere(scratch: Path) -> Path:
-    """Where a run goes on whose place is gone: beside its folder for temporary files, which its keeper removes."""
+    """Where a run goes on if its folder cannot be made again: beside its folder for temporary files."""
     return scratch.with_name(f"{scratch.name}-run")
 
 
 class Held:
-    """A folder, for as long as this is open."""
+    """A folder that is held until `close`."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError where there is no such folder."""
+        """Raises OSError if there is no such folder."""
         self.fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.path = Path(f"/proc/{os.getpid()}/fd/{self.fd}")
-        """Leads to the folder in every process of this user, for as long as this process lives."""
+        """A path to the folder, valid in every process of this user for as long as this process lives."""
         self.was_gone = False
-        """Whether it is another one by now, made in the place of one that was removed."""
+        """Whether the folder was removed at some time and a new one is held in its place."""
 
     @property
     def where(self) -> Path:
-        """Where it is now; the last name that it had, if it has none any more."""
+        """The folder's name now, or its last name if it was removed."""
         name = str(self.path.readlink())
         return Path(name.removesuffix(DELETED) if self.is_gone else name)
 
     @property
     def is_gone(self) -> bool:
-        """Whether it was removed: nothing can be made in it any more."""
+        """Whether the folder was removed; no file can be created in it then."""
         return os.fstat(self.fd).st_nlink == 0
 
     def is_at(self, path: Path) -> bool:
-        """Whether that path, which may not be a link, is this folder."""
+        """Whether `path` is this folder itself; a link to it does not count."""
         with suppress(OSError):
             return os.path.samestat(path.lstat(), os.fstat(self.fd))
         return False
 
     def follow(self, paths: Iterable[Path]) -> None:
-        """Where the folder is gone, holds the first of these in its place, under the same path."""
+        """If the folder is gone, holds the first of `paths` that is a folder of this user, under the same `path`."""
         for path in paths if self.is_gone else ():
             with suppress(OSError):
                 found = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -73,7 +74,7 @@ class Held:
                 os.close(found)
 
     def make_anew(self, otherwise: Path) -> None:
-        """Where the folder is gone, makes one where it was, or else elsewhere. Raises OSError."""
+        """If the folder is gone, makes a new one where it was, or else at `otherwise`. Raises OSError."""
         if not self.is_gone:
             return
         made = self.where
@@ -85,7 +86,7 @@ class Held:
         self._hold(os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC))
 
     def remove(self, paths: Iterable[Path]) -> None:
-        """Removes the folder if it is one of these, as it is not when it was given another name."""
+        """Removes the folder if one of `paths` still leads to it; a folder that somebody has renamed stays."""
         for path in paths:
             if self.is_at(path):
                 with suppress(OSError):
@@ -97,7 +98,7 @@ class Held:
         self.was_gone = True
 
     def close(self) -> None:
-        """Lets it go."""
+        """Closes the descriptor."""
         os.close(self.fd)
 
     def __enter__(self) -> Self:
@@ -108,26 +109,26 @@ class Held:
 
 
 class KeptRun:
-    """The folder of a run as its keeper has it: locked, and made anew when it is removed."""
+    """The folder of a run as its keeper holds it: locked, and made again when somebody removes it."""
 
     def __init__(self, path: Path) -> None:
-        """Locks the folder, for whoever would resume the sweep: `Sweep.remove_partial` waits for the lock."""
+        """Locks the folder; `Sweep.remove_partial` waits for this lock when a sweep is resumed."""
         self._held = Held(path)
         self.path = self._held.path
         self._rescued: dict[str, int] = {}
-        """Descriptors of files that have lost their names, by name."""
+        """Descriptors of files that were removed while they were open, by name."""
         fcntl.flock(self._held.fd, fcntl.LOCK_EX)
 
     def look(self, find_pids: Callable[[], Iterable[int]]) -> None:
-        """Gets hold of what those processes and this one have open in a folder that is gone, or that was emptied.
+        """If the folder was removed or emptied, opens the files in it that those processes or this one still have open.
 
-        A folder that is gone is made anew.
+        A folder that was removed is made again.
         """
         old, is_gone = self._held.where, self._held.is_gone
         if not is_gone and (self.path / CELL_FILE).exists():
             return
         if is_gone:
-            with suppress(OSError):  # there is no room, nor will there be any for the record
+            with suppress(OSError):  # no room on the disk: then there will be none for the record either
                 self._held.make_anew(elsewhere(Path(tempfile.gettempdir())))
                 fcntl.flock(self._held.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for pid in [os.getpid(), *find_pids()]:
@@ -143,7 +144,7 @@ class KeptRun:
                         self._rescued[of_run] = os.open(link, os.O_RDONLY | os.O_CLOEXEC)
 
     def settle(self) -> None:
-        """Copies what was rescued into the folder; call it when the processes of the run have ended."""
+        """Copies the rescued files into the folder; call it when the processes of the run have ended."""
         for name, descriptor in self._rescued.items():
             with suppress(OSError), os.fdopen(descriptor, "rb") as source, (self.path / name).open("xb") as copy:
                 source.seek(0)

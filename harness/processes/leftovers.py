@@ -1,7 +1,8 @@
-"""What the processes of a run leave behind when they are killed: other processes, shared memory, temporary files.
+"""Cleans up what the processes of a run leave behind when they are killed: processes, shared memory, temporary files.
 
-Who calls this: the keeper when a rank is lost and at the end of its run, then the runner, for the case that the keeper
-was killed, and whoever resumes a sweep, for the case that both were. What was removed already is passed over.
+Who calls this: the keeper, when a rank is lost and at the end of its run; then the runner, in case the keeper was
+killed; then a resumed sweep, in case both were. Head and agents do the same on their nodes. Each call skips what is
+already gone.
 """
 
 from __future__ import annotations
@@ -23,14 +24,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KILL_LIMIT_S = 20.0
-"""A process that has not died so long after SIGKILL hangs in the kernel."""
+"""A process that is still there this long after SIGKILL hangs in the kernel."""
 
 
 def end_run(folder: Path, spare: frozenset[int] = frozenset(), own: Scratch | None = None) -> None:
-    """Kills all processes of the run in `folder` below this one, and removes what they can no longer remove.
+    """Kills all processes of the run in `folder` below this one, then removes their files and shared memory.
 
-    Children whose process numbers are in `spare` are left alone, with all that is below them; `own` is as for
-    `remove_files`.
+    Children whose pids are in `spare` are left alone, with everything below them; `own` is as for `remove_files`.
     """
     names = {name for child in _children(spare) for below in _family(child) for name in _shared_memory(below)}
     _kill_all(lambda: _children(spare))
@@ -38,27 +38,27 @@ def end_run(folder: Path, spare: frozenset[int] = frozenset(), own: Scratch | No
 
 
 def end_rank(rank: int, pid: int) -> None:
-    """Kills what a rank that is dead has left: orphans that are ours now, and that are of it.
+    """Kills the processes that a dead rank has left, which this process has adopted.
 
-    They are in its process group, whose number is the rank's own, or have its number as their RANK: programs inherit
-    that variable, whoever started them; orphans of other ranks' simulators have another one. What they shared is
-    removed at the end of the run.
+    They are in its process group, whose number is the rank's pid, or have its number in the variable RANK, which every
+    program below the rank inherits; orphans of other ranks have another RANK. Their shared memory is removed at the end
+    of the run.
     """
     _kill_all(lambda: [child for child in _children(frozenset()) if _is_of_rank(child, rank, pid)])
 
 
 def remove_files(folder: Path, names: Iterable[tuple[int, str]] = (), own: Scratch | None = None) -> None:
-    """Removes temporary files and shared memory of the run in `folder`, whose processes have ended.
+    """Removes the temporary files and shared memory of the run in `folder`, once its processes have ended.
 
     Args:
-        folder: of the run; it may come from anybody, and may be gone.
-        names: inodes and paths of shared memory that its processes had mapped, beside those that they noted.
-        own: the run's folder for temporary files, as whoever saw the run begin knows it; else what `folder` proves to
-            be the run's, and names that the scenario's patterns fit are left.
+        folder: the run's folder; it may come from anybody, and may be gone.
+        names: inodes and paths of shared memory that its processes had mapped, in addition to those that they noted.
+        own: the run's folder for temporary files, if the caller saw the run begin. If None, it is the one that `folder`
+            proves to be the run's, and names that only fit the scenario's patterns are kept.
     """
     if own is None and (claimed := Scratch.of(folder)) is not None:
         own = claimed.without_patterns
-        own.remove_elsewhere()  # whoever made the run would have read it, and is gone
+        own.remove_elsewhere()  # only the runner would have read it, and that is gone
     if own is not None:
         own.before.remove_new({*names, *own.noted()})
         own.remove()
@@ -67,7 +67,7 @@ def remove_files(folder: Path, names: Iterable[tuple[int, str]] = (), own: Scrat
 
 
 def _kill_all(find: Callable[[], list[psutil.Process]]) -> None:
-    """Kills what `find` finds, and all below it, until it finds nothing: what is killed makes its own children ours."""
+    """Kills what `find` returns, and everything below, until it returns nothing: a kill may leave new orphans to us."""
     deadline = time.monotonic() + KILL_LIMIT_S
     while found := find():
         if time.monotonic() > deadline:

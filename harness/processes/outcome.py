@@ -1,8 +1,8 @@
 """What the keeper of a run tells the runner: which ranks were lost while the run went on, and how it ended.
 
-Who writes: the keeper alone; a line of `lost.jsonl` for each lost rank, at once, and `outcome.json` when the run is
-over. Who reads: the runner, the first while the run goes on, both after the keeper's end. Nothing blocks: a line counts
-when it is whole, and the outcome appears by a rename, since a keeper can be killed too.
+Who writes: only the keeper. It adds a line to `lost.jsonl` as soon as a rank is lost, and writes `outcome.json` when
+the run is over. Who reads: the runner reads `lost.jsonl` while the run goes on, and both files after the keeper's end.
+Nothing blocks. A keeper can be killed too, so a line counts only when it is whole, and a rename publishes the outcome.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from harness.processes.told import Told
 OUTCOME_FILE = "outcome.json"
 LOST_FILE = "lost.jsonl"
 CONSEQUENCE = re.compile("Connection (closed|reset) by peer")
-"""What gloo says to a rank when another one is gone."""
+"""Gloo's error on a rank when another rank is gone."""
 
 
 def is_consequence(error: str | None) -> bool:
-    """Whether a rank that says so has only heard of another's end."""
+    """Whether a rank's error only reports the end of another rank."""
     return bool(CONSEQUENCE.search(error or ""))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LostRank:
-    """A rank that ended before its time, while others went on."""
+    """A rank that ended early while the others went on."""
 
     rank: int
     how: str
-    """`was killed by SIGKILL`, `exited with 3`, or what it raised."""
+    """`was killed by SIGKILL`, `exited with 3`, or the error that it raised."""
     iteration: int
-    """The iteration that it was in, from 0."""
+    """The iteration in which it ended, from 0."""
 
     def __str__(self) -> str:
         return f"rank {self.rank} {self.how} in iteration {self.iteration}; the others went on"
@@ -57,11 +57,11 @@ class Outcome:
     """How a run ended."""
 
     status: str
-    """`finished`, `failed`, `timed-out`, `interrupted`, or `ended`: by the harness, which then records no run."""
+    """`finished`, `failed`, `timed-out`, `interrupted`, or `ended` (by the harness, which then records no run)."""
     reason: str | None = None
     traceback: str | None = None
     lost: tuple[LostRank, ...] = ()
-    """Ranks that ended before their time, and that the others went on without."""
+    """Ranks that ended early, while the others went on."""
 
     @property
     def is_orderly(self) -> bool:
@@ -69,14 +69,14 @@ class Outcome:
         return self.status in {"finished", "interrupted"}
 
     def leave(self, folder: Path) -> None:
-        """Writes it for the runner."""
+        """Writes the outcome for the runner."""
         unfinished = folder / f".{OUTCOME_FILE}"
         unfinished.write_text(json.dumps(asdict(self)), encoding="utf-8")
         unfinished.rename(folder / OUTCOME_FILE)
 
     @classmethod
     def read(cls, folder: Path) -> Outcome | None:
-        """What the keeper left; None when it was killed before it could."""
+        """Reads the keeper's outcome; None if the keeper was killed before it wrote one."""
         path = folder / OUTCOME_FILE
         if not path.exists():
             return None
@@ -85,7 +85,7 @@ class Outcome:
 
 
 def outcome_of(told: Sequence[Told]) -> Outcome:
-    """How a run ended whose ranks all ended well: finished, unless one of them was told to stop before its time."""
+    """The outcome when all ranks ended well: interrupted if one of them was told to stop early, else finished."""
     if not told:
         return Outcome("finished")
     first, *others = sorted(told, key=lambda one: one.iteration)

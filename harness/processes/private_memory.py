@@ -1,7 +1,7 @@
-"""How much memory processes have for themselves, where they were forked from each other.
+"""The private memory of processes, some of which were forked from each other.
 
-Anonymous pages that several processes still share are divided among them (proportional set size), so that the sum over
-the processes of a run is what they take. What is mapped from files, or shared on purpose, does not count.
+An anonymous page that several processes still share after a fork is divided among them (proportional set size), so the
+sum over the processes of a run is what they take together. Mapped files and shared memory do not count.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     import psutil
 
 PAGES = b"Pss_Anon:"
-"""Linux 5.4 and later, of processes of the same user."""
+"""The kernel gives this line since Linux 5.4, for processes of the same user."""
 
 
 def private_bytes(process: psutil.Process) -> int:
-    """Of a process; takes a millisecond, and more where it has much. Raises psutil.Error when it has ended."""
+    """Reads private memory; takes 1 ms, more for a large process. Raises psutil.Error when the process has ended."""
     with suppress(OSError):
         for line in Path(f"/proc/{process.pid}/smaps_rollup").read_bytes().splitlines():
             if line.startswith(PAGES):
@@ -27,6 +27,6 @@ def private_bytes(process: psutil.Process) -> int:
 
 
 def most_private_bytes(process: psutil.Process) -> int:
-    """No less than `private_bytes`, in microseconds: pages that are shared with other processes count whole."""
+    """An upper bound of `private_bytes`, read in microseconds: pages shared with other processes count in full."""
     memory = process.memory_info()
     return max(memory.rss - memory.shared, 0)

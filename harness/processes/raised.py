@@ -1,7 +1,7 @@
-"""What was raised, as text that any file and any terminal can hold, whatever the exception does when it is asked.
+"""Turns exceptions into text that is safe for any file and any terminal, however badly the exception behaves.
 
-An exception of somebody else's is hostile text: its `__str__` may raise or return megabytes, its text may hold halves
-of surrogate pairs and escape sequences, its notes and causes may not be readable. Nothing here raises for any of that.
+The exception of somebody else's code is hostile: its `__str__` may raise or return megabytes, its text may hold halves
+of surrogate pairs and escape sequences, its notes and causes may be unreadable. Nothing here raises for any of that.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MOST_CHARACTERS = 2_000
-"""Of a line."""
+"""Characters that are kept of a line that is too long."""
 SLACK = 500
-"""So many more are left as they are: what was cut once, and got a few words before it, is not cut again."""
+"""A line is cut only if it has this many more, so that a line that was cut and got a prefix is not cut again."""
 MOST_NAME = 200
-"""Characters of the name of a class."""
+"""Characters that are kept of a class's name."""
 MOST_SHOWN = 20_000
-"""Characters of what a user may be told of what can be mended; a list of all known names is long."""
+"""Most characters of an error that the user can mend; a list of all known names is long."""
 MOST_TRACEBACK = 2**18
-"""Characters of a traceback: its head and its tail."""
+"""Characters that are kept of a traceback, half at its head and half at its tail."""
 
 
 class EndsTheRun(Exception):  # noqa: N818  says what it does
-    """What no run goes on after, though its system survives the loss of a rank: what was learned is worth nothing."""
+    """Ends the run even if its system survives the loss of a rank, because what was learned is worth nothing."""
 
 
 def in_a_line(error: BaseException) -> str:
-    """`LookupError: no wall`: the class, and the first line of the text that is not blank."""
+    """The class and the first line of the text that is not blank, as in `LookupError: no wall`."""
     kind, said = _kind(error), message(error)
     return f"{kind}: {said}" if said else kind
 
 
 def message(error: BaseException) -> str:
-    """The first line of an exception's text that is not blank, visible and not too long; empty if there is none."""
+    """The first line of an exception's text that is not blank, made visible and cut; empty if there is none."""
     try:
-        text = str.__str__(str(error))  # a subclass of str could go on misbehaving
+        text = str.__str__(str(error))  # a plain str: the text could be of a subclass that misbehaves
     except BaseException as failure:  # noqa: BLE001  whatever somebody else's `__str__` does
         return f"<its text raises {_kind(failure)}>"
     first = next((line for line in text.splitlines() if line.strip()), "")
@@ -48,7 +48,7 @@ def message(error: BaseException) -> str:
 
 
 def whole(error: BaseException) -> str:
-    """Its traceback, visible, with the middle left out where it is too long; ends with a newline."""
+    """The traceback, made visible, with the middle left out if it is too long; ends with a newline."""
     try:
         text = "".join(traceback.format_exception(error))
     except BaseException:  # noqa: BLE001  whatever somebody else's attributes do
@@ -61,9 +61,9 @@ def whole(error: BaseException) -> str:
 
 @contextmanager
 def told_in_a_line(what: str) -> Iterator[None]:
-    """Has what somebody else's code raises inside, a plug-in's say, become a ValueError of one line about `what`.
+    """Turns whatever somebody else's code (a plug-in's, say) raises inside into a one-line ValueError about `what`.
 
-    ValueError itself is how such code says what the user can mend, and stays; so does a Ctrl-C.
+    Ctrl-C passes through. So does a ValueError that can be shown: with it, such code says what the user can mend.
     """
     try:
         yield
@@ -83,7 +83,7 @@ def _can_be_shown(error: BaseException) -> bool:
 
 
 def _kind(error: BaseException) -> str:
-    """The name of its class, which may be any text and, asked the usual way, whatever a metaclass says."""
+    """The name of an exception's class, which may be any text; read so that no metaclass can interfere."""
     name = type.__dict__["__name__"].__get__(type(error))
     return visible(" ".join(name[:MOST_NAME].split())) or "an exception"
 
@@ -95,7 +95,7 @@ def _cut(line: str) -> str:
 
 
 def _frames(error: BaseException) -> str:
-    """Where it was raised, of an exception that cannot be formatted otherwise."""
+    """The frames of an exception that cannot be formatted in the usual way."""
     try:
         frames = traceback.format_tb(BaseException.__dict__["__traceback__"].__get__(error))
         return "".join(["Traceback (most recent call last):\n", *frames])

@@ -1,7 +1,7 @@
-"""What processes of a run have to say of it that did not end it: an environment whose `close()` raised, say.
+"""Remarks of a run's processes about problems that did not end the run: an environment whose `close()` raised, say.
 
-Who writes: any process, a line of its own file in the run's folder. Who reads: the runner when the run is over, for the
-warnings of the record. Nothing blocks. What cannot be read is left out: it was nothing that the run depends on.
+Who writes: any process adds lines to its own file in the run's folder. Who reads: the runner, when the run is over, for
+the warnings of the record. Nothing blocks. Remarks that cannot be read are left out, since the run does not need them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 PATTERN = "remarks-*.jsonl"
 MOST = 100
-"""Of a run; of more the number is told."""
+"""Remarks that are kept of a run; a last line gives the number of the others."""
 
 
 def leave(folder: Path, label: str, remark: str) -> None:
-    """Adds a remark of the process that files and errors call `label`."""
+    """Adds a remark of the process whose name in files and errors is `label`."""
     path = folder / PATTERN.replace("*", label)
     with suppress(OSError), path.open("a", encoding="utf-8") as file:  # the disk may be full
         file.write(json.dumps(remark) + "\n")

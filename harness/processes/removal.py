@@ -1,4 +1,4 @@
-"""Removes folders that are ours, by descriptor: no link is followed, and what came into their place is not touched."""
+"""Removes our folders by descriptor: follows no link, and does not touch what somebody has put in their place."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 OTHERS_WRITE = 0o002
-"""Not the group's: it is the user's own where umask is 002."""
+"""The group may write: where umask is 002, it is the user's own group."""
 OTHERS_ENTER = 0o077
 
 
 @contextmanager
 def opened_folder(path: Path | str, *, dir_fd: int | None = None) -> Iterator[int]:
-    """A folder by descriptor, for as long as it is entered. Raises OSError for a link, a pipe and all else."""
+    """Opens a folder and gives its descriptor. Raises OSError for a link, a pipe or anything else."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(path, flags, dir_fd=dir_fd)
     try:
@@ -30,22 +30,22 @@ def opened_folder(path: Path | str, *, dir_fd: int | None = None) -> Iterator[in
 
 
 def is_ours_alone(descriptor: int, others: int) -> bool:
-    """Whether this user owns what is open, and others have none of the rights `others`."""
+    """Whether this user owns the open file or folder, and no other user has any of the rights `others`."""
     status = os.fstat(descriptor)
     return status.st_uid == os.geteuid() and not status.st_mode & others
 
 
 def inside(descriptor: int) -> Path:
-    """A path to the folder that is open, wherever it was renamed to; of use in this process alone."""
+    """A path to an open folder that stays valid when the folder is renamed; for this process only."""
     return Path(f"/proc/self/fd/{descriptor}")
 
 
 def remove_folder(path: Path, descriptor: int) -> None:
-    """Removes all that is in the folder that is open, and then `path`, which is its name, if that is an empty folder.
+    """Removes everything in the open folder, and then the folder `path`, its name, if that is empty.
 
-    However deep it is: folders that lie in others are moved up into this one, under names that nobody foresees, so that
-    neither the stack nor the descriptors of this process run out, and no path gets too long. Raises OSError at the end
-    for what cannot be removed; all else is gone then, but for what lies in folders that may not be written to.
+    The folder may be of any depth: folders inside others are moved up into this one, under random names, so neither the
+    stack nor the descriptors of this process run out, and no path gets too long. Raises OSError at the end if something
+    could not be removed; everything else is gone then, except what lies in folders that may not be written to.
     """
     problems: list[OSError] = []
     waiting = _remove_all_but_full(descriptor, problems)
@@ -65,7 +65,7 @@ def remove_folder(path: Path, descriptor: int) -> None:
 
 
 def _remove_all_but_full(descriptor: int, problems: list[OSError]) -> list[str]:
-    """Removes files, links and empty folders in the folder that is open; returns the names of the other folders."""
+    """Removes files, links and empty folders from the open folder; returns the names of the remaining folders."""
     with os.scandir(descriptor) as entries:
         names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
     full = []
@@ -82,7 +82,7 @@ def _remove_all_but_full(descriptor: int, problems: list[OSError]) -> list[str]:
 
 @contextmanager
 def _noting(problems: list[OSError]) -> Iterator[None]:
-    """Notes what cannot be removed, but for what is gone: a process that was killed may have removed it meanwhile."""
+    """Collects the errors inside, except for files that are gone: a dying process may have removed them itself."""
     try:
         yield
     except FileNotFoundError:
@@ -92,7 +92,7 @@ def _noting(problems: list[OSError]) -> Iterator[None]:
 
 
 def open_lock(path: Path | str, *, dir_fd: int | None = None, create: bool = True) -> int:
-    """A regular file to be locked with `flock`, of which nothing is changed. Raises OSError for all else."""
+    """Opens a regular file, to be locked with `flock`, and leaves its content alone. Raises OSError for all else."""
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_CREAT if create else 0)
     descriptor = os.open(path, flags, 0o644, dir_fd=dir_fd)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -1,9 +1,10 @@
-"""The folder for temporary files of a run, and what proves that it is that run's.
+"""A run's folder for temporary files (its scratch), and the proof that it belongs to that run.
 
-A run's folder may come from anybody, so what it says of other places is only a claim. It names its scratch by a bare
-name and a secret (`scratch.json`). The scratch is a folder in the one for temporary files, which its owner alone may
-enter, and holds the same secret, and which run's folder it was made for. There the processes of the run note the names
-of shared memory that they have mapped (`process.note_shared_memory`), which are removed with it.
+A run's folder may come from anybody, so what it says about other places is only a claim. Its `scratch.json` names the
+scratch by a bare name and a secret. The scratch itself is a folder below the system's folder for temporary files that
+only its owner may enter. It holds the same secret and the device and inode of the run's folder it was made for. The
+run's processes note in it the names of shared memory that they have mapped (`process.note_shared_memory`), which are
+removed with it.
 """
 
 from __future__ import annotations
@@ -29,32 +30,32 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FILE = "scratch.json"
-"""In the run's folder."""
+"""The claim, in the run's folder."""
 PREFIX = "rlb-"
 NAME = re.compile(r"rlb-[A-Za-z0-9_]+")
 SECRET = re.compile(r"[0-9a-f]{32}")
 LONGEST_TMPDIR = 50
-"""Characters; a socket's path may have 107, of which multiprocessing takes up to 45 with its own folder and name."""
+"""Characters. A socket's path may have 107, and multiprocessing's own folder and name take up to 45 of them."""
 SHORT_TMPDIR = "/tmp"  # noqa: S108  mkdtemp makes a folder there that only we may enter
 CLAIM_BYTES = 4096
 OWNER_BYTES = 64 * MIB
-"""A number of 20 digits for each name in /dev/shm."""
+"""Limit of the owner's file, which has a number of up to 20 digits for each name in /dev/shm."""
 NAMES_BYTES = 16 * MIB
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scratch:
-    """A folder for temporary files that was made, or proven to be, for a run."""
+    """A folder for temporary files that was made for a run, or proven to belong to it."""
 
     path: Path
     before: Before
-    """What shared memory there was before the run."""
+    """The shared memory that there was before the run."""
     identity: tuple[int, int]
-    """Of the folder: its device and inode."""
+    """The folder's device and inode."""
 
     @classmethod
     def make(cls, folder: Path, before: Before) -> Scratch:
-        """Makes one for the run in `folder`; its processes have it as TMPDIR, with a short path: sockets lie there."""
+        """Makes one for the run in `folder`, to be TMPDIR of its processes; its path is short because of sockets."""
         usual = tempfile.gettempdir()
         path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=usual if len(usual) <= LONGEST_TMPDIR else SHORT_TMPDIR))
         try:
@@ -72,7 +73,7 @@ class Scratch:
 
     @classmethod
     def of(cls, folder: Path) -> Scratch | None:
-        """The one that the run in `folder` claims, if it is proven to be that run's."""
+        """The scratch that the run in `folder` claims, or None if it does not prove to be that run's."""
         try:
             claim, run = read_json(folder / FILE, CLAIM_BYTES), _identity(folder.stat())
             name, secret = claim["name"], claim["secret"]
@@ -98,11 +99,11 @@ class Scratch:
 
     @property
     def without_patterns(self) -> Scratch:
-        """For whoever did not see the run begin: names count that the run noted itself, and no others."""
+        """The same for a caller that did not see the run begin: only names that the run noted itself are removed."""
         return replace(self, before=replace(self.before, patterns=()))
 
     def noted(self) -> set[tuple[int, str]]:
-        """Inodes and paths of the shared memory that processes of the run noted."""
+        """Inodes and paths of the shared memory that the run's processes have noted."""
         found: set[tuple[int, str]] = set()
         with suppress(OSError), opened_folder(self.path) as descriptor:
             if _identity(os.fstat(descriptor)) == self.identity:
@@ -111,13 +112,13 @@ class Scratch:
         return found
 
     def remove(self) -> None:
-        """Removes the folder, if it is still the one that was made."""
+        """Removes the folder if it is still the same one, by `identity`."""
         with suppress(OSError), opened_folder(self.path) as descriptor:
             if _identity(os.fstat(descriptor)) == self.identity:
                 remove_folder(self.path, descriptor)
 
     def remove_elsewhere(self) -> None:
-        """Removes what the run went on in when its own folder was gone; call it when nobody will read it any more."""
+        """Removes the folder in which the run went on after its own was removed; call it when nothing will read it."""
         path = elsewhere(self.path)
         with suppress(OSError), opened_folder(path) as descriptor:
             if is_ours_alone(descriptor, OTHERS_ENTER):
@@ -129,7 +130,7 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
 
 
 def _places() -> list[Path]:
-    """Where folders of this kind are made; a process of a run has its own one as the folder for temporary files."""
+    """Where scratch folders are made; inside a run, TMPDIR is one itself, so its parent is meant."""
     usual = Path(tempfile.gettempdir())
     return [usual.parent if NAME.fullmatch(usual.name) else usual, Path(SHORT_TMPDIR)]
 

@@ -1,15 +1,16 @@
-"""Names in /dev/shm, where POSIX shared memory lies: which a run has left, and who may remove them.
+"""Names in /dev/shm (POSIX shared memory): which ones a run has left behind, and who may remove them.
 
-What a system shares with its environments has no name (`systems/engine/workers/tables.py`) and needs no care.
-Simulators make names; a scenario says so by two attributes that it need not have:
+The memory that a system shares with its environments has no name (`systems/engine/workers/tables.py`) and needs no
+care. Simulators make names; their scenario says so with two optional attributes:
 
-    shm_bytes: what the environments of one rank write there, in bytes
-    shm_names: patterns of the names that they make, such as ("ViZDoom*",), each with a beginning that is their own
+    shm_bytes: bytes that the environments of one rank write there
+    shm_names: patterns of the names that they make, such as ("ViZDoom*",), each with a beginning of their own
 
-A simulator that is killed cannot remove its own. Those that a process of the run had mapped are removed with it, and
-those that fit the scenario's patterns, since a simulator may die before it has told anybody; of both only what is this
-user's, newer than the run and nobody's. "Newer" is by the numbers of inodes, since clocks are set back. The patterns
-count for the runner and the keeper alone, which saw the run begin: whoever cleans up later would take what others made.
+A simulator that is killed cannot remove its names. The harness removes those that a process of the run had mapped, and
+those that fit the scenario's patterns, since a simulator may die before it has told anybody. Of both it removes only
+what belongs to this user, is newer than the run and is mapped by no process. "Newer" means that the inode is new, since
+clocks may be set back. Only the runner and the keeper use the patterns, because they saw the run begin; a later cleanup
+could remove what others have made since.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ if TYPE_CHECKING:
 
 FOLDER = Path("/dev/shm")  # noqa: S108  where names of POSIX shared memory are
 NOBODYS_S = 0.3
-"""A process that makes a name maps it within microseconds: what is mapped by nobody for so long is nobody's."""
+"""A process maps a name within microseconds after it has made it; a name unmapped for this long is in no use."""
 FIXED = re.compile(r"[^*?\[]{3}")
-"""How a pattern begins: one such as `*` would fit what anybody makes meanwhile."""
+"""How a pattern must begin; one such as `*` would fit whatever other programs make meanwhile."""
 MOST_NAMED = 5
 """Files that a warning names."""
 
 
 def names_of(scenario: object) -> tuple[str, ...]:
-    """Patterns of the names that its simulators make. Raises ValueError for such as could fit other programs' names."""
+    """The scenario's `shm_names`. Raises ValueError for patterns that could fit the names of other programs."""
     with told_in_a_line("shm_names of the scenario"):
         names = getattr(scenario, "shm_names", ())
         patterns = tuple(names) if isinstance(names, Sequence) and not isinstance(names, str) else (None,)
@@ -60,31 +61,31 @@ def names_of(scenario: object) -> tuple[str, ...]:
 
 
 def shown(value: object) -> str:
-    """Somebody else's value, cut, on one line."""
+    """Somebody else's value on one line, cut to 100 characters."""
     with told_in_a_line("the value"):
         return visible(repr(value)[:100])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Before:
-    """What was there before a run."""
+    """The content of /dev/shm before a run."""
 
     boot: str
-    """Which start of the machine: inodes are numbered anew with each."""
+    """The kernel's id of this boot; each boot numbers inodes anew."""
     inodes: frozenset[int]
     patterns: tuple[str, ...] = ()
-    """Of the names that the run's simulators make."""
+    """Patterns of the names that the run's simulators make."""
 
     @classmethod
     def now(cls, scenario: object, folder: Path = FOLDER) -> Before:
-        """What is there now, for a run on that scenario. Raises ValueError as `names_of` does."""
+        """The content now, for a run of that scenario. Raises ValueError as `names_of` does."""
         inodes: list[int] = []
-        with suppress(OSError), os.scandir(folder) as entries:  # there may be none at all
+        with suppress(OSError), os.scandir(folder) as entries:  # the folder may be missing
             inodes = [entry.inode() for entry in entries]
         return cls(boot=_boot(), inodes=frozenset(inodes), patterns=names_of(scenario))
 
     def to_json(self) -> dict[str, Any]:
-        """For whoever cleans up after the run."""
+        """The fields as JSON, for a later cleanup."""
         return {"boot": self.boot, "inodes": sorted(self.inodes), "patterns": list(self.patterns)}
 
     @classmethod
@@ -96,11 +97,11 @@ class Before:
         return cls(boot=boot, inodes=inodes, patterns=patterns)
 
     def remove_new(self, names: Iterable[tuple[int, str]], folder: Path = FOLDER) -> None:
-        """Removes what has come since, is this user's, is mapped by nobody, and is the run's.
+        """Removes files that are new, belong to this user and to the run, and that no process has mapped.
 
         Args:
-            names: inodes and paths that processes of the run had mapped.
-            folder: where names of shared memory are.
+            names: inodes and paths that the run's processes had mapped.
+            folder: the folder of shared memory names.
         """
         known = set(names)
         if not known and not self.patterns:
@@ -117,9 +118,9 @@ class Before:
                 one.path.unlink()
 
     def left_behind(self, folder: Path = FOLDER) -> list[str]:
-        """A line about files and folders that came during the run and stay, and that nobody has mapped.
+        """A warning about this user's files and folders that came during the run, are still there and are not mapped.
 
-        The environments may have made them, or another program of this user's.
+        The environments may have made them, or another program of this user. Empty if there are none.
         """
         left = sorted(self._unmapped(folder, lambda _: True), key=lambda one: (-one.num_bytes, str(one.path)))
         if not left:
@@ -130,7 +131,7 @@ class Before:
         return [f"left behind in {folder}: {said}{more}; {what}"]
 
     def _unmapped(self, folder: Path, fits: Callable[[_File], bool]) -> set[_File]:
-        """Files and folders that have come since, are ours, and that no process has mapped for `NOBODYS_S`."""
+        """New files and folders of this user that no process has mapped for `NOBODYS_S`."""
         if self.boot != _boot():
             return set()
         found = self._new(folder, fits)
@@ -165,12 +166,12 @@ class _File:
 
     @property
     def size(self) -> str:
-        """In words."""
+        """The size in words."""
         return "a folder" if self.is_folder else f"{self.num_bytes:,} bytes"
 
 
 def identified(names: Iterable[str]) -> set[tuple[int, str]]:
-    """Names of shared memory with the inodes that they have now, without those that are gone."""
+    """Pairs the names with the inodes that they have now; leaves out names that are gone."""
     found = set()
     for name in names:
         with suppress(OSError):
@@ -179,7 +180,7 @@ def identified(names: Iterable[str]) -> set[tuple[int, str]]:
 
 
 def _boot() -> str:
-    """What the kernel calls the time since the machine was started."""
+    """The kernel's id of this boot of the machine."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
     return ""
@@ -191,10 +192,10 @@ def _of_mapped(files: Iterable[_File]) -> set[_File]:
 
 
 def _mapped() -> set[Path]:
-    """Names that some process has mapped; of those that we may look into, which all are that can map ours."""
+    """Names that are mapped by any process that we may inspect; no other process can map our files."""
     mapped: set[Path] = set()
     for pid in psutil.pids():
         with suppress(OSError):
             for path in map(Path, process.shared_memory_names(pid)):
-                mapped.update((path, *path.parents))  # a folder is in use with what is in it
+                mapped.update((path, *path.parents))  # a folder counts as mapped if a file in it is
     return mapped

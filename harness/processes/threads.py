@@ -1,4 +1,4 @@
-"""How many threads libraries have in the processes of a run, as far as variables of the environment say it."""
+"""Environment variables that set how libraries use threads in the processes of a run."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import os
 
 
 def sleeping_threads() -> dict[str, str]:
-    """Variables of a rank: threads that spin while they wait would take the cores from environment workers.
+    """Variables for a rank, whose waiting threads must not spin: that would take cores from environment workers.
 
-    Numpy has one thread for its products, of a few rows; on x86, where torch has another library for its own.
+    On x86, where torch has a BLAS library of its own, Numpy gets one thread, since its products have only a few rows.
+    A variable that the user has set keeps its value.
     """
     variables = {"OMP_WAIT_POLICY": "PASSIVE"}
     if os.uname().machine == "x86_64":

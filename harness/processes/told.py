@@ -1,12 +1,12 @@
-"""SIGTERM to a rank: whom earlyoom, systemd or a person told to stop, and who that was as far as the kernel says.
+"""SIGTERM to a rank: which rank earlyoom, systemd or a person told to stop, and who sent it, if the kernel says.
 
-Python tells a handler no more than the signal's number; the kernel tells a thread that waits for a signal who has sent
-it as well. So the rank blocks SIGTERM, in all threads that it starts from then on, and one of them waits for it. What a
-rank starts must not inherit that (`as_usual`).
+Python tells a signal handler only the signal's number, but the kernel tells a thread that waits for a signal also who
+sent it. So the rank blocks SIGTERM in all threads that it starts from then on, and one of them waits for it. Processes
+that a rank starts must not inherit the blocked signal (`as_usual`).
 
-Who writes: that thread notes the first sender; the main thread leaves a file if the run ends for it. Who reads: the
-keeper, when all ranks have ended well. What blocks: the thread alone, in `sigwaitinfo`; it is a daemon, and nothing
-waits for it. Until a rank takes requests SIGTERM ends it, as it ends any process.
+Who writes: that thread notes the first sender; the main thread writes a file if the run ends because of it. Who reads:
+the keeper, when all ranks have ended well. What blocks: only that thread, in `sigwaitinfo`; it is a daemon and nothing
+waits for it. Until a rank takes requests (`take`), SIGTERM ends it like any process.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Sender:
     """The process that sent a signal."""
 
     pid: int = 0
-    """0: the kernel does not say, or it cannot be seen from this container."""
+    """0 if the kernel does not say, or if the sender is not visible from this container."""
     uid: int = 0
     name: str = ""
-    """Of its program, as that has it, if it still lived when the signal came."""
+    """The sender's /proc/PID/comm; empty if it had ended when the signal came."""
 
     def __str__(self) -> str:
         if not self.pid:
@@ -41,18 +41,18 @@ class Sender:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Told:
-    """A rank that ended the run because it was told to."""
+    """A rank that ended the run because it was told to stop."""
 
     rank: int
     iteration: int
-    """The iteration that it was in, from 0."""
+    """The iteration in which it stopped, from 0."""
     sender: Sender
 
     def __str__(self) -> str:
         return f"rank {self.rank} was told to stop by SIGTERM, from {self.sender}, in iteration {self.iteration}"
 
     def leave(self, folder: Path) -> None:
-        """Leaves it for the keeper; read while this process may be killed."""
+        """Writes it for the keeper, by a rename, since this process may be killed at any moment."""
         path = _path(folder, self.rank)
         unfinished = path.with_suffix(".new")
         unfinished.write_text(json.dumps(asdict(self)), encoding="utf-8")
@@ -64,29 +64,29 @@ def _path(folder: Path, rank: int) -> Path:
 
 
 def read_told(folder: Path, ranks: Iterable[int]) -> list[Told]:
-    """What the ranks that were told have left, in their order."""
+    """Reads what the ranks that were told to stop have left, in the order of `ranks`."""
     found = [json.loads(path.read_text(encoding="utf-8")) for rank in ranks if (path := _path(folder, rank)).exists()]
     return [Told(**{**fields, "sender": Sender(**fields["sender"])}) for fields in found]
 
 
 class StopRequests:
-    """Whether this process was told to stop, and by whom; says no until it is asked to `listen`, and then to `take`."""
+    """Whether this process was told to stop, and by whom. Requests count only after `listen` and then `take`."""
 
     def __init__(self) -> None:
         self.sender: Sender | None = None
-        """Who was the first to tell this process to stop."""
+        """The first process that told this one to stop; None so far."""
         self._is_listening = self._takes = False
 
     def listen(self) -> None:
-        """Begins to wait for SIGTERM; called in the main thread, before others are started."""
+        """Begins to wait for SIGTERM; call it in the main thread, before it starts others."""
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGTERM)
         self._is_listening = True
         threading.Thread(target=self._wait, name="sigterm", daemon=True).start()
 
     def take(self) -> None:
-        """From now on SIGTERM asks for an end, and does not bring it about."""
+        """From now on SIGTERM only requests an end, and no longer kills the process."""
         if self._is_listening:
-            # A library's thread from before does not block the signal: then the kernel may give it to that one.
+            # A thread that a library started before does not block the signal, so the kernel may give it to that one.
             signal.signal(signal.SIGTERM, lambda *_: self._note(Sender()))
             self._takes = True
 
@@ -112,7 +112,7 @@ def _name(pid: int) -> str:
 
 @contextmanager
 def as_usual() -> Iterator[None]:
-    """Inside, SIGTERM comes to this thread as to any other; so it does to a process that is started there."""
+    """Inside, this thread does not block SIGTERM, nor do the processes that it starts there."""
     before = signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGTERM)
     try:
         yield

@@ -1,20 +1,20 @@
-"""The process that keepers of runs on this machine are forked from: it has imported what their ranks need, once.
+"""The zygote: keepers of runs on this machine are forked from it, after it has imported once what their ranks need.
 
-Who starts it: the command, before it does anything else, so that torch is imported while cells are planned; else the
-first run. Who speaks: the runner asks one thing at a time, to import or to fork, and waits for the answer, looking
-every `LOOK_S` whether it is to end. What blocks: the zygote, in `recv`; an import ends when it ends. What frees it: the
-end of the socket, or of the command, with which the kernel kills it; where it was killed itself, the next run starts
-another one. A keeper is forked by a child that ends at once, so that the runner, which adopts orphans, becomes its
-parent: from then on the two have nothing to do with the zygote. Its ranks are forked by the keeper.
+Who starts it: the command, before anything else, so that torch is imported while cells are planned; otherwise the first
+run. Who asks: the runner sends one request at a time, to import or to fork, and waits for the answer; every `LOOK_S` it
+checks whether it must end. What blocks: the zygote, in `recv` and while it imports. What ends it: the socket closes, or
+the command ends and the kernel kills the zygote with it. If it is killed itself, the next run starts another one. The
+zygote forks a child that forks the keeper and ends at once, so that the runner, which adopts orphans, becomes the
+keeper's parent: from then on neither needs the zygote. The keeper forks the ranks.
 
-While it loads torch's libraries it has use for two cores, later for one. On a machine with two the command plans
-afterwards (`await_libraries`): beside it, planning delays it by more than it gains.
+While the zygote loads torch's libraries it can use two cores, later one. On a machine with two cores the command waits
+for that before it plans (`await_libraries`): planning at the same time would delay the zygote by more than it gains.
 
-Only a process with one thread is forked. Where what was imported has started others, the zygote begins anew and
-imports nothing: each rank does so itself then.
+Only a process with one thread may fork. If an import has started threads, the zygote starts again and imports nothing;
+each rank then imports for itself.
 """
 
-# It is imported before anything else is begun: what takes time to import is imported later.
+# This module is imported before anything else begins, so it imports slow modules only where it needs them.
 from __future__ import annotations
 
 import atexit
@@ -37,25 +37,25 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.1
 NUM_CORES, LOADING_S = 2, 0.5
-"""Cores that loading torch's libraries takes, and the most that it is waited for: from a slow disk it takes no core."""
+"""Cores that loading torch's libraries takes, and the longest wait for it; loading from a slow disk takes no core."""
 LARGEST, NUM_FDS = 65536, 3
-"""Of a request: its bytes, and the descriptors that come with it."""
+"""Most bytes of a request, and most descriptors that come with it."""
 ROOM = "-" * 160
-"""A word of its command line, over which keepers and ranks write their own."""
+"""A word that makes room in its command line, which keepers and ranks overwrite with their own."""
 
 
 class ZygoteDied(RuntimeError):  # noqa: N818  says what happened
-    """It ended before it answered."""
+    """The zygote ended before it answered."""
 
 
 class Zygote:
-    """The command's end of it."""
+    """The command's end of the connection to the zygote."""
 
     def __init__(self) -> None:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket = ours
         self._loaded, loads = os.pipe()
-        """Its end comes with the zygote's, at the latest."""
+        """A pipe that the zygote closes when it has loaded torch's libraries, or when it ends."""
         self._environment = dict(os.environ)
         with its, os.fdopen(loads, "wb"):
             self._process = subprocess.Popen(  # noqa: S603  our own interpreter and module
@@ -72,41 +72,41 @@ class Zygote:
                 pass_fds=[its.fileno(), loads],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,  # what a library says when it is imported must not disturb the display
-                start_new_session=True,  # a Ctrl-C in the terminal is the command's
+                stderr=subprocess.DEVNULL,  # output of imported libraries must not disturb the display
+                start_new_session=True,  # a Ctrl-C in the terminal is for the command alone
                 env={**os.environ, **sleeping_threads(), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
             )
 
     @property
     def is_usable(self) -> bool:
-        """Whether it lives, and has the environment that this process has now."""
+        """Whether it lives and was started with the environment that this process has now."""
         return self._process.poll() is None and self._environment == os.environ
 
     def await_libraries(self) -> None:
-        """Waits until it has loaded torch's libraries, `LOADING_S` at most."""
+        """Waits until the zygote has loaded torch's libraries, `LOADING_S` at most."""
         loaded = select.poll()
         loaded.register(self._loaded, 0)
         loaded.poll(1000 * LOADING_S)
 
     def prepare(self, modules: Iterable[str], is_to_end: Callable[[], bool]) -> bool:
-        """Has it import what ranks will need, and waits until a keeper is forked as soon as it is asked for.
+        """Makes the zygote import what ranks will need, and waits until it can fork a keeper at once.
 
-        Returns False when it is to end, which is asked meanwhile. Raises ZygoteDied.
+        Returns False if `is_to_end`, which is called meanwhile, says so. Raises ZygoteDied.
         """
         return self._ask({"import": list(modules)}, [], is_to_end) is not None
 
     def keep(
         self, folder: Path, variables: Mapping[str, str], err: IO[bytes], is_to_end: Callable[[], bool]
     ) -> Forked | None:
-        """Has a keeper forked for the run in a folder; it becomes a child of this process, which adopts orphans.
+        """Makes the zygote fork a keeper, which becomes a child of this process, since that adopts orphans.
 
         Args:
-            folder: of the run.
-            variables: of the environment, beside those of the command.
+            folder: the run's folder.
+            variables: environment variables in addition to those of the command.
             err: where the keeper prints.
-            is_to_end: asked meanwhile.
+            is_to_end: called while this waits.
 
-        Returns None when it is to end. Raises ZygoteDied.
+        Returns None if `is_to_end` says so. Raises ZygoteDied.
         """
         from harness.processes.forked import Forked
 
@@ -123,17 +123,17 @@ class Zygote:
             os.close(read_end)
             os.close(here)
             if pid is None:
-                stdin.close()  # it may have forked the keeper, which ends then
+                stdin.close()  # if the keeper was forked after all, this ends it
         return Forked(pid, stdin)
 
     def _ask(
         self, request: Mapping[str, object], fds: list[int], is_to_end: Callable[[], bool]
     ) -> dict[str, Any] | None:
-        """What it answers; None when it is to end. Raises ZygoteDied."""
+        """The zygote's answer, or None if `is_to_end` says so. Raises ZygoteDied."""
         answered = select.poll()
         answered.register(self._socket, select.POLLIN)
         data = b""
-        with suppress(OSError):  # it is gone
+        with suppress(OSError):  # the zygote is gone
             socket.send_fds(self._socket, [json.dumps(request).encode()], fds)
             while not answered.poll(1000 * LOOK_S):
                 if is_to_end():
@@ -148,7 +148,7 @@ class Zygote:
         return answer
 
     def close(self) -> None:
-        """Ends it."""
+        """Kills the zygote."""
         self._process.kill()
         self._process.wait()
         self._socket.close()
@@ -159,26 +159,26 @@ _begun: list[Zygote] = []
 
 
 def begin() -> None:
-    """Starts it, unless there is one, to be used by the first run of this process."""
+    """Starts a zygote for the first run of this process, unless there is one."""
     if not _begun:
         _begun.append(Zygote())
         atexit.register(end)
 
 
 def await_libraries() -> None:
-    """Where there is one, on a machine whose cores it needs, waits until it has loaded torch's libraries."""
+    """If there is a zygote and only two cores, waits until it has loaded torch's libraries."""
     if _begun and len(os.sched_getaffinity(0)) == NUM_CORES:
         _begun[0].await_libraries()
 
 
 def end() -> None:
-    """Ends it, if there is one."""
+    """Ends the zygote, if there is one."""
     while _begun:
         _begun.pop().close()
 
 
 def living() -> Zygote:
-    """The one of this process; another one where it has died, or was started for another environment."""
+    """The zygote of this process; a new one if it has died or was started with another environment."""
     if _begun and not _begun[0].is_usable:
         end()
     begin()

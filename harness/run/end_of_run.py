@@ -1,8 +1,8 @@
 """From how a run ended to its record, whatever goes wrong on the way.
 
-What can be known before the run begins is put down then (`preface`): a profile or a folder that is gone by its end
-changes nothing. What cannot be measured, or recorded, does not end the sweep: the run is then recorded as failed, with
-the reason, and with the traceback in its folder. Only where nothing can be written OSError comes out of here.
+`preface` notes everything that is known before the run begins, so a profile or folder that is gone by its end changes
+nothing. A run that cannot be measured or recorded does not end the sweep: it is recorded as failed, with the reason,
+and its folder gets the traceback. This module raises OSError only where nothing can be written.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from harness.processes.outcome import Outcome
 
 BUSY_CPU_SHARE = 0.85
-"""Emulated GPUs whose processes keep the cores busier than this measure the machine too."""
+"""Share of the cores' time; a run of emulated GPUs that keeps them busier than this measures the machine too."""
 TRACEBACK_FILE = "traceback.txt"
 T = TypeVar("T")
 REMOVED = "its folder, or files in it, were removed while it ran: what its processes had closed by then is lost"
@@ -49,14 +49,14 @@ class Ended:
     outcome: Outcome
     telemetry: Readings
     began_s: float
-    """When its processes were started, as `time.perf_counter` has it."""
+    """When its processes were started, on the clock of `time.perf_counter`."""
     duration_s: float
     warnings: Sequence[str] = ()
-    """What the runner has to say."""
+    """Warnings of the runner."""
 
 
 def preface(name: str, sweep: str, cell: Cell, command: Sequence[str], about_machine: dict[str, Any]) -> dict[str, Any]:
-    """The fields of the record that do not depend on the run; of a cell that cannot be loaded any more, what is left.
+    """The fields of the record that do not depend on the run; for a cell that no longer loads, those still known.
 
     Call it before the run: a file that the cell names may be gone afterwards.
     """
@@ -84,7 +84,7 @@ def preface(name: str, sweep: str, cell: Cell, command: Sequence[str], about_mac
 def _or_else(make: Callable[[], T], otherwise: T) -> T:
     try:
         return make()
-    except Exception:  # noqa: BLE001  whatever a plug-in raises; the reason of the run says it
+    except Exception:  # noqa: BLE001  whatever a plug-in raises; the run's reason says what
         return otherwise
 
 
@@ -94,7 +94,7 @@ def failed(known: dict[str, Any], reason: str, duration_s: float = 0.0) -> schem
 
 
 def record_run(known: dict[str, Any], folder: Path, ended: Ended) -> schema.RunRecord:
-    """The record of the run in `folder`, whose series are written there; `known` is its preface.
+    """Makes the record of the run in `folder`, and writes its series there; `known` is its preface.
 
     Raises OSError where nothing can be written.
     """
@@ -106,7 +106,7 @@ def record_run(known: dict[str, Any], folder: Path, ended: Ended) -> schema.RunR
         status, reason = ended.outcome.status, ended.outcome.reason
         how = "it ended well" if status == "finished" else f"it ended as {status}: {reason}"
         text = "\n".join(filter(None, [ended.outcome.traceback, raised.whole(problem)]))
-        with suppress(FileNotFoundError):  # the folder may be gone: that is the problem then
+        with suppress(FileNotFoundError):  # the folder may be gone, which is then the problem
             (folder / TRACEBACK_FILE).write_text(text, encoding="utf-8", errors="backslashreplace")
         return failed(known, f"{raised.in_a_line(problem)}, while its record was made; {how}", ended.duration_s)
 
@@ -148,7 +148,7 @@ def _around_iterations(ended: Ended, first_s: float, last_s: float) -> dict[str,
 
 
 def _lost(outcome: Outcome, measured: Measured) -> list[str]:
-    """A line for each rank that the run went on without."""
+    """One line for each rank that the run lost and went on without."""
     return [
         f"{lost}; {measured.lost_env_steps[lost.rank]:,} env steps that it had collected and not learned "
         "count as discarded"

@@ -1,4 +1,4 @@
-"""The figures of one run, from what its ranks and environment workers left."""
+"""Works out the figures of one run from what its ranks and environment workers left."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 NUM_LAST_EPISODES = 100
-"""Episode figures are means over so many last episodes."""
+"""Episode figures are means over this many last episodes."""
 LANES = ("span/", "sampler/")
-"""Prefixes of the columns of a rank's timelines; a rank has the second one if it has its columns."""
+"""Column prefixes of a rank's two timelines; a rank has the second one only if its rows have such columns."""
 CORE_WAIT_SOURCE = "schedstat, time for which threads of ranks were ready to run and had no core / the ranks' time"
 ENV_SPANS = ("simulate", "reset", "wait:inference")
 _RANK_COUNTERS = ("learned", "reused", "discarded", "in_flight")
@@ -29,32 +29,32 @@ _ENV_COUNTERS = ("env_steps", "frames", "episodes")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Clock:
-    """The run's clock: seconds since `zero_s` of `perf_counter`, slowed by the time scale."""
+    """The run's clock: seconds since `perf_counter` read `zero_s`, divided by the time scale."""
 
     zero_s: float
     time_scale: float
 
     def at(self, moment_s: float) -> float:
-        """A moment of `perf_counter` on the run's clock."""
+        """Converts a moment of `perf_counter` to the run's clock."""
         return (moment_s - self.zero_s) / self.time_scale
 
     def lasting(self, seconds: float) -> float:
-        """A duration on the run's clock."""
+        """Converts a duration in seconds to the run's clock."""
         return seconds / self.time_scale
 
 
 class Meters(Protocol):
-    """The counters of one rank and of its environments, by block; `harness.metering.meter_file` names them."""
+    """The counters of one rank and its environments, by block; `harness.metering.meter_file` lists their names."""
 
     @property
     def num_envs(self) -> int:
-        """Environments of the rank."""
+        """Number of environments of the rank."""
 
     def count(self, index: int, name: str) -> int:
         """An integer counter of a block."""
 
     def is_reported(self, name: str) -> bool:
-        """Whether the system reports a counter of `MAY_BE_UNREPORTED`."""
+        """Whether the system reports this counter, one of `MAY_BE_UNREPORTED`."""
 
     def seconds(self, index: int, name: str) -> float:
         """A float counter of a block, or the seconds spent in a kind of span."""
@@ -65,24 +65,24 @@ class Meters(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Left:
-    """What the processes of a run left; times of rows and episodes are on the run's clock, those of meters are not."""
+    """What the processes of a run left. Times of rows and episodes are on the run's clock, those of meters are not."""
 
     cell: Cell
     clock: Clock
     meters: Mapping[int, Meters]
     """By rank; a rank that died before it made its meter has none."""
     rows: Sequence[Row]
-    """The series: a row for each iteration of each rank."""
+    """The series: one row for each iteration of each rank."""
     episodes: Sequence[Row]
     telemetry: Readings
     in_step: bool
     """Whether the ranks go through the same iterations together."""
     lost: Collection[int]
-    """Ranks that ended before their time, and that the others went on without."""
+    """Ranks that ended before their time while the others went on."""
 
 
 def lost_env_steps(left: Left) -> dict[int, int]:
-    """Env steps that each lost rank had collected and neither learned nor discarded: they are lost with it."""
+    """Env steps that each lost rank had collected and neither learned nor discarded; they are lost with it."""
     lost = {}
     for rank in left.lost:
         meter = left.meters.get(rank)
@@ -93,7 +93,7 @@ def lost_env_steps(left: Left) -> dict[int, int]:
 
 
 def count(left: Left) -> Counters:
-    """Sums of all ranks and environments; what is lost with a rank is discarded, what no rank reports is None."""
+    """Sums over all ranks and environments. Steps lost with a rank count as discarded; unreported counters are None."""
     totals = {name: sum(meter.count(0, name) for meter in left.meters.values()) for name in _RANK_COUNTERS}
     totals |= {name: sum(meter.total(name) for meter in left.meters.values()) for name in _ENV_COUNTERS}
     totals["discarded"] += sum(lost_env_steps(left).values())
@@ -102,7 +102,7 @@ def count(left: Left) -> Counters:
 
 
 def unreported(meters: Mapping[int, Meters]) -> set[str]:
-    """Counters that no rank reports; `in_flight` if some rank does not, for a rank that was ended has some."""
+    """Counters that no rank reports, and `in_flight` if one rank does not: a rank that was ended has some in flight."""
     return {
         name
         for name in MAY_BE_UNREPORTED
@@ -111,7 +111,7 @@ def unreported(meters: Mapping[int, Meters]) -> set[str]:
 
 
 def work_out(left: Left, counters: Counters, window: Window | None) -> Figures:
-    """The figures; without a window those of the whole run alone."""
+    """Works out the figures; without a window, only those of the whole run."""
     import numpy as np
 
     meters, clock, telemetry = left.meters.values(), left.clock, left.telemetry
@@ -158,7 +158,7 @@ def _ends(window: Window) -> tuple[float, float]:
 
 
 def _counted(left: Left, window: Window) -> Iterator[tuple[Row, float]]:
-    """The rows of the window, and how much of each lies in it: all of it where ranks go in step."""
+    """Yields each row of the window with the share of it that lies inside, which is 1 where ranks go in step."""
     begin_s, end_s = _ends(window)
     for row in left.rows:
         if left.in_step:
@@ -171,7 +171,7 @@ def _counted(left: Left, window: Window) -> Iterator[tuple[Row, float]]:
 
 
 def _shares(left: Left, window: Window) -> dict[str, float]:
-    """Shares of the time of the ranks' timelines by span. A lost rank's time is what it had before it was lost."""
+    """Share of the ranks' timelines that each kind of span takes. A lost rank's timeline ends when it is lost."""
     of_ranks: dict[float, list[tuple[Row, float]]] = {rank: [] for rank in range(left.cell.gpus)}
     for row, share in _counted(left, window):
         of_ranks[row["rank"]].append((row, share))

@@ -1,21 +1,22 @@
 """The keeper: the process at the root of a run's process tree, forked from a zygote (`harness/run/zygote.py`).
 
-On a node of several it is a program, `python -m harness.run.keeper FOLDER`, which an agent or the head's runner starts.
+In a run on several machines, the runner's keeper is the head (`harness/launch/nodes/head.py`), and each node has a
+keeper like this one under an agent that takes the runner's place. Runner and agent then start it as a program,
+`python -m harness.run.keeper FOLDER`.
 
-Who writes: the keeper alone writes what `harness/processes/outcome.py` describes. Who reads: the runner. What blocks:
-one `poll` on the ranks' ends (pidfds) and on stdin, whose end of file says that the runner is gone or wants the run
-ended. What frees it: either, or the time limit; and every second the keeper looks whether the run gets on, and how much
-memory it takes (`harness/run/watch.py`). A rank that dies ends the run, unless the system says that it survives that
-(`Traits.survives_lost_rank`), all ranks had begun and another one goes on: the keeper then kills what the dead one
-left, and waits on; a rank of such a system that stands still is killed. A run that goes wrong leaves the stacks of
-those of its processes that live (`harness/run/stacks.py`). However the run ends, the keeper then kills everything below
-itself: ranks, environment workers, and programs that a simulator started, which become the keeper's children when their
-parent is killed; and it removes temporary files, and shared memory that its processes had mapped or whose names they
-noted. If the keeper itself is killed, the kernel kills the ranks, and the runner sweeps what is left. The run's folder
-may be renamed or removed meanwhile (`harness/processes/held.py`).
+The keeper alone writes what `harness/processes/outcome.py` describes; the runner reads it. The keeper blocks in one
+`poll` on the ranks' ends (pidfds) and on stdin, whose end of file says that the runner is gone or wants the run ended.
+Either of them frees it, and so does the time limit. Every second it checks whether the run gets on, and every few
+seconds how much memory it takes (`harness/run/watch.py`).
 
-Of a run on several machines, the runner's keeper is its head (`harness/launch/nodes/head.py`); each node has a keeper
-like this one, under an agent that takes the runner's place.
+A rank that dies ends the run, unless the system survives that (`Traits.survives_lost_rank`), all ranks had begun and
+another one goes on: then the keeper kills what the dead rank left and waits on. It kills a rank of such a system that
+stands still. When a run goes wrong, its living processes leave their stacks (`harness/run/stacks.py`).
+
+However the run ends, the keeper then kills everything below itself: ranks, environment workers, and programs that a
+simulator started, which become the keeper's children when their parent is killed. It also removes temporary files, and
+shared memory that its processes had mapped or noted. If the keeper itself is killed, the kernel kills the ranks, and
+the runner removes the rest. The run's folder may be renamed or removed meanwhile (`harness/processes/held.py`).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
 END_LIMIT_S = 10.0
-"""Ranks that go in step have so long to exit once the first has."""
+"""Seconds that ranks that go in step have to exit, once the first one has ended well."""
 
 
 class Keeper:
@@ -70,10 +71,10 @@ class Keeper:
         self._meters = MeterFiles(folder, self._numbers)
         self._out_of_memory = watch.OutOfMemory()
         self._ranks: dict[int, subprocess.Popen[bytes] | Forked] = {}
-        """By number; where torchrun starts them, it stands for all of this node's, under the number of the first."""
+        """By number; where torchrun starts them, one entry, torchrun itself, under the number of this node's first."""
         self._looks = itertools.count()
         self._stood_still: dict[int, str] = {}
-        """How ranks ended that were killed for it."""
+        """By rank that was killed because it stood still: the words for how it ended."""
         self._poll = select.poll()
 
     def keep(self) -> Outcome:
@@ -113,7 +114,7 @@ class Keeper:
         while fds:
             left_s = deadline - time.monotonic()
             ready = self._poll.poll(max(0, min(left_s, watch.LOOK_S)) * 1000)
-            if not ready and left_s <= 0:  # what has ended by then is not late, even if the keeper is
+            if not ready and left_s <= 0:  # a rank that has ended by then is not late, even if the keeper is
                 return self._timed_out(sorted(fds.values()))
             alive = set(fds.values()) if self._seat is None else set(self._numbers)
             if not ready and (trouble := self._look(progress, memory, alive)):
@@ -138,14 +139,14 @@ class Keeper:
         return outcome_of(read_told(self._folder, self._numbers))
 
     def _look(self, progress: watch.Progress, memory: watch.Memory, alive: set[int]) -> Outcome | None:
-        """Whether the ranks that live get on, within their memory: how the run ends if not."""
+        """Checks that the living ranks get on, within their memory; returns how the run ends if they do not."""
         self._look_after_folder()
         if next(self._looks) % watch.MEMORY_EVERY == 0 and (too_much := memory.exceeded(self._labels)):
             self._leave_stacks()
             return Outcome("failed", too_much)
         progress.look()
         if self._traits.one_learner and 0 not in self._numbers:
-            return None  # whether the ranks here have anything to do is for rank 0 and its own keeper to say
+            return None  # whether the ranks here have anything to do is up to rank 0, which another keeper watches
         if seconds := progress.learned_nothing_s(alive):
             return self._learns_nothing(seconds)
         stalled = alive & set(progress.stalled())
@@ -159,7 +160,7 @@ class Keeper:
                 self._stood_still[rank] = (
                     f"stood still for {progress.stood_still_s({rank}):.0f} s (--stall) and was ended"
                 )
-                self._ranks[rank].kill()  # its end is seen like any other's
+                self._ranks[rank].kill()  # the keeper then sees its end like any other's
         return None
 
     def _learns_nothing(self, seconds: float) -> Outcome:
@@ -187,7 +188,7 @@ class Keeper:
         )
 
     def _lose(self, number: int) -> None:
-        """Kills what a rank that has ended before its time left, and notes it."""
+        """Kills what a rank left behind that ended before its time, and notes the lost rank."""
         leftovers.end_rank(number, self._ranks[number].pid)
         error, meter = self._folder / f"error-rank{number}.json", self._meters.there().get(number)
         how = self._stood_still.get(number) or process.how_it_ended(self._ranks[number].wait())
@@ -200,12 +201,12 @@ class Keeper:
         self._lost.append(lost)
 
     def _ends_the_run(self, number: int) -> bool:
-        """Whether a rank raised what no run goes on after."""
+        """Whether a rank raised an error after which no run goes on."""
         error = self._folder / f"error-rank{number}.json"
         return error.exists() and bool(json.loads(error.read_text(encoding="utf-8")).get("ends_the_run"))
 
     def _failed(self, numbers: list[int]) -> Outcome:
-        """The rank that was killed, or that raised first; the errors of the others follow from it."""
+        """Names the rank that was killed, or else the one that raised first; the others' errors follow from it."""
         self._leave_stacks()
         told = {} if self._seat is None else torchrun.first_failure(self._folder)
         codes = told or {number: self._ranks[number].wait() for number in numbers}
@@ -229,10 +230,11 @@ class Keeper:
         return Outcome("failed", f"{reason}{self._after_losses(besides=first)}", errors[first]["traceback"])
 
     def _killed_beside(self) -> dict[int, int]:
-        """Ranks that a signal ends of whose ends nobody has heard: their connections close a moment before.
+        """Ranks that a signal is ending, and whose end the keeper has not seen yet; waits for it.
 
-        A rank that has raised for that, and has ended, may be heard of first. Where it has raised for something else,
-        their ends follow from its own: a process group that has lost a rank may abort.
+        Their connections close a moment earlier, so the keeper may first see a rank that raised because of that, and
+        ended. Where that rank raised something else, their ends follow from its own: a process group that has lost a
+        rank may abort.
         """
         ending = [
             number
@@ -243,7 +245,7 @@ class Keeper:
         return {number: code for number, code in codes.items() if code < 0}
 
     def _after_losses(self, besides: int | None = None) -> str:
-        """What may have led to it: ranks that the run had gone on without, but for the one that is the reason."""
+        """What may have led to the failure: ranks lost earlier, except `besides`, which is the reason itself."""
         return "".join(
             f"; before that, rank {lost.rank} {lost.how} in iteration {lost.iteration}"
             for lost in self._lost
@@ -255,7 +257,7 @@ class Keeper:
         return "the kernel has ended processes for lack of memory meanwhile" if happened else None
 
     def _labels(self, of: Container[int] | None = None) -> dict[int, str]:
-        """What the processes of these ranks are called, or those of all."""
+        """Labels of the processes of these ranks, or of all ranks, by process number."""
         meters = self._meters.there()
         if self._seat is None:
             alive = {number: rank.pid for number, rank in self._ranks.items() if rank.returncode is None}
@@ -267,21 +269,21 @@ class Keeper:
         return stacks.label_processes(alive, meters)
 
     def _leave_stacks(self) -> list[str]:
-        """Returns the labels of processes that a signal had stopped."""
+        """Has the run's processes leave their stacks; returns the labels of those that a signal had stopped."""
         return stacks.leave_stacks(self._folder, self._labels())
 
 
 def main(folder: Path, runner: int) -> None:
     """Keeps the run in `folder` for the process `runner`, its parent, and leaves the outcome."""
     for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # what they mean comes through stdin
+        signal.signal(number, signal.SIG_IGN)  # the runner passes on what they mean by closing stdin
     try:
         Path.cwd()
     except FileNotFoundError:  # it was removed; libraries that torch loads fail in such a folder
         os.chdir(tempfile.gettempdir())
     kept = KeptRun(folder)
     scratch = Scratch.of(folder)
-    folder = kept.path  # what starts below has this one too, and finds the folder under whatever name it has by then
+    folder = kept.path  # processes below get this path too, and find the folder whatever its name is by then
     launch = Launch.read(folder)
     if launch is not None or NodeSeat.read(folder) is not None:
         process.leave_to_others(signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
@@ -291,7 +293,7 @@ def main(folder: Path, runner: int) -> None:
         from harness.launch.nodes.head import Head
 
         Head(kept, launch).keep().leave(folder)
-    if scratch is not None and os.getppid() != runner:  # it would read what has gone on elsewhere, and remove it
+    if scratch is not None and os.getppid() != runner:  # the runner is gone, which would read the folder and remove it
         scratch.remove_elsewhere()
 
 

@@ -1,6 +1,6 @@
 """What people see while a sweep runs: a live display in a terminal, plain lines without one.
 
-It is told how far a cell is (`harness/metering/live.py`), and waits for nobody.
+The runner passes in how far a cell is (`harness/metering/live.py`); nothing here waits.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class CellProgress:
 
     @property
     def fraction(self) -> float:
-        """How much of the budget is spent, 0 to 1; 0 when nothing tells."""
+        """Share of the budget that is spent, 0 to 1; 0 for a budget without limits."""
         limits, now = self.cell.limits, self.snapshot
         spent = [
             now.iterations / limits.iterations if limits.iterations else 0.0,
@@ -65,13 +65,13 @@ class CellProgress:
 
     @property
     def time_left(self) -> str:
-        """A guess from the share of the budget that is spent."""
+        """Seconds left as text, estimated from the share of the budget that is spent."""
         if not self.fraction:
             return "time left unknown"
         return f"{self.running_s * (1 - self.fraction) / self.fraction:.0f} s left"
 
     def line(self) -> str:
-        """One plain line."""
+        """The progress as one plain line."""
         now = self.snapshot
         rate = f"{self.steps_per_s:,.0f} steps/s so far" if now.env_steps else "no step yet"
         return f"{self.place} {self.cell.label}: {now.phase}, iteration {now.iterations}, {rate}, {self.time_left}"
@@ -101,7 +101,7 @@ class Display:
         self._console.print(Text(line))
 
     def begin(self, number: int, cell: Cell) -> None:
-        """A cell starts; `number` from 1."""
+        """Shows that a cell starts; `number` counts from 1."""
         self._current = CellProgress(cell, f"[{number}/{self._num_cells}]")
         self._next_line = time.monotonic() + PLAIN_PERIOD_S
         if self._live is None:
@@ -118,7 +118,7 @@ class Display:
             self._next_line = time.monotonic() + PLAIN_PERIOD_S
 
     def update_jobs(self, running: Mapping[str, Snapshot], num_waiting: int) -> None:
-        """Shows how far the cells are that run as jobs, by their labels, and how many have not ended."""
+        """Shows how far the running jobs' cells are, by label; `num_waiting` counts the jobs that have not ended."""
         lines = [
             f"{label}: {now.phase}, iteration {now.iterations}, {now.env_steps:,} env steps"
             for label, now in running.items()
@@ -132,7 +132,7 @@ class Display:
             self._next_line = time.monotonic() + PLAIN_PERIOD_S
 
     def end(self, status: str, detail: str) -> None:
-        """A cell is over."""
+        """Shows that the cell is over."""
         assert self._current is not None
         self.say(f"{self._current.place} {self._current.cell.label}: {status}{detail}")
         if self._live is not None:

@@ -1,9 +1,9 @@
-"""From what the processes of a run left in its folder to its record: `run.json`, and the series as Parquet.
+"""Turns what the processes of a run left in its folder into its record: `run.json`, and the series as Parquet.
 
-The processes write binary and line files that are cheap to write; this turns them into the files that a run folder
-keeps (`series`, `spans`, `episodes`, `telemetry` as Parquet, `stdout.txt`, `stderr.txt`) and removes them. Times in
-those files are seconds since the first iteration began, on the run's own clock: for an emulated scenario that is the
-profile's, which runs `time_scale` times as long on the wall.
+The processes write binary and line files that are cheap to write. This module turns them into the files that a run
+folder keeps (`series`, `spans`, `episodes`, `telemetry` as Parquet, `stdout.txt`, `stderr.txt`), and removes them.
+Times in the Parquet files are seconds since the first iteration began, on the run's clock: for an emulated scenario
+that is the profile's clock, one second of which takes `time_scale` seconds on the wall.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ LEFT_OVER_TOO = (
 )
 
 COLLECTED = "learned_is_collected"
-"""A column of the series of a system that does not report what it learned: `learned` is then what it collected."""
+"""Column that marks the series of a system that does not report what it learned: `learned` is what it collected."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,11 +67,11 @@ class Measured:
     counters: Counters
     figures: Figures
     problem: str | None
-    """Why a run that finished is invalid all the same."""
+    """Why the run is invalid although it finished."""
     lost_env_steps: dict[int, int]
-    """By lost rank: what it had collected, and neither learned nor discarded."""
+    """By lost rank: the env steps that it had collected and neither learned nor discarded."""
     iterations_s: tuple[float, float] | None
-    """When the first iteration began and the last one ended, as `time.perf_counter` has it; None without one."""
+    """When the first iteration began and the last one ended, by `time.perf_counter`; None without an iteration."""
 
 
 def cell_record(cell: Cell) -> schema.Cell:
@@ -94,7 +94,7 @@ def measure(
 ) -> Measured:
     """Reads what the ranks left in `folder`, writes the Parquet files there, and works out counters and figures.
 
-    `lost`: ranks that ended before their time, and that the others went on without.
+    `lost`: ranks that ended before their time while the others went on.
     """
     paths = {rank: meter_path(folder, rank) for rank in range(cell.gpus)}
     meters = {rank: MeterFile(path, writable=False) for rank, path in paths.items() if path.exists()}
@@ -107,7 +107,7 @@ def measure(
 
 
 def reduce(left: Left) -> Measured:
-    """Counters and figures of what the processes of a run left."""
+    """Works out counters and figures from what the processes of a run left."""
     counters = count(left)
     window, problem = _window(left)
     if not counters.conserved:
@@ -132,7 +132,7 @@ def _iterations_s(left: Left) -> tuple[float, float] | None:
 
 
 def gather_streams(folder: Path, num_ranks: int) -> None:
-    """Joins the output of all ranks in `stdout.txt` and `stderr.txt`, and removes what the record was made of."""
+    """Joins the output of all ranks in `stdout.txt` and `stderr.txt`, and removes the files the record was made of."""
     for suffix, name in (("out", "stdout.txt"), ("err", "stderr.txt")):
         with (folder / name).open("wb") as joined:
             for rank in range(num_ranks):
@@ -182,7 +182,7 @@ def _read(
 
 
 def _told(row: Row, unreported_names: Collection[str]) -> Row:
-    """A row of the series without what its system does not report; then what it collected counts as `learned`."""
+    """Drops unreported counters from a row; if `learned` is one, what the rank collected counts as `learned`."""
     told = {name: value for name, value in row.items() if name not in unreported_names}
     return told | {"learned": row["env_steps"], COLLECTED: True} if "learned" in unreported_names else told
 
@@ -209,7 +209,7 @@ def _read_episodes(folder: Path, num_ranks: int, clock: Clock, shifts: Mapping[i
 
 
 def _read_spans(meters: Mapping[int, MeterFile], clock: Clock, shifts: Mapping[int, Shift]) -> list[Row]:
-    """The latest spans of each rank and environment; environment -1 is the rank itself, -2 its second lane."""
+    """The latest spans of each rank and environment. Environment -1 is the rank itself, -2 its second lane."""
     return [
         {
             "rank": rank,
@@ -225,11 +225,11 @@ def _read_spans(meters: Mapping[int, MeterFile], clock: Clock, shifts: Mapping[i
 
 
 def write_table(path: Path, rows: Sequence[Row]) -> None:
-    """Writes rows as a Parquet file; nothing when there are none."""
+    """Writes rows as a Parquet file; writes no file when there are none."""
     if rows:
         import pandas as pd
 
-        with path.open("wb") as file:  # Arrow takes no name that is not UTF-8
+        with path.open("wb") as file:  # Arrow takes only names in UTF-8
             pd.DataFrame(rows).to_parquet(file, index=False, compression="zstd")
 
 

@@ -1,13 +1,13 @@
 """Runs the cells of a sweep, one after the other, each in a process tree of its own under a keeper.
 
-Who writes: the runner writes `cell.json` and, when the keeper has ended, the record; the keeper and its ranks write
-the rest of the run's folder. What blocks: waiting for the keeper's end, a quarter of a second at a time, between
-which the display is updated. What frees it: the keeper ends when its run is over, when the run's time limit has
-passed, or when the pipe to its stdin is closed; the runner closes that on Ctrl-C and SIGTERM, and the kernel does
-when the runner is killed. A keeper that stands still is killed a minute after the time limit. If the keeper is killed,
-the runner, which adopts orphans, kills what was below it. A run's folder gets its name by one rename at the end; both
-it and the sweep's may be renamed or removed by then (`harness/processes/held.py`, `harness/run/sweep_folder.py`).
-Signals are noted and never raised, so none breaks off a clean-up, nor the writing of a run that is over.
+The runner writes `cell.json` and, when the keeper has ended, the record; the keeper and its ranks write the rest of the
+run's folder. The runner blocks while it waits for the keeper's end, a quarter of a second at a time, and updates the
+display in between. The keeper ends when its run is over, when the run's time limit has passed, or when the pipe to its
+stdin is closed: the runner closes it on Ctrl-C, SIGTERM and SIGHUP, and the kernel does when the runner is killed. The
+runner ends a keeper that stands still a minute after the time limit. If the keeper is killed, the runner, which adopts
+orphans, kills what was below it. A run's folder gets its name by one rename at the end; by then it and the sweep's
+folder may have been renamed or removed (`harness/processes/held.py`, `harness/run/sweep_folder.py`). Signals are noted
+and never raised, so none breaks off a clean-up, or the writing of a run that is over.
 """
 
 from __future__ import annotations
@@ -53,19 +53,20 @@ if TYPE_CHECKING:
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL_S = 0.25
 KEEPER_END_S, KEEPER_LIMIT_S = 10.0, 60.0
-"""A keeper that has not ended its run so long after the time limit never will: it is stopped, or hangs."""
+"""Seconds that a keeper has to end after its stdin is closed, or it is killed; and seconds that it has after the time
+limit, or its stdin is closed, since it is stopped or hangs."""
 GATHER_LIMIT_S = 600.0
-"""More for several machines: to gather what all have left, beside the time in which they come up."""
+"""Extra seconds for several machines, to gather what all have left; twice `--stall` to come up is added to it."""
 
 
 class Interrupted(Exception):  # noqa: N818  not an error: somebody asked for it
-    """Ctrl-C or SIGTERM; the run that was under way has left nothing."""
+    """Somebody asked for the end (Ctrl-C, SIGTERM, SIGHUP); the run that was under way leaves nothing."""
 
 
 class Interrupts:
     """Notes Ctrl-C, SIGTERM and SIGHUP while it is entered, in the main thread, however often they come.
 
-    What is ignored stays ignored: `nohup rlbench run` outlives its terminal.
+    A signal that was ignored stays ignored: `nohup rlbench run` outlives its terminal.
     """
 
     def __init__(self) -> None:
@@ -76,7 +77,7 @@ class Interrupts:
         self.requested = True
 
     def sleep(self, seconds: float) -> None:
-        """Waits, or returns at once when something was noted, or within a quarter of a second after it was."""
+        """Waits; returns at once if a signal was noted before, within a quarter of a second if one comes meanwhile."""
         deadline = time.monotonic() + seconds
         while not self.requested and (left_s := deadline - time.monotonic()) > 0:
             time.sleep(min(left_s, POLL_S))
@@ -93,7 +94,7 @@ class Interrupts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Runner:
-    """Runs cells of a sweep; `run` may be called once for each."""
+    """Runs cells of a sweep; call `run` once for each."""
 
     sweep: Sweep
     display: Display
@@ -103,7 +104,7 @@ class Runner:
     place: Place
     """The sweep's folder."""
     launch: Launch | None = None
-    """The machines that runs are spread over; None: this one alone."""
+    """The machines that runs are spread over; None: only this one."""
 
     def run(self, cell: Cell) -> schema.RunRecord:
         """Runs one cell to its end, whatever that is, and publishes its folder. Raises Interrupted.
@@ -121,8 +122,8 @@ class Runner:
         except OSError as error:
             if error.errno in NO_ROOM:
                 raise self.place.cannot_write(error) from None
-            reason = raised.in_a_line(error)  # its folder was removed at a moment when nobody could make it anew
-        except Exception as error:  # noqa: BLE001  a file that it names is gone, or a plug-in fails this time
+            reason = raised.in_a_line(error)  # its folder was removed at a moment when nothing could make it anew
+        except Exception as error:  # noqa: BLE001  a file that the cell names is gone, or a plug-in fails this time
             reason = raised.message(error) if isinstance(error, ValueError) else raised.in_a_line(error)
         return self.fail(cell, reason)
 
@@ -163,7 +164,7 @@ class Runner:
         return record
 
     def fail(self, cell: Cell, reason: str) -> schema.RunRecord:
-        """Publishes a failed run of a cell that left none itself. Raises ValueError where that cannot be written."""
+        """Publishes a failed run for a cell that left no run itself. Raises ValueError where it cannot be written."""
         name = self.place.begin(cell)
         return self.place.leave(name, failed(self._preface(name, cell), reason))
 
@@ -190,14 +191,14 @@ class Runner:
             if self.launch is not None:
                 deadline += 2 * cell.stall_s + GATHER_LIMIT_S
             while keeper.poll() is None and not self.interrupts.requested and time.monotonic() < deadline:
-                held.follow(anew)  # where the keeper has made it
+                held.follow(anew)  # to where the keeper has made the folder anew
                 self._say_lost(partial, meters)
                 self.display.update(meters.read())
                 with suppress(subprocess.TimeoutExpired):
                     keeper.wait(POLL_S)
             goes_on = keeper.poll() is None
         outcome = Outcome.read(partial)
-        # What asks for the end of this process may end nodes of the run first, as Slurm does: that is no failure.
+        # Whatever asks this process to end, such as Slurm, may end nodes of the run first: that is no failure.
         ended_with_us = outcome is not None and outcome.status == "interrupted"
         ended_with_us |= self.launch is not None and (outcome is None or outcome.status != "finished")
         if self.interrupts.requested and (goes_on or ended_with_us):
@@ -229,7 +230,7 @@ class Runner:
 
     @staticmethod
     def _said_by_keeper(partial: Path) -> str:
-        """What the keeper has printed, and never does unless it fails."""
+        """What the keeper printed; it prints only when it fails."""
         with suppress(FileNotFoundError):
             return (partial / "keeper.err").read_text(encoding="utf-8", errors="backslashreplace")
         return ""

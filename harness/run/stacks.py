@@ -1,9 +1,9 @@
-"""What the processes of a run are doing, left in its folder when it has gone wrong.
+"""Leaves what the processes of a run are doing in its folder when the run has gone wrong.
 
-Who calls this: the keeper, before it ends what is left of a run. Threads of ranks and environment workers write their
-own stacks to `stacks-….txt` when they are asked (`process.StackDump`); a process that is stopped by a signal is woken
-for it, which it does not outlive by much. `processes.txt` lists all processes, programs that a simulator started too,
-by what the kernel says of them. Nothing blocks for longer than `process.ANSWER_S`, twice.
+The keeper calls this before it ends a run that has gone wrong, or a rank that stands still. Threads of ranks and
+environment workers write their own stacks to `stacks-….txt` when they are asked (`process.StackDump`). A process that a
+signal has stopped is woken for it. `processes.txt` lists all processes, programs that a simulator started included,
+with what the kernel says of them. A call blocks for at most twice `process.ANSWER_S`.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ MIB = 2**20
 
 
 def label_processes(ranks: Mapping[int, int], meters: Mapping[int, MeterFile]) -> dict[int, str]:
-    """What to call the processes of a run, by process number.
+    """Labels of the processes of a run, by process number.
 
     Args:
-        ranks: the process number of each rank that lives.
-        meters: of the ranks that have one.
+        ranks: the process number of each living rank.
+        meters: the meter of each rank that has one.
     """
     labels = {pid: f"rank{rank}" for rank, pid in ranks.items()}
     for rank, meter in meters.items():
-        for env in reversed(range(meter.num_envs)):  # a process with several environments is named by the first
+        for env in reversed(range(meter.num_envs)):  # a process with several environments is named after the first
             if (pid := meter.count(1 + env, "pid")) and pid not in ranks.values():
                 labels[pid] = f"rank{rank}-env{env}"
     return labels
 
 
 def in_words(label: str) -> str:
-    """A label as people read it."""
+    """A label in words for people."""
     return f"environment worker {label}" if "-" in label else label.replace("rank", "rank ")
 
 
 def leave_stacks(folder: Path, labels: Mapping[int, str]) -> list[str]:
-    """Writes `processes.txt`, and has every process that has a label write its stacks; call it in the run's root.
+    """Writes `processes.txt`, and has every labelled process write its stacks; call it in the root of the run.
 
-    Returns the labels of those that a signal had stopped.
+    Returns the labels of the processes that a signal had stopped.
     """
     below = {one.pid: one for one in psutil.Process().children(recursive=True)}
     stopped = [pid for pid, one in below.items() if _status(one) in STOPPED]
@@ -62,7 +62,7 @@ def leave_stacks(folder: Path, labels: Mapping[int, str]) -> list[str]:
     dumps = [process.StackDump(pid, path) for pid, path in asked.items() if below[pid].is_running()]
     process.await_stacks(dump for dump in dumps if dump.pid not in stopped)
     for pid in stopped:
-        with suppress(psutil.NoSuchProcess):  # it looks first whether the number is still that process's
+        with suppress(psutil.NoSuchProcess):  # psutil checks first that the number is still that process's
             below[pid].send_signal(signal.SIGCONT)
     process.await_stacks(dump for dump in dumps if dump.pid in stopped)
     return sorted(labels.get(pid, below[pid].name()) for pid in stopped)
@@ -72,7 +72,7 @@ TITLES = f"{'pid':>8} {'parent':>8} {'state':>12} {'threads':>7} {'cpu s':>8} {'
 
 
 def _describe(one: psutil.Process, labels: Mapping[int, str]) -> str:
-    """A line of `processes.txt`."""
+    """One line of `processes.txt`."""
     try:
         with one.oneshot():
             cpu = one.cpu_times()
@@ -85,7 +85,7 @@ def _describe(one: psutil.Process, labels: Mapping[int, str]) -> str:
 
 
 def _waits_in(pid: int) -> str:
-    """The kernel's function that a process sleeps in; empty where only root may know."""
+    """The kernel function that a process sleeps in; empty where only root may see it."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/wchan").read_text(encoding="utf-8").strip("0\n")
     return ""

@@ -1,7 +1,7 @@
 """A sweep on disk: one folder that holds the plan and a folder for each run.
 
-The runner holds a lock on the plan (`flock`, which the kernel frees when it dies) while it runs cells, so that two of
-them never work on one sweep, and what is called `.partial-…` in an unlocked sweep is left over from a killed one.
+The runner holds a lock on the plan (`flock`, which the kernel frees when the runner dies) while it runs cells. So two
+runners never work on one sweep, and a `.partial-…` folder in an unlocked sweep is left over from a killed runner.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 PLAN_FILE = "sweep.json"
 STAMP = "%Y%m%d-%H%M%S"
 KEEPER_LIMIT_S = 30.0
-"""A keeper whose harness was killed ends its run within seconds."""
+"""Seconds to wait for a keeper whose harness was killed; it ends its run within a few."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,11 +45,11 @@ class Sweep:
     command: tuple[str, ...]
     """The command line that planned it."""
     launch: Launch | Slurm | None = None
-    """The machines that its runs are spread over; None: the one that the harness is on."""
+    """The machines that its runs are spread over; None: only the one that the harness is on."""
 
     @property
     def id(self) -> str:
-        """Its name: when it began (UTC), and four random letters."""
+        """Its name: when it began (UTC), and four random hex digits."""
         return self.folder.name
 
     @classmethod
@@ -75,7 +75,7 @@ class Sweep:
         return json.dumps(plan, indent=1)
 
     def write_locked_plan(self, folder: Path) -> int:
-        """Writes the plan into a folder that was made anew; returns its lock, to be closed. Raises OSError."""
+        """Writes the plan into a folder made anew; returns its lock, which the caller closes. Raises OSError."""
         with outputs.whole(folder / PLAN_FILE) as file:
             file.write(self._plan.encode())
             lock = os.dup(file.fileno())
@@ -98,7 +98,7 @@ class Sweep:
 
     @classmethod
     def read(cls, path: Path) -> Sweep:
-        """The sweep with that plan. Raises ValueError when it is damaged."""
+        """Reads the sweep from its plan at `path`. Raises ValueError when the plan is damaged."""
         try:
             plan = read_json(path, PLAN_BYTES)
             cells, command = _cells_of(plan["cells"]), tuple(map(str, plan["command"]))
@@ -109,14 +109,14 @@ class Sweep:
 
     @property
     def plan_file(self) -> Path:
-        """Where its plan is."""
+        """Path of its plan."""
         return self.folder / PLAN_FILE
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keeps the sweep for this process. Raises ValueError when another one runs it."""
+        """Locks the sweep for this process. Raises ValueError when another process runs it."""
         try:
-            file = open_lock(self.plan_file, create=False)  # to be written to, as locks on network file systems ask
+            file = open_lock(self.plan_file, create=False)  # opened for writing, as network file systems want of locks
         except OSError as error:
             raise ValueError(f"{self.folder}: cannot be written: {error.strerror}; copy it elsewhere") from None
         try:
@@ -131,7 +131,7 @@ class Sweep:
             os.close(file)
 
     def remove_partial(self, number: int | None = None) -> int:
-        """Removes what killed runs left, or those of one cell; returns how many. Call it with the lock held.
+        """Removes folders that killed runs left, of all cells or of one; returns how many. Call it with the lock held.
 
         Waits for the keeper of a run whose harness was killed a moment ago; raises ValueError when it does not end.
         """
@@ -148,23 +148,23 @@ class Sweep:
         return len(left)
 
     def strangers(self) -> list[Path]:
-        """What is called as unfinished runs are, and is none: no folder, or a link to one. It is left alone."""
+        """Paths that are named like unfinished runs but are not folders themselves; they are left alone."""
         return sorted(path for path in self.folder.glob(f"{store.PARTIAL_PREFIX}*") if not _is_folder(path))
 
     def finished(self) -> set[str]:
-        """Hashes of the cells that have a finished run; what cannot be read is none."""
+        """Hashes of the cells that have a finished run; a run that cannot be read does not count."""
         runs, _ = store.read_readable(self.folder)
         return {run.record.cell.hash for run in runs if run.record.status == "finished"}
 
     def run_name(self, cell: Cell, folder: Path | None = None) -> str:
-        """A free name for a run of the cell: readable, and unique within the sweep, whose folder may be elsewhere."""
+        """A free, readable name for a run of the cell; `folder` is where the sweep's folder is, if not at its path."""
         number = 1 + self.cells.index(cell)
         slug = re.sub(r"[^a-zA-Z0-9.=]+", "-", cell.label.replace(" x", "-x")).strip("-")
         name = f"{number:03d}-{slug}"[:120]
         here = folder or self.folder
         tries = len(list(here.glob(f"{name}*")))
         while os.path.lexists(here / f"{store.PARTIAL_PREFIX}{_try(name, tries)}"):
-            tries += 1  # what is left alone, for it is no run's
+            tries += 1  # something has that name that is no run's, and is left alone
         return _try(name, tries)
 
 
@@ -173,7 +173,7 @@ def _try(name: str, tries: int) -> str:
 
 
 def _is_folder(path: Path) -> bool:
-    """Whether it is a folder itself, and no link to one."""
+    """Whether the path is a folder itself, not a link to one."""
     return path.is_dir() and not path.is_symlink()
 
 
@@ -182,14 +182,14 @@ def _stamp_after(out: Path) -> datetime:
     now = machine.now()
     stamps = []
     for plan in out.glob(f"*/{PLAN_FILE}"):
-        with suppress(ValueError, OverflowError):  # a folder that somebody named
+        with suppress(ValueError, OverflowError):  # a folder that somebody named otherwise
             stamp = datetime.strptime(plan.parent.name.rpartition("-")[0], STAMP).replace(tzinfo=UTC)
             stamps.append(stamp + timedelta(seconds=1))
     return max(now, *stamps) if stamps else now
 
 
 def _cells_of(plan: Iterable[object]) -> tuple[Cell, ...]:
-    """The cells as they were planned. Raises ValueError or TypeError: a field is missing, unknown or mistyped."""
+    """The cells as they were planned. Raises ValueError or TypeError where a field is missing, unknown or mistyped."""
     from pydantic import TypeAdapter, ValidationError
 
     texts = [json.dumps(cell) for cell in plan]
@@ -200,7 +200,7 @@ def _cells_of(plan: Iterable[object]) -> tuple[Cell, ...]:
     except ValidationError as problem:
         first = problem.errors()[0]
         raise ValueError(f"{'.'.join(map(str, first['loc'])) or 'a cell'}: {first['msg']}") from None
-    return tuple(map(Cell.from_json, texts))  # not what was validated: a limit of 60 would become 60.0
+    return tuple(map(Cell.from_json, texts))  # not the validated cells, in which a limit of 60 becomes 60.0
 
 
 def _age(plan: Path) -> tuple[str, int]:
@@ -209,7 +209,7 @@ def _age(plan: Path) -> tuple[str, int]:
 
 
 def _wait_until_free(descriptor: int, folder: Path) -> None:
-    """Blocks until no process has the folder, which is open, locked, for `KEEPER_LIMIT_S` at most; locks it."""
+    """Locks the open folder; blocks while another process has it locked, for at most `KEEPER_LIMIT_S`."""
     deadline = time.monotonic() + KEEPER_LIMIT_S
     while True:
         try:

@@ -1,9 +1,8 @@
-"""The folder of a sweep that runs: where the runs of its cells are made, and get their names.
+"""The folder of a running sweep: runs of its cells are made in it, and get their names there.
 
-Who uses it: the runner, for as long as the sweep runs. The folder is held by its descriptor
-(`harness/processes/held.py`): it may be renamed meanwhile. Where it is removed it is made anew, with the plan, whose
-lock is taken before anybody sees it. A run that cannot have its name is kept in the folder for temporary files, and the
-error says where.
+The runner uses it for as long as the sweep runs. It holds the folder by its descriptor (`harness/processes/held.py`),
+so the folder may be renamed meanwhile. A folder that was removed is made anew, with the plan, which is locked before
+anybody sees it. A run that cannot get its name is kept in the folder for temporary files, and the error says where.
 """
 
 from __future__ import annotations
@@ -28,33 +27,33 @@ if TYPE_CHECKING:
     from results.records.schema import RunRecord
 
 KEPT_PREFIX = "rlbench-kept-"
-"""Of folders that hold what cannot be kept where it belongs."""
+"""Name prefix of the folders for what cannot be kept where it belongs."""
 NO_ROOM = {*(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE)}
-"""Errors after which nothing can be written there; with any other a run is failed, and the sweep goes on."""
+"""Errors after which nothing can be written there; after any other the run has failed, and the sweep goes on."""
 
 
 class CannotWrite(ValueError):  # noqa: N818  says what happened
-    """Nothing can be written where the sweep is: it ends."""
+    """Nothing can be written where the sweep is, so the sweep ends."""
 
 
 class Place:
     """The folder; close it when the sweep is over."""
 
     def __init__(self, sweep: Sweep, say: Callable[[str], None]) -> None:
-        """Holds the folder of the sweep; `say` tells the user where it is if that changes."""
+        """Holds the folder of the sweep; `say` tells the user where the folder is if that changes."""
         self._sweep, self._say = sweep, say
         self._held = Held(sweep.folder)
         self._locks: list[int] = []
-        """Of plans that were written anew; the first one is locked by `Sweep.lock`."""
+        """Locks of plans that were written anew; `Sweep.lock` locks the first plan."""
 
     @property
     def path(self) -> Path:
-        """Leads to the folder, wherever it is."""
+        """A path that leads to the folder, wherever it is."""
         return self._held.path
 
     @property
     def shown(self) -> Path:
-        """What the user calls it."""
+        """The folder's path as the user knows it, or where it is now if that has changed."""
         folder = self._sweep.folder
         return folder if self._held.is_at(folder) or folder.is_symlink() else self._held.where
 
@@ -64,11 +63,11 @@ class Place:
         return self._sweep.run_name(cell, self.path)
 
     def unfinished(self, name: str) -> Path:
-        """Where the run of that name is made."""
+        """Path of the folder in which the run of that name is made."""
         return self.path / f"{store.PARTIAL_PREFIX}{name}"
 
     def leave(self, name: str, record: RunRecord) -> RunRecord:
-        """Publishes a record alone. Raises CannotWrite."""
+        """Publishes a run that has nothing but its record. Raises CannotWrite."""
         named = self.unfinished(name)
         try:
             named.mkdir()
@@ -85,7 +84,7 @@ class Place:
         return record
 
     def publish(self, partial: Held, record: RunRecord) -> None:
-        """Writes the record into a run's folder and gives that its name, wherever both folders are by now.
+        """Writes the record into a run's folder and gives the folder its name, wherever it and the sweep's are by now.
 
         Raises CannotWrite, with the place where the run is kept instead.
         """
@@ -93,7 +92,7 @@ class Place:
             self._look()
             store.write_run(partial.path, record)
             source = partial.where
-            if os.fstat(partial.fd).st_dev != os.fstat(self._held.fd).st_dev:  # it went on elsewhere
+            if os.fstat(partial.fd).st_dev != os.fstat(self._held.fd).st_dev:  # the run went on elsewhere
                 source = self.unfinished(f"{record.id}-{secrets.token_hex(4)}")
                 shutil.copytree(partial.path, source, ignore=_no_files)
             store.publish(source, self.path / record.id)
@@ -102,7 +101,7 @@ class Place:
 
     @staticmethod
     def _kept(partial: Held, record: RunRecord) -> str:
-        """Copies a run to the folder for temporary files; says where it is, or why it is not."""
+        """Copies a run to the folder for temporary files; says where the copy is, or why there is none."""
         made = None
         try:
             made = Path(tempfile.mkdtemp(prefix=KEPT_PREFIX))
@@ -115,12 +114,12 @@ class Place:
         return f"the run is kept in {made / record.id}"
 
     def _look(self) -> None:
-        """Makes the folder anew where somebody has removed it."""
+        """Makes the folder anew if somebody has removed it."""
         held = self._held
         if not held.is_gone:
             return
         old = held.where
-        held.follow([old])  # where the keeper of a run has made it
+        held.follow([old])  # if the keeper of a run has made it anew there
         try:
             held.make_anew(Path(tempfile.gettempdir(), f"{KEPT_PREFIX}{secrets.token_hex(8)}"))
             self._locks.append(self._sweep.write_locked_plan(held.path))
@@ -129,11 +128,11 @@ class Place:
         self._say(f"warning: {old} was removed while its sweep runs; its runs are kept in {held.where}")
 
     def cannot_write(self, error: OSError) -> CannotWrite:
-        """What to raise where nothing can be written."""
+        """The error to raise where nothing can be written."""
         return CannotWrite(f"{self._held.where}: cannot be written: {error.strerror or error}; earlier runs are kept")
 
     def close(self) -> None:
-        """Lets the folder go."""
+        """Closes the folder and the locks of its plans."""
         for lock in self._locks:
             os.close(lock)
         self._held.close()
@@ -146,6 +145,6 @@ class Place:
 
 
 def _no_files(folder: str, names: Iterable[str]) -> set[str]:
-    """What is neither a file nor a folder, and cannot be copied: sockets and pipes that somebody left, and links."""
+    """Names of what is not copied, since it is neither file nor folder: sockets and pipes that were left, and links."""
     kinds = {name: os.lstat(os.path.join(folder, name)).st_mode for name in names}  # noqa: PTH118  shutil gives texts
     return {name for name, mode in kinds.items() if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))}

@@ -1,11 +1,11 @@
-"""What the keeper looks at while nothing happens: whether a run gets on, and how much memory it takes.
+"""What the keeper checks while nothing happens: whether a run gets on, and how much memory it takes.
 
-Who writes: the ranks and their workers, to their meters, and the kernel. Who reads: the keeper alone. Nothing blocks.
+The ranks and their workers write their meters, and the kernel its own counts; the keeper alone reads. Nothing blocks.
 
-Progress is a counter of a rank that moved: an env step, samples learned, reused or discarded, an optimiser step. A
-process that waits for ever, or spins, moves none; the death of a process needs no watching, the kernel tells. Memory is
-what the run's processes have for themselves (`harness/processes/private_memory.py`), so that what they share is counted
-once.
+A rank makes progress when one of its counters moves: iterations, env steps, samples learned, reused or discarded,
+optimiser steps. A process that waits for ever, or spins, moves none; the death of a process needs no check, since the
+kernel tells. Memory is what the run's processes have for themselves (`harness/processes/private_memory.py`), so that
+what they share counts once.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
 
 LOOK_S = 1.0
 MEMORY_EVERY = 3
-"""Looks; to ask the kernel for all processes costs milliseconds."""
+"""The keeper checks memory once in this many looks: to ask the kernel for all processes costs milliseconds."""
 STALLS = 5
-"""A run has so many times as long as an environment has (`--stall`): learning may take longer than a step."""
+"""A rank may stand still for this many times as long as an environment (`--stall`): learning may outlast a step."""
 SHORTEST_START_S = 60.0
-"""A rank that has not stepped yet has so long at least: to start its processes takes long on a busy machine."""
+"""Least seconds that a rank has to its first step: it takes long to start its processes on a busy machine."""
 MEMORY_SHARE = 0.9
-"""Of the machine's memory, or what the control group allows: beyond that the kernel ends processes of its choice."""
+"""Default limit, as a share of the machine's or control group's memory; beyond all of it the kernel kills processes."""
 GIB = 2**30
 RANK_COUNTERS = ("iteration", "learned", "reused", "discarded", "updates")
 OF_LEARNING = ("learned", "reused", "updates")
 LONGEST_GAPS = 10
-"""A run whose environments are stepped has so many times as long to learn again as it ever took."""
+"""A rank that steps must learn again within this many times the longest gap in its learning so far."""
 OOM_SCORE = 500
-"""Added to the chance that the kernel ends a process when memory is short: one of a run rather than anybody else's."""
+"""`oom_score_adj` of a run's processes: when memory is short, the kernel ends one of them before anybody else's."""
 
 
 def counted(meter: MeterFile) -> int:
-    """A number that changes whenever a counter of a rank moves."""
+    """The sum of a rank's counters, which changes whenever one of them moves."""
     return sum(meter.count(0, name) for name in RANK_COUNTERS) + meter.total("env_steps")
 
 
@@ -59,7 +59,7 @@ class Learning:
     count: int = 0
 
     def look(self, count: int, now: float) -> None:
-        """What it has counted by now."""
+        """Takes what the rank has learned by now, and the time."""
         if count != self.count:
             self.longest_s = max(self.longest_s, LONGEST_GAPS * (now - self.since))
             self.count, self.since = count, now
@@ -86,7 +86,7 @@ class Progress:
                 self._learning.setdefault(rank, Learning(since=now)).look(learned, now)
 
     def has_begun(self) -> bool:
-        """Whether every rank has stepped: before that they wait for each other, also where they need not later."""
+        """Whether every rank has counted something; until then ranks wait for each other, even if not later."""
         self.look()
         return all(self._counted.values())
 
@@ -97,9 +97,9 @@ class Progress:
         return [rank for rank, at in self._moved_at.items() if now - at > limits[rank]]
 
     def learned_nothing_s(self, ranks: Collection[int]) -> float:
-        """For how long those of the ranks that learn have not, although they step; 0 while that is not too long.
+        """Seconds for which none of the ranks that learn has learned, though one still steps; 0 while not too long.
 
-        Ranks that stand still are another matter.
+        Ranks that stand still are left to `stalled`.
         """
         now = self._now()
         gaps = {rank: now - self._learning[rank].since for rank in ranks if rank in self._learning}
@@ -108,17 +108,17 @@ class Progress:
         return min(gaps.values()) if gaps and too_long and steps else 0.0
 
     def stood_still_s(self, ranks: Collection[int]) -> float:
-        """For how long all of these ranks have."""
+        """Seconds for which all of these ranks have stood still."""
         return self._now() - max(self._moved_at[rank] for rank in ranks)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Memory:
-    """How much private memory the processes of a run may have, together."""
+    """How much private memory the processes of a run may have together."""
 
     limit_bytes: int
     is_asked_for: bool
-    """By `--memory-limit`; else it is `MEMORY_SHARE` of what there is."""
+    """Whether `--memory-limit` set it; else it is `MEMORY_SHARE` of what there is."""
 
     @classmethod
     def of(cls, limit_bytes: int | None) -> Memory:
@@ -130,7 +130,7 @@ class Memory:
         return cls(limit_bytes=int(MEMORY_SHARE * usable), is_asked_for=False)
 
     def exceeded(self, labels: Callable[[], Mapping[int, str]]) -> str | None:
-        """Why the run must end, if it takes more; names the process that has most. Call it in the run's root."""
+        """Why the run must end, if it takes more; names the largest process. Call it in the root of the run."""
         below = psutil.Process().children(recursive=True)
         if sum(_measured(below, most_private_bytes).values()) <= self.limit_bytes:
             return None
@@ -159,18 +159,18 @@ def _measured(
 
 
 class OutOfMemory:
-    """Whether the kernel has ended processes of this control group for lack of memory since this was made."""
+    """Whether the kernel has ended processes of this machine for lack of memory since this was made."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
         self._before = self._count()
 
     def happened(self) -> bool:
-        """Whether it has."""
+        """Whether the kernel has ended one since."""
         return self._count() > self._before
 
     def _count(self) -> int:
-        """Of the whole machine: a control group's own count is not to be seen from inside every container."""
+        """The count of the whole machine, since not every container can see that of its control group."""
         with suppress(OSError, ValueError):
             for line in (self._root / "proc/vmstat").read_text(encoding="utf-8").splitlines():
                 if line.startswith("oom_kill "):
@@ -179,7 +179,7 @@ class OutOfMemory:
 
 
 def be_ended_first() -> None:
-    """Has the kernel choose this process and those that it starts when memory is short, before anybody else's."""
+    """Has the kernel end this process, or one that it starts, before anybody else's when memory is short."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE), encoding="utf-8")
 

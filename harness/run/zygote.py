@@ -22,27 +22,27 @@ from harness.processes.forked import close_others, fork, is_forkable, set_comman
 from harness.processes.zygote import LARGEST, NUM_FDS
 
 PLAIN, OWES_ANSWER = "plain", "owes-answer"
-"""Words of its command line: it imports nothing; it was asked for something before it began anew."""
+"""Words of its command line: it imports nothing; it began anew before it had answered a request."""
 EXTENSIONS = (
     *("_asyncio", "_blake2", "_contextvars", "_csv", "_datetime", "_decimal", "_hashlib", "_heapq", "_multiprocessing"),
     *("_opcode", "_posixshmem", "_queue", "_ssl", "_uuid", "_zoneinfo", "binascii", "cmath", "grp", "mmap", "resource"),
     *("psutil", "pydantic_core", "numpy", "numpy.random"),
 )
-"""Machine code that `BESIDE` and torch import. The dynamic linker loads one thing at a time: what is missing here makes
-an import wait until it has torch's libraries."""
+"""Extension modules that `BESIDE` and torch import. The dynamic linker loads one library at a time: an import of one
+that is missing here waits until torch's libraries are loaded."""
 BESIDE = (
     *("harness.run.keeper", "gymnasium", "systems.spec"),
     *("pickletools", "pynvml", "torchgen.model", "unittest.mock", "urllib.request"),  # torch imports these
 )
-"""Python code, imported while another thread has torch's libraries loaded, which holds no lock of Python's."""
+"""Python modules to import while another thread loads torch's libraries without Python's lock (GIL)."""
 LIBRARIES = {"libtorch_global_deps.so": os.RTLD_GLOBAL, "libtorch_python.so": os.RTLD_LOCAL}
-"""How `import torch` loads them, and in which order."""
+"""Torch's libraries, with the flags and in the order in which `import torch` loads them."""
 FIRST = ("torch",)
-"""Imported while nobody knows yet what is to be run; all systems but those of other programs need it."""
+"""Imported before it is known what is to be run; all systems need it, except those that run other programs."""
 
 
 def serve(asked: socket.socket) -> None:
-    """Answers until there is nobody to answer."""
+    """Answers requests until the other end of the socket is closed."""
     while True:
         data, fds, *_ = socket.recv_fds(asked, LARGEST, NUM_FDS)
         if not data:
@@ -56,7 +56,7 @@ def serve(asked: socket.socket) -> None:
             continue
         told, tell = os.pipe()
         try:
-            fork(partial(_fork_keeper, request, fds, tell)).wait()  # with its end the keeper is the runner's child
+            fork(partial(_fork_keeper, request, fds, tell)).wait()  # once it ends, the keeper is the runner's child
         except OSError as error:
             _tell(tell, problem=str(error))
         asked.send(os.read(told, LARGEST))
@@ -77,7 +77,7 @@ def _tell(to: int, **answer: object) -> None:
 
 
 def _keep(request: dict[str, Any], fds: Sequence[int]) -> int:
-    """What the new process does: the keeper's main function, as if it had been started for it."""
+    """Runs in the new process: the keeper's main function, as if the process had been started for it."""
     import tempfile
 
     from harness.run import keeper
@@ -97,8 +97,8 @@ def _keep(request: dict[str, Any], fds: Sequence[int]) -> int:
 
 
 def load(modules: Iterable[str]) -> None:
-    """Imports modules, for whatever is forked from now on."""
-    gc.disable()  # there is no garbage in an import, and much to look through
+    """Imports modules for all processes that are forked from now on."""
+    gc.disable()  # an import makes no garbage, and gives the collector much to look through
     for name in modules:
         with suppress(Exception):  # the rank that needs it says what is wrong
             importlib.import_module(name)
@@ -107,7 +107,7 @@ def load(modules: Iterable[str]) -> None:
 
 
 def begin_anew_unless_forkable(asked: socket.socket, *words: str) -> None:
-    """Where an import has started threads, becomes a zygote that has imported nothing; `words`: more for its main."""
+    """If an import has started threads, becomes a zygote that has imported nothing; `words`: more for its `main`."""
     if not is_forkable():
         asked.set_inheritable(True)
         command = [sys.executable, "-P", "-m", "harness.run.zygote", *sys.argv[1:], PLAIN, *words]
@@ -115,11 +115,11 @@ def begin_anew_unless_forkable(asked: socket.socket, *words: str) -> None:
 
 
 def _load_libraries() -> None:
-    """Loads torch's shared libraries, a third of the time that its import takes.
+    """Loads torch's shared libraries, which takes a third of the time of its import.
 
-    By the C library's own function, during which other threads go on, as they do not during `ctypes.CDLL`. Functions
-    are looked up when they are first called, as `import` would not have it: most never are. Where torch is built in
-    another way it finds none of the libraries, and the import loads what there is.
+    It calls the C library's `dlopen`, during which other threads go on; during `ctypes.CDLL` they would not. Unlike
+    `import`, it has functions looked up at their first call, since most are never called. Where torch is built in
+    another way, it finds none of the libraries, and the import loads what there is.
     """
     dlopen = ctypes.CDLL(None).dlopen
     dlopen.argtypes, dlopen.restype = [ctypes.c_char_p, ctypes.c_int], ctypes.c_void_p
@@ -130,7 +130,7 @@ def _load_libraries() -> None:
 
 
 def _seed_anew_when_forked() -> None:
-    """Has each process below draw other numbers from numpy's own generator, as Python's does by itself.
+    """Reseeds numpy's global generator in each forked process, as Python does by itself with its own.
 
     Nothing of ours draws from it; environments may.
     """
@@ -152,7 +152,7 @@ def main() -> None:
             load(BESIDE)
             registry = importlib.import_module("harness.plan.registry")
             for group in (registry.SYSTEMS, registry.SCENARIOS):
-                registry.names(group)  # finding them reads what is installed
+                registry.names(group)  # to find them, it reads which packages are installed
             libraries.join()
             os.close(loads)
             load(FIRST)

@@ -9,7 +9,7 @@ from reports.exports.export import csv_of, flat
 from results.summary.document import CellSummary
 
 LEFT_OUT = {"learning": {"curve"}}
-"""The points of a learning curve stand in the JSON."""
+"""Fields that the CSV leaves out: the points of learning curves are in the JSON only."""
 
 
 def to_csv(cells: Sequence[CellSummary]) -> str:
@@ -18,7 +18,7 @@ def to_csv(cells: Sequence[CellSummary]) -> str:
 
 
 def _by_cost(cell: dict[str, Any]) -> dict[str, Any]:
-    """With columns for each cost of getting to the threshold, instead of a list of them."""
+    """Replaces the list of costs of reaching the threshold by a dictionary, so that each cost gets its own columns."""
     if cell["learning"] is not None:
         cell["learning"]["to_threshold"] = {each["cost"]: each for each in cell["learning"]["to_threshold"]}
     return cell

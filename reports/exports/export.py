@@ -1,4 +1,4 @@
-"""Runs as JSON, CSV and Parquet, for other programs: of CSV and Parquet a line is a run and a column a dotted path."""
+"""Runs as JSON, CSV and Parquet, for other programs; in CSV and Parquet a row is a run and a column a dotted path."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ INT64 = range(-(2**63), 2**63)
 
 
 def to_json(records: Sequence[RunRecord]) -> str:
-    """A JSON list of the records, as `run.json` has them, with the figures that compare runs."""
+    """A JSON list of the records as in `run.json`, with the figures that compare runs."""
     return json.dumps([record.model_dump(mode="json") for record in records], indent=1, allow_nan=False) + "\n"
 
 
 def to_csv(records: Sequence[RunRecord]) -> str:
-    """A header and a line per run; columns are dotted paths (`figures.window.begin_s`), lists JSON, None is empty."""
+    """A header and a line per run; columns are dotted paths (`figures.lag.mean`), lists are JSON, None is empty."""
     return csv_of(_rows(records))
 
 
@@ -39,8 +39,8 @@ def csv_of(documents: Sequence[Mapping[str, Any]]) -> str:
 def write_parquet(records: Sequence[RunRecord], path: Path) -> None:
     """Writes the columns of `to_csv` with the types of their values.
 
-    Where runs have values of different types in a column (a setting that is a number for one system and a word for
-    another), it holds texts as the CSV has them. Raises ValueError when the file cannot be written.
+    A column whose values have different types (a setting that is a number for one system and a word for another) holds
+    texts, as in the CSV. Raises ValueError if the file cannot be written.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -56,7 +56,7 @@ def write_parquet(records: Sequence[RunRecord], path: Path) -> None:
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A JSON document by dotted path; lists as JSON."""
+    """Flattens a JSON document to values by dotted path; lists become JSON texts."""
     document: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict):
@@ -71,7 +71,7 @@ def _rows(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
 
 
 def _columns(documents: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The columns that some flat document has, but `figures.lag` where another has its mean."""
+    """All columns of the flat documents, except groups: no `figures.lag` if some document has `figures.lag.mean`."""
     columns = list(dict.fromkeys(column for document in documents for column in document))
     groups = {column[:end] for column in columns for end, letter in enumerate(column) if letter == "."}
     return [column for column in columns if column not in groups]

@@ -1,6 +1,6 @@
-"""A summary as Markdown for a pull request: what it comes to, a row per cell, and what is wrong with its runs.
+"""A summary as Markdown for a pull request: the answers, a row per cell, and the findings.
 
-Names and texts come from runs, so whatever Markdown or HTML would take for its own is escaped.
+Names and texts come from runs, so everything that Markdown or HTML would interpret is escaped.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from reports.figures.columns import Column, RowT
 from results.summary.document import CellSummary, Estimate, Summary
 
 SPECIAL = re.compile(r"[\\`*\[\]<>|~#$]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|@(?=\w)")
-"""What would be markup, a character reference, or a mention; an underscore inside a word is none of them."""
+"""Characters that would be markup, a character reference or a mention; an underscore inside a word is not."""
 SPACE = re.compile(r"\s+")
 AS_HTML = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;", "#": "&#35;", "$": "&#36;"}
 
 
 def to_markdown(summary: Summary) -> str:
-    """The document."""
+    """The Markdown document of a summary."""
     return "\n".join(_lines(summary)) + "\n"
 
 
 def escape(text: str) -> str:
-    """A text that reads the same in Markdown, in a table too, on one line."""
+    """Escapes a text so that Markdown shows it unchanged, on one line; also inside a table."""
     return SPECIAL.sub(lambda found: AS_HTML.get(found[0], f"\\{found[0]}"), SPACE.sub(" ", text))
 
 
 def code(text: str) -> str:
-    """A text as code, whatever backticks it holds; for use outside tables."""
+    """Formats a text as code, even if it holds backticks; for use outside tables."""
     text = SPACE.sub(" ", text)
     longest = max(map(len, re.findall("`+", text)), default=0)
     if not longest:
@@ -56,7 +56,7 @@ def _lines(summary: Summary) -> Iterator[str]:
 
 
 def _answer(sentence: str, systems: set[str]) -> str:
-    """A sentence in which systems stand in backticks."""
+    """Escapes a sentence, but formats the names of systems in backticks as code."""
     names = "|".join(re.escape(name) for name in sorted(systems, key=len, reverse=True))
     parts = re.split(f"`({names})`", sentence) if names else [sentence]
     return "".join(code(part) if place % 2 else escape(part) for place, part in enumerate(parts))
@@ -75,7 +75,7 @@ def _table(summary: Summary) -> Iterator[str]:
 
 
 def table_lines(columns: Sequence[Column[RowT]], rows: Iterable[RowT]) -> Iterator[str]:
-    """The lines of a table."""
+    """The lines of a Markdown table."""
     yield _row([escape(column.title) for column in columns])
     yield _row(["---:" if column.is_number else "---" for column in columns])
     for row in rows:

@@ -1,9 +1,9 @@
 """The timeline of one run as a Chrome trace, which the Perfetto viewer opens (https://ui.perfetto.dev).
 
-A rank is a process of the trace; its timeline, its second timeline and each of its environments are threads of it, in
-this order. Spans are those of `spans.parquet`: the latest of each, on the run's clock. The trace begins with the first
-of them, since the viewer takes no negative times; `otherData` says when that was. Times are whole nanoseconds, written
-in microseconds as the format wants, so that a span that begins when another ends does not overlap it.
+A rank is a process of the trace. Its threads are the rank's timeline, its second timeline and its environments, in this
+order. The spans are those of `spans.parquet`: the latest ones of each thread, on the run's clock. The trace begins with
+the first of them, because the viewer takes no negative times; `otherData` has that time. Times are whole nanoseconds,
+written in microseconds as the format requires, so that a span that begins when another ends does not overlap it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from results.records.schema import RunRecord
 from results.summary.findings import label
 
 OWN, SECOND = -1, -2
-"""What `environment` says of a rank's own spans."""
+"""Values of `environment` for spans of the rank's threads."""
 NS = 1e9
 Span = tuple[int, int, float, float, str]
-"""A row, as `SPANS_COLUMNS`."""
+"""A row, in the order of `SPANS_COLUMNS`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -31,7 +31,7 @@ class Track:
 
     rank: int
     place: int
-    """Within the rank: its own timeline, its second one, then its environments."""
+    """Order within the rank: its timeline, its second timeline, then its environments."""
     environment: int
 
     @classmethod
@@ -41,17 +41,17 @@ class Track:
 
     @property
     def name(self) -> str:
-        """What the viewer calls it."""
+        """Name of the track in the viewer."""
         own = {OWN: f"rank {self.rank}", SECOND: f"rank {self.rank}, second thread"}
         return own.get(self.environment, f"environment {self.environment}")
 
 
 def write_trace(folder: Path, record: RunRecord) -> Iterator[str]:
-    """The trace of a run in pieces of text, to be written one after the other.
+    """The trace of a run in pieces of text, to be written one after another.
 
     Args:
-        folder: of the run.
-        record: of the run.
+        folder: the run folder.
+        record: the run's record.
 
     Raises ValueError for a run without spans, and for a damaged file.
     """
@@ -84,8 +84,8 @@ def _pieces(spans: Sequence[Span], record: RunRecord) -> Iterator[str]:
 
 
 def _numbered(tracks: Sequence[Track]) -> tuple[dict[Track, int], dict[int, int]]:
-    """Numbers of threads, by track, and of processes, by rank: a process has that of its first thread, as on Linux."""
-    threads = {track: number for number, track in enumerate(tracks, start=1)}  # 0 is the idle thread
+    """Thread ids by track, and process ids by rank: a process has the id of its first thread, as on Linux."""
+    threads = {track: number for number, track in enumerate(tracks, start=1)}  # thread 0 would be the idle thread
     processes: dict[int, int] = {}
     for track, thread in threads.items():
         processes.setdefault(track.rank, thread)
@@ -93,7 +93,7 @@ def _numbered(tracks: Sequence[Track]) -> tuple[dict[Track, int], dict[int, int]
 
 
 def _names(threads: Mapping[Track, int], processes: Mapping[int, int]) -> Iterator[dict[str, Any]]:
-    """What the viewer calls processes and threads, and in which order they come."""
+    """Events that give processes and threads their names and their order in the viewer."""
     for rank, process in processes.items():
         yield {"ph": "M", "pid": process, "name": "process_name", "args": {"name": f"rank {rank}"}}
         yield {"ph": "M", "pid": process, "name": "process_sort_index", "args": {"sort_index": rank}}

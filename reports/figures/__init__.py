@@ -1,1 +1,1 @@
-"""How figures are written, and the columns of a table of cells."""
+"""Formatting of figures, and the columns of a table of cells."""

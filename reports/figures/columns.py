@@ -1,4 +1,4 @@
-"""The columns of a table of cells, whatever it is printed as: their titles, and what a cell has there."""
+"""The columns of a table of cells, for every output format: their titles, and a cell's text in each."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from results.verdicts.prediction_check import largest_error
 NUM_SHARES = 4
 
 RowT = TypeVar("RowT")
-"""What a row of a table is about: a cell, say."""
+"""The subject of a row of a table, for example a cell."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Column(Generic[RowT]):
-    """A column: its title, what a row has there, and whether it is a name or a number."""
+    """A column: its title, the text of a row in it, and whether it holds numbers."""
 
     title: str
     value: Callable[[RowT], str]
@@ -27,7 +27,7 @@ class Column(Generic[RowT]):
 
 
 def names(summary: Summary) -> tuple[str, list[Column[CellSummary]]]:
-    """What says which cell it is: what all cells have in common, in one line, and the columns for the rest."""
+    """What identifies the cells: a line of what all have in common, and the columns for the rest."""
     seeds = _seeds(summary)
     several = any(len(each) > 1 for each in seeds.values())
     shareable: tuple[Column[CellSummary], ...] = (
@@ -48,13 +48,13 @@ def names(summary: Summary) -> tuple[str, list[Column[CellSummary]]]:
 
 
 def _seeds(summary: Summary) -> dict[str, list[int]]:
-    """By cell, the seeds that finished; if none did, those that were tried."""
+    """By cell id, the seeds that finished; if none did, those that were tried."""
     tried = {(record.sweep, record.id): record.cell.seed for record in summary.runs}
     return {cell.id: cell.seeds or sorted({tried[cell.sweep, run] for run in cell.runs}) for cell in summary.cells}
 
 
 def rates() -> list[Column[CellSummary]]:
-    """The figures that every cell has."""
+    """The columns of the figures that every cell has."""
     return [
         Column(title="steps/s", value=fmt.steps_per_s),
         Column(title="scaling", value=lambda cell: fmt.factor(fmt.value(cell.scaling))),
@@ -64,7 +64,7 @@ def rates() -> list[Column[CellSummary]]:
 
 
 def intervals(cells: Sequence[CellSummary]) -> list[Column[CellSummary]]:
-    """Intervals, where some cell has them."""
+    """The columns of intervals, if some cell has them."""
     columns: list[Column[CellSummary]] = []
     if any(fmt.ends(cell.steps_per_s) for cell in cells):
         columns.append(Column(title="steps/s, 95 %", value=lambda cell: fmt.interval(fmt.ends(cell.steps_per_s))))
@@ -76,7 +76,7 @@ def intervals(cells: Sequence[CellSummary]) -> list[Column[CellSummary]]:
 
 
 def shares_and_lag(cells: Sequence[CellSummary]) -> list[Column[CellSummary]]:
-    """Where the time went, and how old the experience was, where that is known."""
+    """The columns of time shares and of policy lag, if they are known."""
     columns: list[Column[CellSummary]] = []
     if any(cell.time_shares for cell in cells):
         columns.append(
@@ -96,7 +96,7 @@ ALONE = "it says nothing of other runs or seeds"
 
 
 def resampled(estimates: Iterable[Estimate | None]) -> str:
-    """What the intervals of a table were resampled from; empty where it has none."""
+    """What the intervals of a table were resampled from; empty if it has no intervals."""
     units = {estimate.units for estimate in estimates if estimate is not None and fmt.ends(estimate)}
     if not units:
         return ""
@@ -108,21 +108,21 @@ def resampled(estimates: Iterable[Estimate | None]) -> str:
 
 
 def findings(found: Sequence[Finding], num_runs: int) -> list[tuple[str, str]]:
-    """What spoils the figures of so many runs, or may: how bad it is, and a line that begins with it."""
+    """The severity of each finding, and a line that begins with it (with the status, for runs that failed)."""
     return [(finding.severity, _said(finding, num_runs)) for finding in found]
 
 
 def _said(finding: Finding, num_runs: int) -> str:
-    if finding.severity == "failed":  # the text begins with how it ended
+    if finding.severity == "failed":  # the text begins with the status
         return finding.text
     of_runs = f" ({len(finding.runs)} of {num_runs} runs)" if finding.severity == "warning" and num_runs > 1 else ""
     return f"{finding.severity}: {finding.text}{of_runs}"
 
 
 def not_comparable(summary: Summary) -> list[str]:
-    """Who differs from whom beside their own choices, and in what: a line for each set of aspects.
+    """Which systems differ in more than their own choices, and in which aspects: a line for each set of aspects.
 
-    What values they have is too long for a table; reports and JSON have it.
+    The values are too long for a table; reports and JSON have them.
     """
     groups: dict[tuple[str, ...], list[int]] = {}
     several_works = len({(each.sweep, each.scenario, each.workload) for each in summary.fairness}) > 1
@@ -137,7 +137,7 @@ def not_comparable(summary: Summary) -> list[str]:
 
 
 def _unlike(differences: Sequence[Difference]) -> str:
-    """`appo differs from ddppo, ver in batch, epochs`; who differs is left out where aspects part them differently."""
+    """`appo differs from ddppo, ver in batch, epochs`; without names unless all aspects split them alike, in two."""
     aspects = ", ".join(difference.aspect for difference in differences)
     parts = {frozenset(map(tuple, difference.values.values())) for difference in differences}
     if len(parts) == 1 and len(sides := sorted(next(iter(parts)), key=lambda side: (len(side), side))) == 2:
@@ -151,7 +151,7 @@ def _on(gpus: Sequence[int]) -> str:
 
 
 def kind_notes(cells: Sequence[CellSummary]) -> Iterator[str]:
-    """What figures speak of that no hardware made, and rates that are not of env steps learned."""
+    """Notes on figures that were not measured on hardware, and on rates that do not count env steps learned."""
     if collected := sorted({cell.system for cell in cells if cell.steps_counted == "collected"}):
         yield f"{', '.join(collected)}: steps/s are of env steps collected; what was learned is not reported"
     if any(cell.kind == "emulated" for cell in cells):

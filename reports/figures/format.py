@@ -1,4 +1,4 @@
-"""How one figure is written in a table: short, ASCII, and `n/a` where there is none."""
+"""Formats one figure for a table: short, ASCII, and `n/a` if there is none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NONE = "n/a"
 
 
 def number(value: float | None) -> str:
-    """As `labels.number` writes it."""
+    """A number as `labels.number` writes it."""
     return NONE if value is None else labels.number(value)
 
 
@@ -22,7 +22,7 @@ def percent(fraction: float | None) -> str:
 
 
 def factor(value: float | None) -> str:
-    """How many times: two digits after the point."""
+    """A ratio with two digits after the point."""
     return NONE if value is None else f"{value:.2f}"
 
 
@@ -32,7 +32,7 @@ def interval(ends: Interval | None, write: Callable[[float], str] = number) -> s
 
 
 def ends(estimate: Estimate | None) -> Interval | None:
-    """The interval of a figure that has one."""
+    """The interval of a figure; None if it has none."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return None
     return estimate.low, estimate.high
@@ -44,41 +44,41 @@ def value(estimate: Estimate | None) -> float | None:
 
 
 def system(run: RunRecord) -> str:
-    """The system with what was set."""
+    """The system with its settings."""
     return labels.system(run.cell)
 
 
 def scenario(run: RunRecord) -> str:
-    """The scenario with what was set."""
+    """The scenario with its settings."""
     return labels.scenario(run.cell)
 
 
 def gpus(run: RunRecord) -> str:
-    """How many, and whether they are real."""
+    """A run's number of GPUs, and whether they are real."""
     kind = "predicted" if run.figures.predicted else "emulated" if run.figures.emulated else "measured"
     return ranks(run.cell.gpus, kind, run.cell.device)
 
 
 def gpus_of(cell: CellSummary) -> str:
-    """How many, and whether they are real."""
+    """A cell's number of GPUs, and whether they are real."""
     return ranks(cell.gpus, cell.kind, cell.device)
 
 
 def ranks(number_of: int, kind: str, device: str) -> str:
-    """How many GPUs, and whether they are real."""
+    """A number of GPUs or CPU ranks, and whether GPUs are real: `8`, `8 (emulated)`, `2 (CPU)`."""
     said = kind if kind != "measured" else "CPU" if device == "cpu" else ""
     return f"{number_of} ({said})" if said else str(number_of)
 
 
 def steps_per_s(cell: CellSummary) -> str:
-    """The rate; of a cell that no run finished how they ended instead: `failed`, or `failed, 2 timed-out`."""
+    """The rate; if no run finished, how the runs ended: `failed`, or `failed, 2 timed-out`."""
     if cell.steps_per_s is not None or "finished" in cell.statuses:
         return number(value(cell.steps_per_s))
     return ", ".join(status if count == 1 else f"{count} {status}" for status, count in cell.statuses.items())
 
 
 def shares(time_shares: Mapping[str, float], most: int) -> str:
-    """The largest time shares of at least 1 %: `wait:straggler 20%, learn 13%`."""
+    """The `most` largest time shares, if at least 1 %: `wait:straggler 20%, learn 13%`."""
     largest = sorted(time_shares.items(), key=lambda item: -item[1])[:most]
     return ", ".join(f"{span} {percent(share)}" for span, share in largest if share >= 0.01) or NONE
 
@@ -89,7 +89,7 @@ def lag(cell: CellSummary) -> str:
 
 
 def seeds(numbers: Sequence[int]) -> str:
-    """As `--seeds` takes them: `0,1`, or `0..4`."""
+    """Seeds as `--seeds` takes them: `0,1`, or `0..4`."""
     if len(numbers) > 2 and list(numbers) == list(range(numbers[0], numbers[0] + len(numbers))):
         return f"{numbers[0]}..{numbers[-1]}"
     return ",".join(map(str, numbers))

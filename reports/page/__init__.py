@@ -1,1 +1,1 @@
-"""The HTML report."""
+"""The HTML report: the page, its charts, worker timelines and provenance."""

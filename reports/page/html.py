@@ -1,8 +1,8 @@
 """The HTML report: one file that needs no network, for screens, phones, paper and screen readers.
 
-It holds plotly.js once, the figures, the summary as JSON, and the same as CSV. Whatever comes from a run (names, paths,
-reasons, configurations) is text: the template escapes it, JSON stands in elements that no browser runs, and the page's
-content security policy lets nothing run but the two scripts whose hashes it names, and nothing be loaded.
+It holds plotly.js once, the figures, the summary as JSON, and cells and runs as CSV. Everything that comes from a run
+(names, paths, reasons, configurations) is text: the template escapes it, JSON is in elements that no browser runs, and
+the content security policy of the page allows only the two scripts whose hashes it names, and no loading.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ PLOTLY = Path("package_data", "plotly.min.js")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """A part of the page that is made of charts."""
+    """A part of the page that consists of charts."""
 
     id: str
     title: str
     make: Callable[[Summary], list[Chart]]
     nothing: str
-    """What the page says where there is nothing to draw."""
+    """Text that the page shows if there is nothing to draw."""
 
 
 BEFORE_TIMELINE = (
@@ -137,37 +137,37 @@ AFTER_TIMELINE = (
     ),
 )
 PAGE_BYTES = 7_600_000
-"""Worker timelines take what other parts leave of this."""
+"""Size of a page; worker timelines take what the other parts leave of it."""
 HTML_BYTES = 9_000
-"""Of the tables that tell of one cell, about."""
+"""Approximate size of the table entries about one cell."""
 SEVERITIES = {"unreadable": "Cannot be read", "failed": "Did not finish, or is invalid", "warning": "Warning"}
 
 
 def write_report(
     summary: Summary, folders: Mapping[str, Path], out: Path, *, title: str, command: Sequence[str]
 ) -> None:
-    """Writes the page; it appears whole or not at all.
+    """Writes the page; the file appears complete or not at all.
 
     Args:
-        summary: what the page says.
-        folders: run folders by `sweep/id`, or by the id of the run, for the worker timelines; some may be missing.
+        summary: the content of the page.
+        folders: run folders by `sweep/id` or by run id, for the worker timelines; some may be missing.
         out: the file.
-        title: of the page.
-        command: that made the page, named at its end.
+        title: title of the page.
+        command: the command that made the page, shown at its end.
 
-    Raises ValueError when the file cannot be written.
+    Raises ValueError if the file cannot be written.
     """
     page = render(summary, folders, title=title, command=command)
     try:
         write_output(out, [page])
-    except BrokenPipeError:  # whoever reads `--out /dev/stdout` has had enough
+    except BrokenPipeError:  # the reader of `--out /dev/stdout` has closed it
         raise
     except OSError as problem:
         raise ValueError(f"{out}: cannot be written ({problem.strerror or problem}); choose another --out") from None
 
 
 def render(summary: Summary, folders: Mapping[str, Path], *, title: str, command: Sequence[str]) -> str:
-    """The page as a text; arguments are those of `write_report`."""
+    """The page as text; arguments as for `write_report`."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -218,12 +218,12 @@ def render(summary: Summary, folders: Mapping[str, Path], *, title: str, command
 
 
 def _num_spans(room_bytes: int) -> int:
-    """How many spans fit into what is left of a page: a tenth of the most at least, however large the page is."""
+    """Number of spans that fit into the rest of a page: at least a tenth of `MOST_SPANS`, however large the page is."""
     return min(max(room_bytes // SPAN_BYTES, MOST_SPANS // 10), MOST_SPANS)
 
 
 def _plotly() -> str:
-    """plotly.js as its Python package holds it, found without importing the package, which would take a second."""
+    """plotly.js from its Python package, found without importing the package, which would take a second."""
     found = importlib.util.find_spec("plotly")
     assert found is not None
     assert found.submodule_search_locations is not None
@@ -233,7 +233,7 @@ def _plotly() -> str:
 
 
 def _policy(scripts: Sequence[str]) -> str:
-    """A content security policy: our scripts run, by their hashes, and nothing is loaded from anywhere."""
+    """A content security policy: only our scripts run, by their hashes, and nothing is loaded from anywhere."""
     hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     allowed = " ".join(f"'sha256-{each}'" for each in hashes)
     return (
@@ -248,10 +248,10 @@ def _embedded(value: object) -> Markup:
 
 
 def _inert(json_text: str) -> Markup:
-    """JSON that can stand in a `script` element: nothing in it looks like markup, and it reads as the same values."""
+    """Escapes JSON for a `script` element: nothing in it looks like markup, and its values stay the same."""
     for letter in "<>&\u2028\u2029":
         json_text = json_text.replace(letter, f"\\u{ord(letter):04x}")
-    return Markup(json_text)  # noqa: S704  nothing of HTML is left in it
+    return Markup(json_text)  # noqa: S704  no HTML is left in it
 
 
 def _with_code(text: str) -> list[tuple[str, bool]]:
@@ -269,7 +269,7 @@ def _filled(section: Section, summary: Summary) -> dict[str, Any]:
 
 
 def _overview(summary: Summary) -> str:
-    """What the page is about, in a line."""
+    """The content of the page in one line."""
     statuses = Counter(run.status for run in summary.runs)
     sweeps = len({run.sweep for run in summary.runs})
     said = [
@@ -285,7 +285,7 @@ def _overview(summary: Summary) -> str:
 
 
 def _kinds(summary: Summary) -> Iterator[tuple[str, str]]:
-    """What the figures are that were not measured on hardware."""
+    """Kinds of figures that were not measured on hardware, each with an explanation."""
     for note in kind_notes(summary.cells):
         kind, _, text = note.partition(": ")
         yield kind, text
@@ -294,7 +294,7 @@ def _kinds(summary: Summary) -> Iterator[tuple[str, str]]:
 
 
 def _findings(summary: Summary, severity: str) -> Iterator[tuple[Finding, str]]:
-    """The findings of a kind, and how many of the runs each is about."""
+    """The findings of a severity; a warning with the number of runs that it concerns."""
     for finding in summary.findings:
         if finding.severity == severity:
             several = severity == "warning" and len(summary.runs) > 1
@@ -302,7 +302,7 @@ def _findings(summary: Summary, severity: str) -> Iterator[tuple[Finding, str]]:
 
 
 def _fairness(summary: Summary) -> Iterator[tuple[str, list[str]]]:
-    """Groups of runs that stand side by side, and what they differ in; what holds on all numbers of GPUs comes once."""
+    """Groups of compared runs, and their differences; differences on all numbers of GPUs are listed once."""
     works: dict[tuple[str, str, str], dict[int, list[str]]] = defaultdict(dict)
     for each in summary.fairness:
         said = [difference.sentence() for difference in each.differences]
@@ -332,7 +332,7 @@ def _numbers(gpus: Sequence[int]) -> str:
 
 
 def _runs(summary: Summary) -> Table:
-    """All runs, whatever became of them."""
+    """The table of all runs, whatever their status."""
     return Table(
         caption="All runs",
         columns=["system", "scenario", "workload", "GPUs", "seed", "status", "steps/s", "took (s)", "sweep", "run"],
@@ -362,7 +362,7 @@ def _span_kinds(choices: Sequence[Choice]) -> list[str]:
 
 
 def _timeline(number: int, choice: Choice, summary: Summary) -> dict[str, Any]:
-    """What the template needs of the timelines of a work."""
+    """The data that the template needs for the timelines of a work."""
     return {
         "id": f"timeline-{number}",
         "title": f"One iteration, worker by worker: {choice.work.title}",

@@ -1,4 +1,4 @@
-"""Where figures come from: machine, versions, configuration and command of each run; what all share stands once."""
+"""Where figures come from: machine, versions, configuration and command of each run; shared facts are listed once."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import Any
 from results.records.schema import RunRecord
 
 Facts = dict[str, str]
-"""Values by dotted name, as JSON writes them; texts without quotes."""
+"""Values as JSON by dotted name; texts have no quotes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Provenance:
-    """Facts of some runs."""
+    """The facts about some runs."""
 
     shared: Facts
-    """What all runs have in common."""
+    """Facts that all runs share."""
     own: Sequence[Facts]
-    """Of each run, what it has beside that."""
+    """For each run, its other facts."""
     commands: Sequence[str]
-    """As a shell takes them."""
+    """The runs' commands, as a shell takes them."""
 
 
 def provenance(runs: Sequence[RunRecord]) -> Provenance:
-    """The facts of some runs, in their order."""
+    """The facts about some runs, in their order."""
     facts = [dict(_facts(run)) for run in runs]
     shared = {
         name: value for name, value in (facts[0].items() if facts else ()) if all(f.get(name) == value for f in facts)

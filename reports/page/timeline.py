@@ -1,8 +1,8 @@
-"""The worker timeline: who simulated, inferred, learned and waited in one iteration of a run.
+"""The worker timeline: which thread simulated, inferred, learned or waited when, in one iteration of a run.
 
-For each sweep, scenario and workload: on the most GPUs up to `MOST_GPUS`, the first seed of each system, the first
-`NUM_RANKS` ranks, and the last iteration of the window of which all spans were kept (`docs/run-folder.md`). Times are
-rounded to 0.1 ms, and written so that a hundred runs fit into a page.
+For each sweep, scenario and workload it shows the most GPUs up to `MOST_GPUS`, the first seed of each system, the first
+`NUM_RANKS` ranks, and the last iteration in the window whose spans were all kept (`docs/run-folder.md`). Times are
+rounded to 0.1 ms and encoded briefly, so that a hundred runs fit into a page.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ SERIES_COLUMNS = {"rank": "int64", "iteration": "int64", "begin_s": "float64", "
 MOST_GPUS = 8
 NUM_RANKS = 2
 KEPT_SPANS = 4096
-"""Of each rank and environment the latest so many are in the file: where there are fewer, it has all."""
+"""The file keeps this many spans of each rank and environment, the latest; where it has fewer, none were dropped."""
 TICKS_PER_S = 10_000
-"""The page has times in ticks of 0.1 ms."""
+"""The page counts time in ticks of 0.1 ms."""
 MOST_SPANS = 150_000
-"""Of all timelines of a page together; environments that do not fit are left out, the last first."""
+"""Maximum number of spans in all timelines of a page; environments that do not fit are left out, the last first."""
 SPAN_BYTES = 7
-"""What a span takes in a page, or less."""
+"""Maximum size of a span in a page."""
 RANK, SECOND_THREAD = -1, -2
-"""What stands for an environment where a span is a rank's own."""
+"""Values of `environment` for spans of the rank's threads."""
 
 
 Lane = tuple[int, int]
-"""Rank and environment; what stands for an environment where it is a thread of the rank."""
+"""Rank and environment; `RANK` or `SECOND_THREAD` instead of an environment for a thread of the rank."""
 Span = tuple[str, float, float]
 """Kind, begin and end in seconds."""
 Ends = list[tuple[int, int]]
@@ -58,28 +58,28 @@ class Timeline:
     note: str
     """Which iteration it is, and what is left out."""
     rows: Sequence[str]
-    """What each line is: a rank's thread or an environment."""
+    """Name of each line: a rank's thread or an environment."""
     num_ticks: int
     """Duration of the iteration."""
     spans: Mapping[str, Sequence[Sequence[int]]]
-    """By kind, for each row that has any: its number, then gap and length of one span after the other, in ticks."""
+    """By kind, a list for each row with such spans: the row's number, then gap and length of each span, in ticks."""
     place: int
-    """Of its totals in the summary."""
+    """Place of the iteration's totals in the summary."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """The timelines of a scenario and workload, of which the page shows one at a time."""
+    """The timelines of a scenario and workload; the page shows one at a time."""
 
     work: Work
     timelines: Sequence[Timeline]
     problems: Sequence[str]
-    """Why a run that was chosen has no timeline."""
+    """Why chosen runs have no timeline."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadIteration:
-    """One iteration of one run, as it was read."""
+    """One iteration of one run, as read from its folder."""
 
     label: str
     record: RunRecord
@@ -87,9 +87,9 @@ class ReadIteration:
     begin_s: float
     end_s: float
     inside: Mapping[Lane, Sequence[Span]]
-    """Spans of each line, in seconds from the begin on."""
+    """Spans of each line, in seconds since the begin of the iteration."""
     place: int
-    """Of this iteration in the summary."""
+    """Place of this iteration in the summary."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,15 +99,15 @@ class ReadWork:
     work: Work
     iterations: Sequence[ReadIteration]
     problems: Sequence[str]
-    """Why a run that was chosen has no timeline."""
+    """Why chosen runs have no timeline."""
 
 
 def read_iterations(summary: Summary, folders: Mapping[str, Path]) -> list[ReadWork]:
-    """What the timelines of a summary show.
+    """Reads the iterations that the timelines of a summary show.
 
     Args:
-        summary: says which runs there are.
-        folders: run folders, by `sweep/id` or by the id of the run; one of another run of that id is passed over.
+        summary: lists the runs.
+        folders: run folders, by `sweep/id` or by run id; a folder of another sweep's run with that id is skipped.
     """
     records = {(run.sweep, run.id): run for run in summary.runs}
     made, place = [], 0
@@ -126,7 +126,7 @@ def read_iterations(summary: Summary, folders: Mapping[str, Path]) -> list[ReadW
 
 
 def with_iterations(summary: Summary, read: Sequence[ReadWork]) -> Summary:
-    """The summary with the totals of the iterations that were read."""
+    """The summary with the totals of these iterations added."""
     iterations = [
         Iteration(
             sweep=each.record.sweep,
@@ -144,7 +144,7 @@ def with_iterations(summary: Summary, read: Sequence[ReadWork]) -> Summary:
 
 
 def timelines(read: Sequence[ReadWork], most_spans: int = MOST_SPANS) -> list[Choice]:
-    """The timelines of what was read, of at most so many spans together."""
+    """The timelines of these iterations, with about `most_spans` spans in total: spans of ranks are never left out."""
     room = most_spans // max(1, sum(len(of_work.iterations) for of_work in read))
     return [
         Choice(
@@ -159,7 +159,7 @@ def timelines(read: Sequence[ReadWork], most_spans: int = MOST_SPANS) -> list[Ch
 def _chosen(
     work: Work, records: Mapping[tuple[str, str], RunRecord], folders: Mapping[str, Path]
 ) -> Iterable[tuple[str, RunRecord, Path]]:
-    """Names, records and folders of the runs to show."""
+    """Names, records and folders of the runs that are shown."""
     of_sweep: dict[str, list[tuple[Series, Placed, RunRecord, Path]]] = defaultdict(list)
     for series in work.series:
         for placed in (each for each in series.finished if each.cell.gpus <= MOST_GPUS):
@@ -176,7 +176,7 @@ def _chosen(
 
 
 def _folder(run: RunRecord, folders: Mapping[str, Path]) -> Path | None:
-    """The folder of a finished run, if it has spans; runs of two sweeps may have the same id."""
+    """The folder of a finished run, if it has spans and is of the same sweep; runs of two sweeps may share an id."""
     folder = folders.get(f"{run.sweep}/{run.id}") or folders.get(run.id)
     if run.status != "finished" or folder is None or not (folder / SPANS_FILE).exists():
         return None
@@ -188,7 +188,7 @@ def _folder(run: RunRecord, folders: Mapping[str, Path]) -> Path | None:
 
 
 def _read_iteration(label: str, run: RunRecord, folder: Path, place: int) -> ReadIteration:
-    """Raises ValueError where there is none to show, saying why."""
+    """Reads the iteration to show. Raises ValueError with the reason if there is none."""
     spans = _read(folder / SPANS_FILE, SPANS_COLUMNS, SPANS_ROWS)
     series = _read(folder / SERIES_FILE, SERIES_COLUMNS, SERIES_ROWS)
     what, begin_s, end_s = _iteration(run, spans, series)
@@ -204,7 +204,7 @@ def _read_iteration(label: str, run: RunRecord, folder: Path, place: int) -> Rea
 
 
 def _timeline(read: ReadIteration, room: int) -> Timeline:
-    """A timeline of at most `room` spans."""
+    """A timeline of at most `room` spans, or of the ranks' spans alone if these are more."""
     lanes = {lane: _lane(of_lane) for lane, of_lane in read.inside.items()}
     drawn = _fitting(lanes, room)
     seconds = read.end_s - read.begin_s
@@ -227,13 +227,13 @@ def _timeline(read: ReadIteration, room: int) -> Timeline:
 
 
 def _iteration(run: RunRecord, spans: pd.DataFrame, series: pd.DataFrame) -> tuple[str, float, float]:
-    """The last iteration of the first rank in the window of which all spans were kept: its name, begin and end.
+    """The first rank's last iteration in the window whose spans were all kept: its name, begin and end.
 
-    Where there is none, the end of the last one, as far as spans were kept; where the window was over by then, as when
-    ranks do not wait for each other, the same of an iteration after it.
+    If there is none, the end of an iteration in the window, from where spans were kept. If spans were kept only outside
+    the window, as can happen when ranks do not wait for each other, an iteration there, chosen in the same way.
     """
     lanes = spans.groupby(["rank", "environment"])["begin_s"].agg(["size", "min"])
-    kept_since = lanes[lanes["size"] >= KEPT_SPANS]["min"].max()  # NaN where every line is whole
+    kept_since = lanes[lanes["size"] >= KEPT_SPANS]["min"].max()  # NaN if no spans were dropped
     rows = series[series["rank"] == series["rank"].min()].sort_values("iteration", ascending=False)
     found: dict[tuple[bool, bool], tuple[str, float, float]] = {}
     for row in rows.itertuples():
@@ -252,7 +252,7 @@ def _iteration(run: RunRecord, spans: pd.DataFrame, series: pd.DataFrame) -> tup
 
 
 def _cut(spans: pd.DataFrame, begin_s: float, end_s: float) -> dict[Lane, list[Span]]:
-    """The spans of each line that lie in an iteration, cut at its ends, from its begin on."""
+    """The spans of each line inside an iteration, cut at its ends, in seconds since its begin."""
     found: dict[Lane, list[Span]] = defaultdict(list)
     inside = spans[(spans["end_s"] > begin_s) & (spans["begin_s"] < end_s)]
     for rank, environment, begin, end, kind in zip(*(inside[name].tolist() for name in SPANS_COLUMNS), strict=True):
@@ -261,7 +261,7 @@ def _cut(spans: pd.DataFrame, begin_s: float, end_s: float) -> dict[Lane, list[S
 
 
 def _lane(spans: Sequence[Span]) -> dict[str, Ends]:
-    """The spans of a line by kind; those that round to nothing are left out, those that touch are one."""
+    """The spans of a line by kind, in ticks; spans that round to nothing are left out, spans that touch are merged."""
     found: dict[str, Ends] = defaultdict(list)
     for kind, begin_s, end_s in sorted(spans, key=lambda span: span[1]):
         begin, end = round(begin_s * TICKS_PER_S), round(end_s * TICKS_PER_S)
@@ -274,7 +274,7 @@ def _lane(spans: Sequence[Span]) -> dict[str, Ends]:
 
 
 def _fitting(lanes: Mapping[Lane, Mapping[str, Ends]], room: int) -> list[Lane]:
-    """The lines that fit, in the order of the page: ranks first of all, then an environment of each after the other."""
+    """The lines that fit, in the order of the page: all threads of ranks, then one environment of each rank in turn."""
     kept: list[Lane] = []
     for rank, environment in sorted(lanes, key=lambda lane: (lane[1] >= 0, abs(lane[1]), lane[0])):
         room -= sum(len(ends) for ends in lanes[rank, environment].values())
@@ -285,7 +285,7 @@ def _fitting(lanes: Mapping[Lane, Mapping[str, Ends]], room: int) -> list[Lane]:
 
 
 def _place(lane: Lane) -> tuple[int, bool, int]:
-    """Ranks after each other: its threads, then its environments."""
+    """Sort key of a line: by rank; within a rank its threads, then its environments."""
     return lane[0], lane[1] >= 0, abs(lane[1])
 
 
@@ -302,7 +302,7 @@ def _name(rank: int, environment: int) -> str:
 
 
 def _totals(lanes: Mapping[Lane, Sequence[Span]]) -> dict[str, dict[str, float]]:
-    """Milliseconds by row and kind; environments of a rank are one row, their mean."""
+    """Milliseconds by row and kind; the environments of a rank are one row, their mean."""
     num_envs = Counter(rank for rank, environment in lanes if environment >= 0)
     found: dict[str, dict[str, float]] = {}
     for rank, environment in sorted(lanes, key=_place):
@@ -315,7 +315,7 @@ def _totals(lanes: Mapping[Lane, Sequence[Span]]) -> dict[str, dict[str, float]]
 
 
 def _read(path: Path, columns: Mapping[str, str], most_rows: int) -> pd.DataFrame:
-    """The first ranks' rows of a table. Raises ValueError when it is damaged."""
+    """Reads the rows of the first `NUM_RANKS` ranks. Raises ValueError for a damaged file."""
     from pyarrow import compute as pc
 
     try:
@@ -328,7 +328,7 @@ def _read(path: Path, columns: Mapping[str, str], most_rows: int) -> pd.DataFram
 
 
 def page_data(choice: Choice) -> dict[str, Any]:
-    """What the page's script draws, short."""
+    """The data that the page's script draws, under short names."""
     return {
         "runs": [
             {"label": each.label, "note": each.note, "rows": each.rows, "ticks": each.num_ticks, "spans": each.spans}

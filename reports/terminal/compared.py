@@ -1,4 +1,4 @@
-"""Two sets of runs against each other in a terminal: a row for each cell that both have run."""
+"""Prints the comparison of two sets of runs: a row for each cell that both have run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from results.verdicts.compare import COMPARED, Compared, Pair, Side
 
 
 def print_compared(compared: Compared, console: Console | None = None) -> None:
-    """Prints whether the sides may be compared, their cells, and what is wrong with the runs of each."""
+    """Prints whether the sides may be compared, their cells, and the findings about the runs of each."""
     console = console or make_console()
     print_lines(console, [f"A: {compared.a.name}", f"B: {compared.b.name}", compared.heading()])
     if allowed := [each.sentence() for each in compared.differences if each.aspect in COMPARED]:
@@ -39,14 +39,14 @@ _SHAREABLE: tuple[Column[Pair], ...] = (
 
 
 def _names(pairs: Sequence[Pair]) -> tuple[str, list[Column[Pair]]]:
-    """What says which cell it is: what all share, in one line, and the columns for the rest."""
+    """What identifies the cells: a line of what all share, and the columns for the rest."""
     shared = [column for column in _SHAREABLE if len({column.value(pair) for pair in pairs}) == 1]
     columns: list[Column[Pair]] = [
         Column(title="system", value=_system, is_number=False),
         *(column for column in _SHAREABLE if column not in shared),
         Column(title="GPUs", value=lambda pair: fmt.gpus_of(pair.a)),
     ]
-    told = [column for column in shared if column.title != "comparable"]  # the heading says that
+    told = [column for column in shared if column.title != "comparable"]  # this is in the heading
     return ", ".join(f"{column.title} {column.value(pairs[0])}" for column in told), columns
 
 
@@ -67,7 +67,7 @@ def _rates(compared: Compared) -> list[Column[Pair]]:
 
 
 def _learning(pairs: Sequence[Pair]) -> list[Column[Pair]]:
-    """Where some runs have a learning curve."""
+    """The columns about learning, if some runs have a learning curve."""
     metric = next((cell.learning.metric for pair in pairs for cell in (pair.a, pair.b) if cell.learning), None)
     if metric is None:
         return []
@@ -116,7 +116,7 @@ def _said(side: Side) -> list[str]:
 
 
 def _notes(compared: Compared) -> Iterator[str]:
-    """What the columns mean."""
+    """Lines that explain the columns."""
     pairs = compared.pairs
     yield "steps/s: fresh env steps learned per second, over all ranks"
     if said := col.resampled(pair.ratio for pair in pairs):

@@ -1,4 +1,4 @@
-"""What a gate says: in a terminal, as Markdown for a pull request, as JUnit XML, and to GitHub Actions."""
+"""Output of a gate: in a terminal, as Markdown for a pull request, as JUnit XML, and for GitHub Actions."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold."""
 MEMORY, MB = "memory_bytes", 1e6
 LEVELS = {"regression": "error", "not comparable": "error", "inconclusive": "warning"}
-"""How GitHub marks a check that did not pass."""
+"""Severities with which GitHub shows checks that did not pass."""
 
 
 def print_gate(gate: Gate, console: Console | None = None) -> None:
-    """Prints the outcome, a row for each check, why those did not pass that count, and what spoils the figures."""
+    """Prints the outcome, a row for each check, why checks that count did not pass, and what spoils the figures."""
     console = console or make_console()
     print_lines(console, [gate.sentence, _sides(gate)])
     if gate.checks:
@@ -36,7 +36,7 @@ def print_gate(gate: Gate, console: Console | None = None) -> None:
 
 
 def to_markdown(gate: Gate) -> str:
-    """The same for a pull request: what did not pass first, all checks below."""
+    """The outcome and all checks as Markdown for a pull request; the worst checks come first."""
     lines = [f"**{escape(gate.sentence)}**", "", escape(_sides(gate)), ""]
     if gate.checks:
         ranked = sorted(gate.checks, key=lambda check: list(_RANK).index(check.outcome))
@@ -46,7 +46,7 @@ def to_markdown(gate: Gate) -> str:
 
 
 def to_junit(gate: Gate) -> str:
-    """A test case for each check, and one that fails where nothing was measured."""
+    """JUnit XML with a test case for each check; one case with an error if there is no check."""
     suite = ET.Element("testsuite", name=_xml(f"rlbench gate {gate.baseline} {gate.candidate}"))
     counts: dict[str, int] = defaultdict(int)
     for check in gate.checks:
@@ -67,7 +67,7 @@ def to_junit(gate: Gate) -> str:
 
 
 def workflow_commands(gate: Gate) -> Iterator[str]:
-    """A line for each check that did not pass, as GitHub Actions reads them from a step's output."""
+    """Workflow commands for GitHub Actions, which reads them from a step's output: one per check that did not pass."""
     for check in gate.checks:
         if level := LEVELS.get(check.outcome):
             yield f"::{level} title={_property(f'{check.outcome}: {check.where}')}::{_data(_told(check))}"
@@ -100,12 +100,12 @@ _WHY: Column[Check] = Column(
 
 
 def _factor(value: float | None) -> str:
-    """A ratio that is held against a tolerance of a few percent."""
+    """A ratio with three decimals, since it is compared with a tolerance of a few percent."""
     return fmt.NONE if value is None else f"{value:.3f}"
 
 
 def _amount(check: Check, value: float | None) -> str:
-    """A figure of one side."""
+    """The mean of a metric on one side."""
     if value is not None and check.metric == MEMORY:
         return f"{value / MB:,.0f} MB"
     return fmt.number(value)
@@ -116,7 +116,7 @@ def _sides(gate: Gate) -> str:
 
 
 def _told(check: Check) -> str:
-    """A check in a line."""
+    """A check in one line."""
     said = [f"{check.title}: {check.reason}"]
     if check.ratio is not None:
         ends = fmt.ends(check.ratio)
@@ -128,7 +128,7 @@ def _told(check: Check) -> str:
 
 
 def _below(gate: Gate) -> list[str]:
-    """What the columns mean, and what spoils the figures."""
+    """Lines that explain the columns, and the findings."""
     lines = []
     repeated = [check for check in gate.checks if check.ratio is not None and fmt.ends(check.ratio)]
     units = {"pairs of runs with the same seed" if check.paired else "the runs of each side" for check in repeated}
@@ -147,10 +147,10 @@ def _xml(text: str) -> str:
 
 
 def _data(text: str) -> str:
-    """As the message of a workflow command."""
+    """Escapes the message of a workflow command."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:
-    """As a property of a workflow command."""
+    """Escapes a property of a workflow command."""
     return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,4 +1,4 @@
-"""A history in a terminal."""
+"""Prints a history in a terminal."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from reports.terminal.table import make_console, print_blocks, print_lines
 from results.summary.document import Revision, Series
 
 MOST_ROWS = 20
-"""Of a series, the newest."""
+"""Maximum rows of a series that are shown, the newest."""
 SHORT = 12
-"""Digits of a commit."""
+"""Number of digits of a commit that are shown."""
 
 
 def print_history(series: Sequence[Series], console: Console | None = None) -> None:
-    """Prints each series, the newest revisions last, and where it changed."""
+    """Prints each series with its changes, the newest revision last."""
     console = console or make_console()
     if not series:
         print_lines(console, ["no revisions: `rlbench history RUNS` adds those of a folder of runs"])

@@ -1,6 +1,6 @@
-"""The table of cells in a terminal: a row per cell, what all cells share above it, sources and warnings below.
+"""The table of cells in a terminal: a row per cell, shared properties above it, sources and warnings below.
 
-The layout is ASCII and fits 80 columns: where there is little room, intervals and time shares get tables of their own.
+The layout is ASCII and fits 80 columns: if there is little room, intervals and time shares get separate tables.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from results.reading.untrusted import visible
 from results.summary.document import CellSummary, Summary
 
 WIDE = 130
-"""Columns from which the time shares fit beside the figures."""
+"""Width in columns from which all figures fit into one table."""
 PIPED_WIDTH = 160
 
 
 def make_console(file: TextIO | None = None) -> Console:
-    """A console for a report: as wide as the terminal; without one 160 columns, unless COLUMNS says otherwise."""
+    """A console for a report: as wide as the terminal or as COLUMNS says; 160 columns if neither is there."""
     file = file or sys.stdout
     knows_width = file.isatty() or "COLUMNS" in os.environ
     return Console(file=file, highlight=False, width=None if knows_width else PIPED_WIDTH)
 
 
 def print_table(summary: Summary, console: Console | None = None) -> None:
-    """Prints the cells of a summary, then what is wrong with its runs, then what the figures are."""
+    """Prints the cells of a summary, then the problems of its runs, then notes that explain the figures."""
     console = console or make_console()
     findings = col.findings(summary.findings, len(summary.runs))
     unreadable = [said for severity, said in findings if severity == "unreadable"]
@@ -48,15 +48,15 @@ def print_table(summary: Summary, console: Console | None = None) -> None:
 
 
 def print_lines(console: Console, lines: Iterable[str]) -> None:
-    """Prints lines as they are; names of folders may hold what a terminal would obey."""
+    """Prints lines; makes control characters visible, which names of folders may hold."""
     for line in lines:
-        console.print(Text(visible(line)))  # no markup: a reason may hold brackets
+        console.print(Text(visible(line)))  # not as markup: a reason may hold brackets
 
 
 def print_blocks(
     console: Console, names: Sequence[Column[RowT]], blocks: Sequence[Sequence[Column[RowT]]], rows: Sequence[RowT]
 ) -> None:
-    """Prints blocks of columns beside the names: in one table, or in one each where there is little room."""
+    """Prints blocks of columns next to the names: all in one table, or one table per block if there is little room."""
     if console.width >= WIDE:
         blocks = [[column for block in blocks for column in block]]
     for columns in filter(None, blocks):
@@ -71,7 +71,7 @@ def print_blocks(
 
 
 def _notes(cells: Sequence[CellSummary]) -> Iterator[str]:
-    """What the columns mean and where the figures come from."""
+    """Lines that explain the columns and name the sources of figures."""
     finished = [cell for cell in cells if "finished" in cell.statuses]
     yield "steps/s: fresh env steps learned per second, over all ranks"
     if said := col.resampled(each for cell in cells for each in (cell.steps_per_s, cell.scaling)):

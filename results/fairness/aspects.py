@@ -1,7 +1,7 @@
-"""What must be alike for runs to be compared: aspects of a run, each a text that is equal where runs are alike.
+"""Aspects of a run that must be alike for runs to be compared: each is a text that is equal where runs are alike.
 
-An aspect that does not apply to a run is None. One that a run should have and does not tell, since its system is
-somebody else's, say, is `NOT_RECORDED`, which is unlike any value.
+An aspect that does not apply to a run is None. One that a run should have but did not record, for example because its
+system is somebody else's, is `NOT_RECORDED`, which differs from any value.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ NOT_WORK = frozenset(
         *("frameskip", "resolution", "width", "height", "render_resolutions"),
     }
 )
-"""Fields of a scenario that have an aspect of their own, or none."""
+"""Fields of a scenario that are not part of the aspect `work`: they have an aspect of their own, or none."""
 CORRECTION = frozenset({"correct", "rho", "c"})
-"""How stale samples are weighted is one of a system's own choices."""
+"""Learning settings that weight stale samples; this is one of a system's own choices."""
 OF_OPTIMISER = {"adam_eps": "adam", "momentum": "sgd"}
-"""Learning settings that say nothing with another optimiser."""
+"""Learning settings that matter for one optimiser only, with its name."""
 OWN_WAY = "as rlbench's own systems"
-"""Of a system that does not depart where another one does."""
+"""Value of a departure for a system that does not depart there."""
 CORRECTS = "correction of stale samples"
 OF_WORK = frozenset({"torch", "vizdoom", "ale-py", "habitat-sim"})
 """Packages that simulate and compute."""
 PRECISION = "float32"
-"""Of a run that does not state one: what the engine computes in."""
+"""Precision of a run that does not state one: the engine computes in it."""
 
 Reader = Callable[[RunRecord], str | None]
 
 
 def aspects(run: RunRecord) -> dict[str, str | None]:
-    """All aspects of a run by name; a text that is a JSON object holds texts by field."""
+    """All aspects of a run, by name; a text that is a JSON object holds several values, by field."""
     return {
         **{name: read(run) for name, read in WORK.items()},
         **_further_learning(run),
@@ -45,21 +45,21 @@ def aspects(run: RunRecord) -> dict[str, str | None]:
 
 
 def departures(run: RunRecord) -> dict[str, str]:
-    """In what the system, which is somebody else's, does other work than rlbench's own with the same settings."""
+    """Where somebody else's system departs from rlbench's own systems with the same settings, and what it does."""
     said = part(run, "system", "departures")
     return {str(what): _text(theirs) for what, theirs in said.items()} if isinstance(said, dict) else {}
 
 
 def is_of_library(run: RunRecord) -> bool:
-    """Whether the system is made with somebody else's library, in a Python of its own."""
+    """Whether the system uses somebody else's library, in a separate Python."""
     return isinstance(part(run, "system", "departures"), dict)
 
 
 def beside_libraries(run: RunRecord) -> dict[str, str | None]:
-    """Aspects of a run that stands beside one of a library, where they are others than beside rlbench's own systems.
+    """The aspects that change when a run is compared with a run of a library.
 
-    A correction of stale samples that the library does not have is no choice of scheduling. Libraries pin what they
-    are made of, so that their Pythons differ by nature: alike must be what does the work.
+    A correction of stale samples that the library lacks is not a choice of scheduling. Libraries pin their
+    dependencies, so their Pythons always differ: only the packages that do the work must be alike.
     """
     learn = part(run, "scenario", "learn")
     versions = {name: version for name, version in run.packages.items() if name in OF_WORK}
@@ -70,25 +70,25 @@ def beside_libraries(run: RunRecord) -> dict[str, str | None]:
 
 
 def surroundings(run: RunRecord) -> dict[str, str | None]:
-    """Those that are alike for all runs of a sweep, on however many GPUs, unless it was taken up elsewhere or later."""
+    """Aspects alike in all runs of a sweep, on any number of GPUs, unless it was resumed elsewhere or later."""
     cores = None if run.figures.predicted else _recorded(usable_cores(run))
     return {"usable cores": cores, **{name: EXECUTION[name](run) for name in ("machine", "GPUs", "versions", "commit")}}
 
 
 def usable_cores(run: RunRecord) -> float | None:
-    """Cores of one machine that the run could keep busy, by affinity and the control group's quota; None if unknown."""
+    """Cores of one machine that the run may use, by its affinity and the quota of its cgroup; None if unknown."""
     known = [run.machine.get("num_affine_cores"), run.machine.get("cpu_quota_cores")]
     return min((float(each) for each in known if isinstance(each, (int, float)) and each > 0), default=None)
 
 
 def gpus_of(run: RunRecord) -> list[Mapping[str, Any]]:
-    """What the run says of each GPU of its machine."""
+    """The run's description of each GPU of its machine."""
     gpus = run.machine.get("gpus")
     return [gpu for gpu in gpus if isinstance(gpu, dict)] if isinstance(gpus, (list, tuple)) else []
 
 
 def part(run: RunRecord, *path: str) -> Any:
-    """Something of the configuration, by its keys; None where it is not there."""
+    """A value of the configuration, by its path of keys; None if it is missing."""
     value: Any = run.configuration
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
@@ -96,7 +96,7 @@ def part(run: RunRecord, *path: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    """A value as people read it; numbers that are equal to six digits are alike."""
+    """A value as text for people; floats that agree to six digits are equal."""
     if value is None:
         return "none"
     if isinstance(value, float):
@@ -111,7 +111,7 @@ def _recorded(value: Any) -> str:
 
 
 def _fields(values: Mapping[str, Any]) -> str:
-    """Several values as one text."""
+    """Several values as one text, a JSON object."""
     return json.dumps(_flat(values), sort_keys=True)
 
 
@@ -126,7 +126,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def _field(*path: str) -> Reader:
-    """Something of the configuration that every run should have."""
+    """Reads a value of the configuration that every run should have."""
     return lambda run: _recorded(part(run, *path))
 
 
@@ -143,7 +143,7 @@ def _frameskip(run: RunRecord) -> str | None:
 
 
 def _resolution(run: RunRecord) -> str | None:
-    """Of what is observed, and of what is rendered for it."""
+    """Resolution of the observation, and of the renderings that it is made from."""
     width, height = part(run, "scenario", "width"), part(run, "scenario", "height")
     observed = part(run, "scenario", "resolution") if width is None else f"{_text(width)}x{_text(height)}"
     rendered = part(run, "scenario", "render_resolutions")
@@ -153,7 +153,7 @@ def _resolution(run: RunRecord) -> str | None:
 
 
 def _batch(run: RunRecord) -> str:
-    """Env steps of one learning phase that a GPU has: all of a rank's own, or its share of the only learner's."""
+    """Env steps of one learning phase per GPU: all of a rank's batch, or its share of the central learner's."""
     num_envs, steps = part(run, "scenario", "num_envs"), part(run, "scenario", "rollout_steps")
     steps = part(run, "system", "rollout", "num_steps") or steps
     batch = part(run, "system", "rollout", "batch")
@@ -172,7 +172,7 @@ def _precision(run: RunRecord) -> str:
 
 
 def _further_learning(run: RunRecord) -> dict[str, str | None]:
-    """Learning settings, under their own names, that are no aspect of `WORK` and that the optimiser uses."""
+    """Learning settings that are not in `WORK` and that the optimiser uses, under their own names."""
     learn = part(run, "scenario", "learn")
     known = {"kind", "epochs", "num_minibatches", "optimizer", "learning_rate", "precision", *CORRECTION}
     return {
@@ -188,7 +188,7 @@ def _cores_per_gpu(run: RunRecord) -> str | None:
 
 
 def _machine(run: RunRecord) -> str | None:
-    """What does not change by itself; a prediction needs no machine."""
+    """The stable properties of the machine; None for a prediction, which needs none."""
     fields = {"CPU": "cpu_model", "clock governor": "governors", "turbo": "turbo", "system": "os", "kernel": "kernel"}
     if run.figures.predicted:
         return None
@@ -196,7 +196,7 @@ def _machine(run: RunRecord) -> str | None:
 
 
 def _machines(run: RunRecord) -> str | None:
-    """How many the ranks were spread over, and how."""
+    """The number of machines, and how the ranks were spread over them."""
     if run.figures.predicted:
         return None
     ranks = " + ".join(str(node.num_ranks) for node in run.nodes)
@@ -243,7 +243,7 @@ WORK: dict[str, Reader] = {
     "learning rate": _field("scenario", "learn", "learning_rate"),
     "steps/s counts env steps": lambda run: run.figures.steps_counted,
 }
-"""What is done."""
+"""Aspects of what is done."""
 EXECUTION: dict[str, Reader] = {
     "device": lambda run: run.cell.device,
     "time scale": lambda run: f"{run.figures.time_scale:g}",
@@ -256,4 +256,4 @@ EXECUTION: dict[str, Reader] = {
     "versions": _versions,
     "commit": _commit,
 }
-"""How and where it is done."""
+"""Aspects of how and where it is done."""

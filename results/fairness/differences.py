@@ -1,8 +1,8 @@
-"""Whether runs may be compared: what the work was, how it was learned from, on what machine, with what versions.
+"""Decides whether runs may be compared: by their work, learning settings, machines and versions.
 
-A system's own choices (how it collects, fills, overlaps, preempts, averages, and how it corrects for stale samples) are
-what a comparison is about. All else that differs between systems (`results.fairness.aspects`) is named, and the figures
-are then not comparable. A system of somebody else's library says itself in what it departs from rlbench's own systems.
+A comparison is about a system's own choices: how it collects, fills, overlaps, preempts, averages, and corrects for
+stale samples. Any other difference between systems (`results.fairness.aspects`) is named, and the figures are then not
+comparable. A system of somebody else's library states itself where it departs from rlbench's own systems.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from results.records import labels
 from results.records.schema import RunRecord
 
 MOST_NAMES = 3
-"""A sentence lists so many systems that have the most common value; if there are more, they are `the 7 others`."""
+"""Maximum number of systems that a sentence lists for the most common value; more are called `the 7 others`."""
 
 
 class Difference(BaseModel):
-    """An aspect in which runs that stand side by side are not alike."""
+    """An aspect in which compared runs differ."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     aspect: str
     values: dict[str, list[str]]
-    """Who has each value: labels of systems."""
+    """For each value, the names of the runs that have it: labels of systems, unless the caller names runs otherwise."""
 
     def sentence(self) -> str:
         """`epochs: 1 (appo), 2 (ddppo, ver)`; the most common value comes last."""
@@ -53,12 +53,12 @@ class Difference(BaseModel):
 def find_differences(runs: Iterable[RunRecord], name: Callable[[RunRecord], str] | None = None) -> list[Difference]:
     """Every aspect in which some of the runs differ: first what they do, then how and where.
 
-    Runs on different numbers of GPUs are not held against each other: what a GPU has of a learner's batch, or of a
-    machine's cores, differs by nature.
+    Runs on different numbers of GPUs are not compared: a GPU's share of a learner's batch, or of a machine's cores,
+    depends on that number.
 
     Args:
-        runs: of one scenario and workload.
-        name: what to call a run; its system by default.
+        runs: runs of one scenario and workload.
+        name: returns the name of a run; the label of its system by default.
     """
     by_gpus: dict[int, list[RunRecord]] = {}
     for run in runs:
@@ -76,7 +76,7 @@ def find_differences(runs: Iterable[RunRecord], name: Callable[[RunRecord], str]
 
 
 def find_changes(runs: Iterable[RunRecord]) -> list[Difference]:
-    """In what the machine and the versions of runs of one sweep differ, on any number of GPUs; who is a run's id."""
+    """How machines and versions differ between runs of one sweep, on any number of GPUs; runs are named by id."""
     kept = list(runs)
     mixed = any(map(is_of_library, kept))
 
@@ -88,7 +88,7 @@ def find_changes(runs: Iterable[RunRecord]) -> list[Difference]:
 
 
 def _reader(runs: Sequence[RunRecord]) -> Callable[[RunRecord], Mapping[str, str | None]]:
-    """How to read runs that stand side by side: what one of them departs in is an aspect of all of them."""
+    """The function that reads the aspects of compared runs: a departure of one of them is an aspect of all."""
     departed = list(dict.fromkeys(what for run in runs for what in departures(run)))
     if not any(map(is_of_library, runs)):
         return aspects
@@ -107,13 +107,13 @@ def _system(run: RunRecord) -> str:
 def _differing(
     runs: Iterable[RunRecord], read: Callable[[RunRecord], Mapping[str, str | None]], name: Callable[[RunRecord], str]
 ) -> dict[str, dict[str, list[str]]]:
-    """Of the aspects that have several values, who has each, by aspect; runs to which one does not apply have none.
+    """The aspects with several values: by aspect, the names of the runs with each value; None is no value.
 
-    What nobody recorded of the work of several systems is not alike either.
+    An aspect of the work that several systems did not record counts as different too.
     """
     found: dict[str, dict[str, list[str]]] = {}
     unknown: dict[str, set[str]] = {}
-    """Systems by the aspects of their work that are not recorded."""
+    """For each aspect of the work, the systems that did not record it."""
     for run in runs:
         for aspect, value in read(run).items():
             if value is not None:
@@ -126,7 +126,7 @@ def _differing(
 
 
 def _told_apart(values: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """Of values that are JSON objects only the fields that differ."""
+    """Reduces values that are JSON objects to the fields that differ."""
     objects = {text: json.loads(text) for text in values if text.startswith("{")}
     fields = sorted({field for each in objects.values() for field in each})
     differing = [field for field in fields if len({each.get(field, "none") for each in objects.values()}) > 1]

@@ -1,6 +1,6 @@
-"""The figures that papers have published, a CSV file for each table; a comment of the first line says where they stand.
+"""Figures that papers have published: one CSV file per table, whose comment lines name the paper, table and units.
 
-`read` gives the rows as text, as they are printed in the paper: an empty cell is what the paper leaves empty.
+`read` returns the rows as text, as the paper prints them: a field is empty where the paper leaves it empty.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ FOLDER = Path(__file__).parent
 
 
 def names() -> list[str]:
-    """Names of all tables, in alphabetical order."""
+    """Names of all tables, sorted."""
     return sorted(path.stem for path in FOLDER.glob("*.csv"))
 
 
@@ -22,7 +22,7 @@ def read(name: str) -> list[dict[str, str]]:
 
 
 def source(name: str) -> str:
-    """Paper, table and units, in a line. Raises ValueError for an unknown table, listing the known ones."""
+    """Paper, table and units, in one line. Raises ValueError for an unknown table, listing the known ones."""
     return " ".join(line.removeprefix("#").strip() for line in _lines(name) if line.startswith("#"))
 
 

@@ -1,1 +1,1 @@
-"""Reading and writing files that may be anybody's."""
+"""Reading and writing of files that may come from, or belong to, anybody."""

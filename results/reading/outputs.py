@@ -1,4 +1,4 @@
-"""Writing files into folders that may be anybody's: nothing is written through what somebody put in a file's place."""
+"""Writes files into folders that may be anybody's: never through a link that somebody put in a file's place."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import BinaryIO
 from results.reading.untrusted import KINDS
 
 NEW_PREFIX = ".new-"
-"""Of a file that is being written; a killed process leaves it."""
+"""Prefix of a file that is being written; a killed process leaves such a file behind."""
 STREAMS = tuple(map(Path, ("/dev", "/dev/fd", "/proc/self/fd")))
-"""Folders of the system's own whose names are no files: `--out /dev/stdout`."""
+"""System folders whose entries are streams, not files: `--out /dev/stdout`."""
 
 
 @contextmanager
 def whole(path: Path) -> Iterator[BinaryIO]:
-    """A new file that gets its name by one rename, when it is whole, or not at all. Raises OSError.
+    """A new file that gets its name by one rename when it is complete, or not at all. Raises OSError.
 
-    Whatever had the name is replaced: a link, or another name of the same file, is not written through.
+    It replaces what had the name before: it never writes through a link, symbolic or hard.
     """
     unfinished = path.with_name(f"{NEW_PREFIX}{secrets.token_hex(8)}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -38,9 +38,9 @@ def whole(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def output(path: Path) -> Iterator[BinaryIO]:
-    """The same for a file that the user asked for; a stream of the system's, such as `/dev/stdout`, is written to.
+    """Like `whole`, for a file that the user asked for; writes directly to a system stream such as `/dev/stdout`.
 
-    Raises OSError, for a pipe, a socket, a device or a folder too.
+    Raises OSError, also for a pipe, a socket, a device or a folder.
     """
     if path.absolute().parent in STREAMS:
         with path.open("wb") as file:
@@ -60,7 +60,7 @@ def write_output(path: Path, pieces: Iterable[str]) -> None:
 
 
 def _kind(path: Path) -> int:
-    """Of what has the name now; 0 where nothing has."""
+    """The file type (`stat.S_IFMT`) of what has the name now; 0 where there is nothing."""
     try:
         return stat.S_IFMT(path.lstat().st_mode)
     except FileNotFoundError:

@@ -1,9 +1,9 @@
-"""What a Parquet file says it holds, looked at before anything is decoded: its footer, and the headers of its pages.
+"""Checks the footer and the page headers of a Parquet file before anything is decoded.
 
-The footer of a file may lie, and a decoder believes each page's own header: how large it is unpacked, how many values
-its dictionary has, how they are encoded. A page of 100 bytes may so ask for 2 GiB, and an encoding by prefixes for
-more. Arrow's own view of a footer (pyarrow 26) ends the process for some that are damaged: it is not asked. Fields are
-those of https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift.
+The footer of a file may lie. A decoder believes each page's header: its size unpacked, the number of values in its
+dictionary, its encoding. A page of 100 bytes can thus ask for 2 GiB of memory, and for more with a prefix encoding.
+This module parses the footer itself, because some damaged footers crash the process in Arrow (pyarrow 26). Field
+numbers are those of https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift.
 """
 
 from __future__ import annotations
@@ -17,53 +17,53 @@ from results.reading.thrift import BINARY, I32, I64, LIST, STRUCT, Fields, key, 
 
 MAGIC = b"PAR1"
 FOOTER_BYTES = 4 * 2**20
-"""Of what a file says of itself at its end: 100 columns in 100 groups of rows take that, ours have 50 in 10."""
+"""Maximum size of a footer: enough for 100 columns in 100 row groups; our files have 50 columns in 10."""
 PAGE_BYTES = 64 * 2**20
-"""Of a page, unpacked: writers end one at 1 MiB."""
+"""Maximum size of a page, unpacked; writers end a page at 1 MiB."""
 HEADER_BYTES = 64 * 2**10
-"""Of a page's header; most have 30, with statistics of a text a few hundred."""
+"""Maximum size of a page header; most have 30 bytes, those with statistics of a text a few hundred."""
 MOST_PAGES = 50_000
-"""Of the columns that are read: pages of 1 MiB are a hundred times fewer in the largest file."""
+"""Maximum number of pages in the columns that are read; our largest file has a hundred times fewer, at 1 MiB each."""
 MOST_VALUES = 2**31 - 1
 DATA, DICTIONARY, DATA_V2 = 0, 2, 3
-"""Types of pages."""
+"""Page types."""
 OWN_HEADER = {DATA: 5, DICTIONARY: 7, DATA_V2: 8}
-"""The field of a page's header that has what is of its type alone."""
+"""By page type: the field of the page header that holds the header of that type."""
 ENCODING = {DATA: 2, DICTIONARY: 2, DATA_V2: 4}
-"""The field of that in which the encoding stands."""
+"""By page type: the field of that type's header that holds the encoding."""
 BOUNDED = {0: "PLAIN", 2: "PLAIN_DICTIONARY", 3: "RLE", 8: "RLE_DICTIONARY"}
-"""Encodings that make no value longer than what stands in the page or in its dictionary."""
+"""Encodings whose decoded values are never longer than those stored in the page or in its dictionary."""
 LEAST_BYTES = 4
-"""Of a value in a dictionary, as it is encoded there."""
+"""Minimum encoded size of a value in a dictionary."""
 REPEATED = 2
-"""Of a column, that a row may have any number of values."""
+"""The repetition type of a column whose rows may hold any number of values."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Column:
-    """A column of a file that is flat."""
+    """A flat column of a file."""
 
     stored: int
     """Parquet's physical type."""
     places: list[int]
-    """Where the footer speaks of it, for each group of rows."""
+    """For each row group, where the footer describes the column: an offset into the footer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Footer:
-    """What a file says of itself."""
+    """What the footer of a file says."""
 
     data: bytes
     size: int
-    """Of the file."""
+    """Size of the file, in bytes."""
     num_rows: int
     groups: list[int]
-    """Rows of each group."""
+    """Number of rows in each row group."""
     columns: dict[str, Column | None]
-    """By name; None where there are several of that name, or one that is not flat."""
+    """By name; None where several columns have that name, or where the column is not flat."""
 
     def chunks(self, column: Column) -> Iterator[tuple[int, int, int]]:
-        """Of each group of rows: how many values a column has, and from which byte to which. Raises ValueError."""
+        """For each row group: the column's number of values, first byte and end in the file. Raises ValueError."""
         for place in column.places:
             fields, _ = read_struct(self.data, place)
             try:
@@ -73,7 +73,7 @@ class Footer:
 
 
 def read_footer(file: BinaryIO, size: int) -> Footer:
-    """The footer of a file of so many bytes. Raises ValueError for one that contradicts itself or the file."""
+    """Reads the footer of a file of `size` bytes. Raises ValueError if it contradicts itself or the file."""
     file.seek(max(0, size - 8))
     tail = file.read(8)
     if len(tail) < 8 or tail[4:] != MAGIC:
@@ -90,7 +90,7 @@ def read_footer(file: BinaryIO, size: int) -> Footer:
 
 @lru_cache(maxsize=512)  # a report reads a series two or three times
 def _footer(data: bytes, size: int) -> Footer:
-    fields, _ = read_struct(data, lists=1)  # of the groups of rows, only where they speak of columns
+    fields, _ = read_struct(data, lists=1)  # columns of row groups stay unparsed: only their places
     names = _leaves(_list_of(fields, 2))
     groups: list[Fields] = _list_of(fields, 4)
     rows = [_number(group, 3, I64) for group in groups]
@@ -109,9 +109,9 @@ def _footer(data: bytes, size: int) -> Footer:
 
 
 def _leaves(schema: list[Fields]) -> list[tuple[str, int | None]]:
-    """The columns in their order: the name of each at the top, and its type where it is flat."""
+    """The leaf columns in order: the name of each at the top level, and its physical type if it is flat, else None."""
     found: list[tuple[str, int | None]] = []
-    left = [_number(schema[0], 5, I32)] if schema else [0]  # children of the root, of what is in it, and so on
+    left = [_number(schema[0], 5, I32)] if schema else [0]  # children still to come: of the root, of its child, ...
     name = ""
     for element in schema[1:]:
         while left and not left[-1]:
@@ -149,7 +149,7 @@ def _chunk(column: Fields, size: int) -> tuple[int, int, int]:
 
 
 def _list_of(fields: Fields, number: int) -> list[Any]:
-    """The structs of a list, or their places."""
+    """The structs of a list, or their places where `read_struct` kept only those."""
     kind, values = fields[key(number, LIST)]
     if values and kind != STRUCT:
         raise ValueError(f"field {number} is no list of structs")
@@ -165,7 +165,7 @@ def _number(fields: Fields, number: int, kind: int) -> int:
 
 
 def check_pages(file: BinaryIO, begin: int, end: int) -> int:
-    """Checks the pages of a column between two places of a file; returns how many there are. Raises ValueError."""
+    """Checks the pages of a column between two bytes of a file, and returns their number. Raises ValueError."""
     place, num_pages = begin, 0
     while place < end:
         num_pages += 1
@@ -185,7 +185,7 @@ def check_pages(file: BinaryIO, begin: int, end: int) -> int:
 
 
 def _check(fields: Fields) -> None:
-    """Raises ValueError for a page that cannot be unpacked within bounds."""
+    """Raises ValueError for a page that might exceed the bounds when it is unpacked."""
     kind, unpacked = _number(fields, 1, I32), _number(fields, 2, I32)
     if not 0 <= unpacked <= PAGE_BYTES:
         raise ValueError(f"has {unpacked:,} bytes, must have at most {PAGE_BYTES:,}")

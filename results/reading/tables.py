@@ -1,10 +1,10 @@
-"""Columns of Parquet files that somebody else may have written, bounded before they are decoded.
+"""Reads columns of Parquet files that somebody else may have written; their sizes are checked before they are decoded.
 
-    file --> length of the footer --> what the footer says: rows, types, places --> headers of pages --> Arrow
+    file --> length of the footer --> what the footer says: rows, types, places --> page headers --> Arrow
 
-A table of ours is flat: numbers, marks and names of spans, a row each. Only the columns that were asked for are looked
-at. Numbers take 8 bytes a row at most, and names of spans are read as the few that there are; so with a bound on the
-rows, and on what a page unpacks to, no file takes more memory than a large one of ours.
+Our tables are flat: each row holds numbers, booleans and span names. Only the requested columns are checked and read. A
+number takes at most 8 bytes, and span names are read as a dictionary. With the bounds on the number of rows and on the
+unpacked size of a page, no file takes more memory than a large one of ours.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 SMALL_BYTES = 2**20
 MOST_FIELDS = 4096
-"""Of any list in a footer: columns, groups of rows. A schema that is nested deeper overflows the decoder's stack."""
+"""Maximum length of any list in a footer: columns, row groups. A schema with more levels overflows Arrow's stack."""
 SERIES_ROWS = 5_000_000
-"""Of a series: 64 ranks for a day, an iteration a second."""
+"""Maximum rows of a series: 57 ranks for a day, with an iteration per second."""
 SPANS_ROWS = 10_000_000
-"""Of spans: 128 ranks of 16 environments, the latest 4,096 of each."""
+"""Maximum rows of spans: the latest 4,096 of each of 16 environments of 128 ranks take 8.4 million."""
 SPANS_FILE = "spans.parquet"
 SPANS_COLUMNS = {
     "rank": "int64",
@@ -37,32 +37,32 @@ SPANS_COLUMNS = {
     "kind": "string",
 }
 LONGEST_NAME = 100
-"""Of a kind of span, in bytes."""
+"""Maximum length of the name of a kind of span, in bytes."""
 LARGEST = 10**15
-"""Of a number, either way: floats hold all whole ones up to it, and squares and sums do not overflow."""
+"""Maximum absolute value of a number: floats hold all whole numbers up to it, and squares and sums do not overflow."""
 BOOLEAN, INT32, INT64, _, FLOAT, DOUBLE, BYTE_ARRAY = range(7)
 NUMBERS = frozenset({BOOLEAN, INT32, INT64, FLOAT, DOUBLE})
-"""How Parquet stores numbers of 8 bytes or less."""
+"""Parquet's physical types of numbers of 8 bytes or less."""
 TEXT = "string"
 OF_DECODER = (OSError, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, MemoryError)
-"""What Python makes of an exception of C++, in which Arrow's decoder may end, beside Arrow's own."""
+"""Python exceptions that C++ exceptions of Arrow's decoder may become, besides Arrow's own."""
 
 
 def read_columns(
     path: Path, columns: Mapping[str, str], optional: Mapping[str, str] | None = None, *, most_rows: int
 ) -> pa.Table:
-    """Some columns of a Parquet file that is part of its folder.
+    """Reads some columns of a Parquet file that is part of its folder.
 
     Args:
-        path: of the file.
-        columns: Arrow's name of each column's type (`float64`, `int32`, `bool`, `string`), by its name.
-        optional: the same of columns that need not be there.
-        most_rows: of the file.
+        path: path of the file.
+        columns: column names, with Arrow's name of each type (`float64`, `int32`, `bool`, `string`).
+        optional: the same for columns that may be missing.
+        most_rows: maximum number of rows in the file.
 
     Returns:
-        The columns of those types, without anything else that the file says of them. Numbers may be null or NaN.
+        The columns, cast to those types and without the file's metadata. Numbers may be null or NaN.
 
-    Raises ValueError, without the file's name, for a file that has no such columns, or more than it may.
+    Raises ValueError, without the file's name, if a column is missing or of another kind, or a bound is exceeded.
     """
     import pyarrow as pa
 
@@ -78,7 +78,7 @@ def read_columns(
 def read_frame(
     path: Path, columns: Mapping[str, str], optional: Mapping[str, str] | None = None, *, most_rows: int
 ) -> pd.DataFrame:
-    """As `read_columns`, for pandas; raises ValueError too where something is null, or no finite number."""
+    """Like `read_columns`, for pandas; also raises ValueError for a null, or a number that `check_numbers` refuses."""
     table = read_columns(path, columns, optional, most_rows=most_rows)
     check_numbers(table)
     frame: pd.DataFrame = table.to_pandas()
@@ -86,7 +86,7 @@ def read_frame(
 
 
 def check_numbers(table: pa.Table) -> None:
-    """Raises ValueError where something is null, or a number is not finite or beyond `LARGEST`."""
+    """Raises ValueError if a value is null, or if a number is not finite or beyond `LARGEST`."""
     for name, column in zip(table.column_names, table.columns, strict=True):
         if column.null_count:
             raise ValueError(f"column {name!r} lacks numbers")
@@ -109,7 +109,7 @@ def _read(file: BinaryIO, columns: Mapping[str, str], optional: Mapping[str, str
 
     size = file.seek(0, 2)
     source: Any = pa.PythonFile(file, mode="r")
-    if size <= SMALL_BYTES:  # read at once, which is faster
+    if size <= SMALL_BYTES:  # reading it in one go is faster
         file.seek(0)
         file = io.BytesIO(file.read(size))
         source = pa.BufferReader(file.getbuffer())
@@ -132,7 +132,7 @@ def _read(file: BinaryIO, columns: Mapping[str, str], optional: Mapping[str, str
 
 
 def _check_columns(file: BinaryIO, footer: Footer, kinds: Mapping[str, str]) -> None:
-    """Raises ValueError unless the columns are flat, of types of which ours are, and of pages within bounds."""
+    """Raises ValueError unless the columns are flat, of a type that fits their kind, and have pages within bounds."""
     left = MOST_PAGES
     for name, kind in kinds.items():
         column = footer.columns[name]
@@ -150,7 +150,7 @@ def _check_columns(file: BinaryIO, footer: Footer, kinds: Mapping[str, str]) -> 
 
 
 def _cast(column: pa.ChunkedArray, name: str, kind: str) -> pa.ChunkedArray:
-    """A column of the type that was asked for; texts only where each that there is, is short."""
+    """Casts a column to the requested type. Raises ValueError for a text of more than `LONGEST_NAME` bytes."""
     import pyarrow as pa
     from pyarrow import compute as pc
 

@@ -1,8 +1,8 @@
-"""Structs of Thrift's compact protocol, in which Parquet files say what is in them.
+"""Parses structs of Thrift's compact protocol, in which Parquet files describe their content.
 
-https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md. A struct whose fields do not ascend
-is refused: a decoder could take the other one of two. Fields are kept by number and type, since decoders pass over one
-that has another type than they know.
+https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md. A struct whose field numbers do not
+ascend is refused: it could hold a field twice, and a decoder might take the other one. Fields are kept by number and
+type, because decoders skip a field whose type is not the one they know.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from __future__ import annotations
 from typing import Any
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, _MAP, STRUCT = range(1, 13)
-"""Types of fields."""
+"""Field types."""
 MOST_NESTING = 16
-"""Of structs and lists; a footer has 6."""
+"""Maximum nesting of structs and lists; a footer has 6 levels."""
 LARGEST_FIELD = 2**15 - 1
 MOST_SHIFT = 63
 
 Fields = dict[int, Any]
-"""Values by `key` of their field; a list is its elements' type, and they."""
+"""Values by the `key` of their field; a list is a pair: the type of its elements, and the elements."""
 
 
 def key(number: int, kind: int) -> int:
-    """Under which a field of that number and type is kept."""
+    """The key of a field with this number and type in `Fields`."""
     return number << 4 | kind
 
 
 def read_struct(data: bytes, at: int = 0, *, lists: int = MOST_NESTING) -> tuple[Fields, int]:
-    """A struct that begins at a byte, and where it ends.
+    """Parses the struct that begins at byte `at`; returns its fields and where it ends.
 
-    Of structs in lists that are nested deeper than `lists` there is only the place, for whoever wants one of them: that
-    takes half the time. Raises ValueError for a struct that is cut off or ambiguous.
+    Structs in lists nested deeper than `lists` are not parsed: only their places are kept, so that a caller can parse
+    those it needs. That takes half the time. Raises ValueError for a struct that is cut off or ambiguous.
     """
     try:
         fields, end = _struct(data, at, 0, lists)
@@ -54,7 +54,7 @@ def _struct(data: bytes, at: int, nesting: int, lists: int) -> tuple[Fields, int
             number, at = _signed(data, at)
         if not last < number <= LARGEST_FIELD:
             raise ValueError(f"has a field {number} after {last}")
-        # Three of four fields are numbers or texts, and their length fits into a byte: without a call that is fast.
+        # Three of four fields are numbers, or texts whose length fits into a byte: these are read without a call.
         byte = data[at]
         if byte < 128 and I16 <= kind <= I64:
             fields[number << 4 | kind] = (byte >> 1) ^ -(byte & 1)
@@ -96,7 +96,7 @@ def _list(data: bytes, at: int, nesting: int, lists: int) -> tuple[tuple[int, li
             values.append(at)
             at = _skip_struct(data, at, nesting + 1)
         return (kind, values), at
-    if I16 <= kind <= I64 and max(data[at : at + num], default=0) < 128:  # numbers of a byte each
+    if I16 <= kind <= I64 and max(data[at : at + num], default=0) < 128:  # every number takes one byte
         return (kind, [(byte >> 1) ^ -(byte & 1) for byte in data[at : at + num]]), at + num
     for _ in range(num):
         value, at = _value(data, at, kind, nesting + 1, lists)
@@ -107,7 +107,7 @@ def _list(data: bytes, at: int, nesting: int, lists: int) -> tuple[tuple[int, li
 
 
 def _list_head(data: bytes, at: int, nesting: int) -> tuple[int, int, int]:
-    """How many elements of which type a list has, and where they begin."""
+    """The number of a list's elements, their type, and where they begin."""
     head = data[at]
     num, kind = head >> 4, head & 15
     at += 1
@@ -119,7 +119,7 @@ def _list_head(data: bytes, at: int, nesting: int) -> tuple[int, int, int]:
 
 
 def _skip_struct(data: bytes, at: int, nesting: int) -> int:
-    """Where a struct ends."""
+    """Returns where a struct ends, without keeping its fields."""
     if nesting > MOST_NESTING:
         raise ValueError("is nested too deeply")
     while head := data[at]:

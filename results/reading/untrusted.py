@@ -1,8 +1,8 @@
-"""Reading files that came from somebody else: whatever they hold, there is a value or one ValueError.
+"""Reads files that may come from somebody else: the result is a value or a ValueError, whatever the file holds.
 
-Nothing that is read here can run code, leave the folder it was asked of, block, or take more memory than its kind of
-file needs. Whoever calls puts the file's name before what the error says. Parquet is read by `results.reading.tables`,
-on top of this module.
+No file read here can run code, lead out of its folder, block, or take more memory than its kind of file needs. Error
+messages do not name the file: the caller puts its name in front. `results.reading.tables` reads Parquet files on top
+of this module.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from typing import Any, BinaryIO
 
 MIB = 2**20
 RECORD_BYTES = 8 * MIB
-"""Of `run.json`: one is some 10 KB, and a warning for each of 16,384 ranks 2 MB."""
+"""Maximum size of `run.json`: a usual one has 10 KB, and a warning for each of 16,384 ranks takes 2 MB."""
 PLAN_BYTES = 128 * MIB
-"""Of `sweep.json`: 100,000 cells, the most of a sweep, of 1 KB each."""
+"""Maximum size of `sweep.json`: a sweep has at most 100,000 cells, of 1 KB each."""
 HISTORY_BYTES = 64 * MIB
-"""Of a history: 100,000 rows of 500 bytes."""
+"""Maximum size of a history: 100,000 rows of 500 bytes take 50 MB."""
 TABLE_BYTES = 2**31
-"""Of a Parquet file: spans of 128 ranks of 16 environments take a tenth of it."""
+"""Maximum size of a Parquet file: the spans of 128 ranks with 16 environments each take a tenth of it."""
 WEIGHTS_BYTES = 2**31
-"""Of `policy.pt`: half a billion weights, a hundred times those of the largest network here."""
+"""Maximum size of `policy.pt`: half a billion weights, a hundred times as many as our largest network has."""
 MOST_DEPTH = 64
-"""Of a JSON document; a record has 6 levels. What walks one by recursion must not run out of stack."""
+"""Maximum nesting of a JSON document, so that recursion over one cannot run out of stack; a record has 6 levels."""
 LARGEST_WHOLE = 2**63 - 1
 LONGEST_WHOLE = 20
-"""Digits, with a sign."""
+"""Maximum number of characters of a whole number: its digits and a sign."""
 KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -42,34 +42,34 @@ KINDS = {
     stat.S_IFBLK: "a device",
 }
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters but tab and newline, what turns the direction of text, and halves of surrogate pairs."""
+"""Control characters except tab and newline, characters that set the text direction, and halves of surrogate pairs."""
 
 _HALVES = re.compile(r"[\ud800-\udfff]")
 
 
 def visible(text: str) -> str:
-    r"""A text that a terminal shows and does not obey: escape sequences stand there as `\x1b`."""
+    r"""Returns the text so that a terminal shows it and does not obey it: an escape character becomes `\x1b`."""
     if text.isprintable():
         return text
     return _INVISIBLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def is_text(value: str) -> bool:
-    """Whether a text has characters alone, and no half of a surrogate pair: any file can hold it."""
+    """Whether a text can be written to any file: it has no half of a surrogate pair."""
     return value.isprintable() or _HALVES.search(value) is None
 
 
 @contextmanager
 def opened(path: Path, most_bytes: int, *, inside: bool = True) -> Iterator[BinaryIO]:
-    """Opens a regular file of at most so many bytes; unbuffered.
+    """Opens a regular file, unbuffered.
 
     Args:
-        path: of the file.
-        most_bytes: named above, by kind of file.
-        inside: whether the file is part of its folder: it may then not be a link that leads out of that folder.
-            What the user named by itself may lead anywhere.
+        path: path of the file.
+        most_bytes: maximum size; the constants above give it for each kind of file.
+        inside: whether the file is part of its folder; it may then not be a link that leads out of that folder. A file
+            that the user named directly may be a link to anywhere.
 
-    Raises ValueError, without the file's name, for anything else.
+    Raises ValueError, without the file's name, if it cannot be opened, is no regular file or is too large.
     """
     try:
         descriptor = _open(path, inside=inside)
@@ -106,7 +106,7 @@ def _open(path: Path, *, inside: bool) -> int:
 
 
 def read_text(path: Path, most_bytes: int, *, inside: bool = True) -> str:
-    """The text of a file; arguments are those of `opened`. Raises ValueError, without the file's name."""
+    """Reads the text of a file; arguments as for `opened`. Raises ValueError, without the file's name."""
     with opened(path, most_bytes, inside=inside) as file:
         pieces, left = [], most_bytes + 1
         try:
@@ -115,21 +115,21 @@ def read_text(path: Path, most_bytes: int, *, inside: bool = True) -> str:
                 left -= len(piece)
         except OSError as problem:
             raise ValueError(problem.strerror or str(problem)) from None
-    if not left:  # it has grown, or its size is not known beforehand
+    if not left:  # the file has grown, or its size was not known beforehand
         raise ValueError(f"has more than {most_bytes:,} bytes")
     return b"".join(pieces).decode("utf-8")
 
 
 def read_json(path: Path, most_bytes: int) -> Any:
-    """The JSON document of a file that is part of its folder; see `parse_json`."""
+    """Reads the JSON document of a file that is part of its folder; see `parse_json`."""
     return parse_json(read_text(path, most_bytes))
 
 
 def parse_json(text: str) -> Any:
-    """A JSON document of strings, booleans, null, finite numbers of 64 bits, and no key twice in an object.
+    """Parses JSON that holds only strings, booleans, null and finite numbers of 64 bits, and no key of an object twice.
 
-    Characters of its strings that a terminal would obey are made visible. Raises ValueError with the dotted place of
-    what it refuses.
+    Characters that a terminal would obey are made visible. Raises ValueError for anything else, with the dotted place
+    of a value that it refuses.
     """
     try:
         document = json.loads(text, object_pairs_hook=_object, parse_int=_whole)
@@ -147,12 +147,12 @@ def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _whole(digits: str) -> float:
-    """A whole number; infinity, which is then refused, for one that takes long to read."""
+    """A whole number; infinity, which `_checked` refuses, if it has so many digits that parsing takes long."""
     return int(digits) if len(digits) <= LONGEST_WHOLE else math.inf
 
 
 def _checked(value: Any, place: tuple[str, ...]) -> Any:
-    kind = type(value)  # as json makes them
+    kind = type(value)  # exactly the types that json makes
     if kind is str:
         return value if value.isprintable() else _text(value, place)
     if kind is dict or kind is list:

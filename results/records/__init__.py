@@ -1,1 +1,1 @@
-"""The record of one run: its schema, the store, and what is remembered of many."""
+"""The record of one run: its schema, its parts, the store of run folders, and an index over many runs."""

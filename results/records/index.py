@@ -1,12 +1,12 @@
-"""What is in run folders, remembered, so that thousands of runs are listed and filtered at once.
+"""A cache of run folders, so that thousands of runs are listed and filtered at once.
 
-A file in the user's cache folder keeps, for each run folder that was read, its record and its window's parts, with the
-time and size of the `run.json` that they came from: a run folder never changes once it has its name, and one that does
-all the same is read anew. Folders that cannot be read are not remembered: they are looked at every time.
+An SQLite file in the user's cache folder keeps the record and the window parts of every run folder that was read, with
+the time and size of its `run.json`. A run folder never changes once it has its name; if its `run.json` does change, the
+folder is read again. A folder that cannot be read is not cached: it is tried every time.
 
-Who writes: whoever reads run folders, in one short transaction after it has read them; SQLite lets one process write at
-a time, the others wait for `BUSY_S` at most. Nothing needs the file: where it cannot be read or written, or is damaged,
-runs are read from their folders, as the first time.
+Every process that reads run folders writes the file, in one short transaction after reading them. SQLite lets one
+process write at a time; the others wait for at most `BUSY_S`. The file is never required: where it cannot be read or
+written, or is damaged, runs are read from their folders.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from results.records.store import RUN_FILE, StoredRun, Unreadable, load_run
 BUSY_S = 5.0
 LAYOUT = 4
 FIELDS = ("system", "scenario", "workload", "gpus", "seed", "device", "protocol", "status", "sweep")
-"""What runs are filtered by."""
+"""Fields that runs can be filtered by."""
 LABELS = {"system": "system_label", "scenario": "scenario_label"}
-"""Fields that also match with what was set, as the command line takes it."""
+"""Fields that also match with their settings, as the command line takes them."""
 _RUNS = (
     "path blob primary key, mtime integer, size integer, started_at text, duration_s real, hash text, work text, "
     "system text, scenario text, workload text, gpus integer, seed integer, device text, protocol text, status text, "
@@ -43,7 +43,7 @@ _TABLES = (
 )
 _NEWEST_FIRST = "order by started_at desc, path desc"
 DAMAGED = (sqlite3.Error, UnicodeDecodeError)
-"""What reading a file may raise in which a byte has changed; the latter where what SQLite says of it is no text."""
+"""Errors of reading a damaged file; the second is raised where an error message of SQLite is no valid text."""
 Condition = tuple[str, str]
 """A field and the value that it must have."""
 Row = tuple[str | int | float | bytes, ...]
@@ -56,19 +56,19 @@ def cache_folder() -> Path:
 
 
 def index_path() -> Path:
-    """In the cache folder; the name says what the file can hold."""
+    """Path of the file in the cache folder; its name holds the versions of the schema and of the layout."""
     return cache_folder() / f"runs-{SCHEMA_VERSION}-{LAYOUT}.sqlite"
 
 
 class Index:
-    """The runs of some folders; close it when done."""
+    """The runs in some folders; close it when done."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        """Reads what is new in these run folders."""
+        """Reads those of the run folders that are new or changed."""
         self._paths = list(dict.fromkeys(os.fsencode(path.absolute()) for path in paths))  # names may be any bytes
         try:
             self._open(index_path())
-        except (*DAMAGED, OSError, RuntimeError):  # the last: there is no home folder
+        except (*DAMAGED, OSError, RuntimeError):  # RuntimeError: there is no home folder
             self._open(None)
 
     def _open(self, file: Path | None) -> None:
@@ -79,45 +79,46 @@ class Index:
         self._database = sqlite3.connect(file or ":memory:", timeout=BUSY_S, isolation_level=None)
         try:
             self._unreadable = _fill(self._database, self._paths)
-        except sqlite3.OperationalError:  # locked for long, or nowhere to write: the file may be good
+        except sqlite3.OperationalError:  # locked for too long, or not writable: the file may be intact
             self._database.close()
             raise
         except DAMAGED:
             self._database.close()
             if file is not None:
-                file.unlink(missing_ok=True)  # damaged; it holds nothing that run folders do not
+                file.unlink(missing_ok=True)  # damaged; all its content is in the run folders too
             raise
 
     def close(self) -> None:
-        """Closes the file."""
+        """Closes the database."""
         self._database.close()
 
     def unreadable(self) -> list[Unreadable]:
-        """Folders whose record, or series, cannot be read, and why."""
+        """Folders whose record or series cannot be read, with the reasons."""
         return self._unreadable
 
     def runs(self, where: Sequence[Condition] = (), newest: int | None = None) -> list[StoredRun]:
-        """Runs, oldest first.
+        """Returns the matching runs, oldest first.
 
         Args:
-            where: values that fields must have, all of them; a system or a scenario matches by its name alone, and with
-                its settings.
-            newest: so many at most.
+            where: values that fields must have; all conditions must hold. A system or a scenario matches by its name
+                alone, or with its settings.
+            newest: maximum number of runs; the newest are kept.
 
         Raises ValueError for an unknown field, listing the known.
         """
         return self._stored(*_chosen(where, newest))
 
     def bases(self, where: Sequence[Condition] = (), newest: int | None = None) -> list[StoredRun]:
-        """What the runs that `runs` gives are scaled against, without those themselves, oldest first.
+        """The runs that those of `runs` are scaled against, without those themselves, oldest first.
 
-        That is of their sweeps the same work on the fewest GPUs on which it finished, with the same conditions.
+        They are of the same sweep, work and seed, on the fewest GPUs on which it finished. The conditions other than
+        `gpus` hold for them too.
         """
         chosen, values = _chosen(where, newest)
         condition, more = _condition([each for each in where if each[0] != "gpus"])
         finished = f"runs natural join wanted where status = 'finished' and {condition}"
         same = "(sweep, work) in (select sweep, work from runs natural join chosen)"
-        fewest = f"select sweep, work, seed, min(gpus) as gpus from {finished} and {same} group by sweep, work, seed"  # noqa: S608  the names are ours, values are bound; so below
+        fewest = f"select sweep, work, seed, min(gpus) as gpus from {finished} and {same} group by sweep, work, seed"  # noqa: S608  names are constants, values are bound; so below
         sql = (
             f"with chosen as ({chosen}), fewest as ({fewest}) select path from {finished} "  # noqa: S608
             "and (sweep, work, seed, gpus) in (select * from fewest) and path not in (select path from chosen)"
@@ -125,18 +126,18 @@ class Index:
         return self._stored(sql, [*values, *more, *more])
 
     def count(self, where: Sequence[Condition] = ()) -> int:
-        """How many runs there are with those values of fields."""
+        """Number of runs for which the conditions hold."""
         condition, values = _condition(where)
         ((number,),) = self._query(f"select count(*) from runs natural join wanted where {condition}", values)  # noqa: S608
         return int(number)
 
     def durations(self) -> dict[str, float]:
-        """How long a cell took when it was last run: seconds, by the cell's hash."""
+        """Seconds that each cell took when it last ran, by the cell's hash."""
         sql = "select hash, duration_s from runs natural join wanted order by started_at, path"
         return {str(name): float(seconds) for name, seconds in self._query(sql, ())}
 
     def _stored(self, paths: str, values: Sequence[Value]) -> list[StoredRun]:
-        """The runs whose paths a query gives, oldest first."""
+        """The runs whose paths the query `paths` selects, oldest first."""
         sql = f"select path, document from runs natural join documents where path in ({paths}) {_NEWEST_FIRST}"  # noqa: S608
         return [_from_document(path, document) for path, document in self._query(sql, values)][::-1]
 
@@ -145,21 +146,21 @@ class Index:
             return self._database.execute(sql, values).fetchall()
         except DAMAGED as problem:
             self._database.close()
-            if not isinstance(problem, sqlite3.OperationalError):  # damaged, further in than `_fill` has read
+            if not isinstance(problem, sqlite3.OperationalError):  # damaged where `_fill` has not read
                 index_path().unlink(missing_ok=True)
             self._open(None)
             return self._database.execute(sql, values).fetchall()
 
 
 def _chosen(where: Sequence[Condition], newest: int | None) -> tuple[str, list[Value]]:
-    """The query for the paths of runs, and its values."""
+    """The query that selects the paths of matching runs, and its values."""
     condition, values = _condition(where)
     sql = f"select path from runs natural join wanted where {condition} {_NEWEST_FIRST} limit ?"  # noqa: S608
     return sql, [*values, -1 if newest is None else newest]
 
 
 def _condition(where: Sequence[Condition]) -> tuple[str, list[str]]:
-    """What holds for runs that have these values of fields, and its values; raises ValueError for an unknown field."""
+    """The SQL condition for these field values, and its bound values; raises ValueError for an unknown field."""
     terms, values = ["true"], []
     for name, value in where:
         if name not in FIELDS:
@@ -171,7 +172,7 @@ def _condition(where: Sequence[Condition]) -> tuple[str, list[str]]:
 
 
 def _fill(database: sqlite3.Connection, paths: Sequence[bytes]) -> list[Unreadable]:
-    """Brings the database up to date with some run folders, and names in `wanted` those that can be read."""
+    """Brings the database up to date with the run folders; the table `wanted` then names those that can be read."""
     for table in _TABLES:
         database.execute(table)
     database.execute("begin")
@@ -196,7 +197,7 @@ def _fill(database: sqlite3.Connection, paths: Sequence[bytes]) -> list[Unreadab
 
 
 def _remember(database: sqlite3.Connection, rows: Sequence[tuple[Row, bytes]]) -> None:
-    """Writes what was read, and forgets the folders that are no longer there."""
+    """Writes the runs that were read, and removes folders that no longer exist."""
     database.execute("begin immediate")
     try:
         others = database.execute("select path from runs where path not in (select path from wanted)")
@@ -219,16 +220,16 @@ def _path(path: bytes) -> Path:
 
 
 def _stamp(path: bytes) -> tuple[int, int]:
-    """When `run.json` was written, and its size; zeros where it is not there any more."""
+    """Modification time of `run.json` in ns, and its size; zeros if it no longer exists."""
     try:
-        status = os.stat(os.path.join(path, RUN_FILE.encode()))  # noqa: PTH116, PTH118  a Path takes as long as all the rest
+        status = os.stat(os.path.join(path, RUN_FILE.encode()))  # noqa: PTH116, PTH118  a Path would double the time
     except OSError:
         return 0, 0
     return status.st_mtime_ns, status.st_size
 
 
 def _rows(stamp: tuple[int, int], run: StoredRun) -> tuple[Row, bytes]:
-    """What the tables hold of a run."""
+    """The rows of the tables `runs` and `documents` for a run."""
     record, cell = run.record, run.record.cell
     system, scenario = labels.system(cell), labels.scenario(cell)
     work = [system, scenario, cell.workload, cell.device, cell.protocol, record.figures.time_scale]

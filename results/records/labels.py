@@ -1,4 +1,4 @@
-"""How people call a system and a scenario: with what was set, as the command line takes it."""
+"""Labels of systems and scenarios: the name with its settings, as the command line takes it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from results.records.schema import Cell
 
 SCENARIO_PREFIX = "scenario."
-"""Of settings that belong to the scenario, not to the system."""
+"""Prefix of settings that belong to the scenario, not to the system."""
 
 
 def system(cell: Cell) -> str:
@@ -25,15 +25,15 @@ def scenario(cell: Cell) -> str:
 
 
 def ranks(num: int, device: str) -> str:
-    """So many ranks, by what each of them owns: `8 emulated GPUs`, `1 CPU rank`."""
+    """A number of ranks in words, by what each rank owns: `8 emulated GPUs`, `1 CPU rank`."""
     kind = {"cpu": "CPU rank", "emulated": "emulated GPU", "predicted": "predicted GPU"}.get(device, "GPU")
     return f"{num} {kind}" if num == 1 else f"{num} {kind}s"
 
 
 def parent(variant: str, systems: Iterable[str]) -> str | None:
-    """Which of some systems a variant of one hangs on: that with the most of its settings and no other, if any.
+    """The system that a variant changes: the one with the most of the variant's settings and no others, if any.
 
-    It is the plain system, or, where settings were changed one after the other, the one before.
+    It is the plain system, or, where settings were changed one after another, the previous variant.
     """
     base, settings = parts(variant)
     below = [each for each in systems if parts(each)[0] == base and parts(each)[1] < settings]
@@ -47,7 +47,7 @@ def parts(system: str) -> tuple[str, frozenset[str]]:
 
 
 def number(value: float) -> str:
-    """Three digits that count, and no fewer than all before the point: 1,234, 56.7, 0.0321."""
+    """Writes a number with three significant digits, but never fewer than all before the point: 1,234, 56.7, 0.0321."""
     return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:#.3g}".rstrip(".")
 
 

@@ -1,12 +1,13 @@
-"""Window parts: the iterations of a run, all ranks taken together.
+"""Window parts: the iterations of a run, with all ranks taken together.
 
-Each rank writes when its iterations began and ended and how many fresh env steps each learned (`series.parquet`). The
-parts join the ranks and lie end to end, so that no second between two iterations is lost from a rate.
+`series.parquet` says when each iteration of each rank began and ended, and how many fresh env steps it learned. The
+parts join the ranks and lie end to end, so that a rate includes the time between iterations.
 
-Where ranks go in step, a part is an iteration. Where each rank counts its own (gossip), iteration i of one has nothing
-to do with iteration i of another: time is cut where the rank with the fewest iterations ends them, so that every part
-holds about an iteration or more of every rank, and a rank's steps are spread evenly over each of its iterations. The
-parts end when the first rank ends, for then the rate falls for no other reason. A rank that was lost counts until then.
+Where ranks go in step, a part is an iteration. Where each rank counts its own iterations (gossip), iteration i of one
+rank has nothing to do with iteration i of another. Time is then cut where the surviving rank with the fewest iterations
+ends each of them, so that every part holds about one iteration or more of every rank. A rank's steps are spread evenly
+over each of its iterations. The parts end when the first surviving rank ends, because the rate falls after that for
+this reason alone. A lost rank counts up to its loss.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from results.reading.tables import SERIES_ROWS, check_numbers, read_columns
 
 SERIES_FILE = "series.parquet"
 SERIES_COLUMNS = {"rank": "int32", "iteration": "int32", "begin_s": "float64", "end_s": "float64", "learned": "int64"}
-"""The columns that parts are made of; a series may hold more."""
+"""The columns that parts are made from; a series may hold more."""
 IN_STEP, LOST = "in_step", "lost"
-"""Columns of every row: whether the run's ranks go in step, whether the row's rank was lost. A series need not have
-them: the ranks then went in step, and none was lost."""
+"""Optional columns: whether the run's ranks go in step, and whether the row's rank was lost. Where a series lacks them,
+the ranks went in step and none was lost."""
 
 LEAST_S = 1e-9
-"""No clock tells moments apart that are closer, and rates over less could not be reckoned with."""
+"""Minimum length of a part in seconds: clocks resolve no less, and rates over less time would be useless."""
 
 Row = tuple[int, int, float, float, int]
 """rank, iteration, begin_s, end_s, learned."""
@@ -37,11 +38,11 @@ class Part:
     """One iteration of all ranks."""
 
     iteration: int
-    """Of all ranks; of the rank that has the fewest, where ranks do not go in step."""
+    """Number of the iteration; where ranks do not go in step, that of the rank with the fewest iterations."""
     begin_s: float
-    """When the part before it ended (the first: when the first rank began)."""
+    """When the part before it ended; for the first part, when the first rank began."""
     end_s: float
-    """When the last rank ended the iteration; where ranks do not go in step, when the one with the fewest did."""
+    """When the last rank ended the iteration; where ranks do not go in step, when the rank with the fewest did."""
     learned: int
     """Fresh env steps learned, over all ranks."""
 
@@ -54,7 +55,7 @@ class Part:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Duration."""
         return self.end_s - self.begin_s
 
     @property
@@ -66,13 +67,13 @@ class Part:
 def join_ranks(rows: Iterable[Row], *, in_step: bool = True, lost: Collection[int] = ()) -> list[Part]:
     """Makes parts from the ranks' iterations.
 
-    In step, an iteration that some rank has not ended is left out, and so are all after it; a lost rank is not waited
-    for after its last.
+    In step, an iteration that some surviving rank has not ended is left out, and so are all iterations after it. A lost
+    rank counts in the iterations that it ended.
 
     Args:
-        rows: rank, iteration, begin_s, end_s, learned; in any order, on one clock.
+        rows: rank, iteration, begin_s, end_s and learned of each iteration; in any order, on one clock.
         in_step: whether the ranks go through the same iterations together.
-        lost: ranks that ended before their time, while others went on.
+        lost: ranks that ended early while others went on.
     """
     by_rank: dict[int, list[Row]] = {}
     for row in sorted(rows):
@@ -122,7 +123,7 @@ def _join_by_time(by_rank: dict[int, list[Row]], lost: Collection[int]) -> list[
 
 
 class _Cumulative:
-    """Fresh env steps that one rank had learned by any moment: straight lines between the ends of its iterations."""
+    """Fresh env steps that one rank has learned by any moment: linear between the ends of its iterations."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._times = [rows[0][2]]
@@ -132,7 +133,7 @@ class _Cumulative:
             self._counts.append(self._counts[-1] + learned)
 
     def at(self, moment: float) -> float:
-        """How many by then; 0 before the first iteration, and all of them after the last."""
+        """Steps learned by then: 0 before the first iteration, all of them after the last."""
         after = bisect_right(self._times, moment)
         if after in {0, len(self._times)}:
             return self._counts[max(after - 1, 0)]
@@ -142,7 +143,7 @@ class _Cumulative:
 
 
 def read_parts(run_folder: Path) -> list[Part]:
-    """Reads the parts of a run; none when it left no series. Raises ValueError naming a damaged file."""
+    """Reads the parts of a run; an empty list if it left no series. Raises ValueError naming a damaged file."""
     path = run_folder / SERIES_FILE
     if not path.exists():
         return []

@@ -1,7 +1,7 @@
-"""What a record may hold, so that whatever we write we can read again.
+"""Makes sure that every record that is written can be read again.
 
-Texts of exceptions, plug-ins' settings and machines come into a record from outside. What no JSON document of ours may
-hold is replaced, what is too long is cut, and both are named in the record's warnings.
+Error messages, settings of plug-ins and descriptions of machines come into a record from outside. Values that our JSON
+reader refuses are replaced, texts that are too long are cut, and the record's warnings name both.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from results.reading.untrusted import LARGEST_WHOLE, MOST_DEPTH, RECORD_BYTES, p
 from results.records.schema import RunRecord
 
 LONGEST_TEXT = 10_000
-"""Characters; a reason or a warning is a line."""
+"""Maximum length of a text in characters; a reason or a warning is a line."""
 ROOM_FOR_COUNT = 40
-"""Characters, for what is said of the rest."""
+"""Characters reserved for the note that counts what was cut."""
 MOST_WARNINGS = 20_000
-"""One for each of 16,384 ranks, and some more."""
+"""Maximum number of warnings: one for each of 16,384 ranks, and some more."""
 MOST_NAMED = 5
-"""Places in a warning that names what was replaced."""
+"""Maximum number of places that the warning about replaced values names."""
 MOST_WORDS = 1_000
-"""Of a command."""
+"""Maximum number of words of a command."""
 MOST_IN_COMMAND = 1_000_000
-"""Characters of these words."""
+"""Maximum number of characters of a command's words."""
 LEFT_OUT = "configuration", "machine", "nodes", "packages", "warnings", "cell.settings", "figures.time_shares"
-"""The largest of them first, where a record is too large all the same."""
+"""Parts that are left out, the largest first, until the record is small enough."""
 
 Note = Callable[[str], None]
 
 
 def cut(text: str, most: int = LONGEST_TEXT) -> str:
-    """A text that can be shown and written, of so many characters at most; what was cut is counted."""
-    shown = visible(text[: most + 1])  # not more: what is hostile is large
+    """A text of at most `most` characters that can be shown and written; a note counts the characters cut off."""
+    shown = visible(text[: most + 1])  # no more of it: a hostile text is huge
     if len(shown) <= most:
         return shown
     kept = shown[: max(0, most - ROOM_FOR_COUNT)]
@@ -43,7 +43,7 @@ def cut(text: str, most: int = LONGEST_TEXT) -> str:
 
 
 def recordable(fields: Mapping[str, Any]) -> RunRecord:
-    """The record with these fields of `RunRecord`, as it can be written and read again.
+    """Makes the record with these fields of `RunRecord`, so that it can be written and read again.
 
     Raises ValueError for a field that is missing or breaks a rule of the schema, such as a counter below 0.
     """
@@ -62,7 +62,7 @@ def recordable(fields: Mapping[str, Any]) -> RunRecord:
         said = [f"{name} was left out: the record would be too large" for name in left_out]
         made = RunRecord.model_validate(document | {"warnings": said + document["warnings"]})
         if is_recordable(text := made.model_dump_json(indent=1)):
-            parse_json(text)  # what cannot be read again is a fault here, not at the next reading
+            parse_json(text)  # fails now, not at the next reading, if it cannot be read again
             return made
         sizes = {name: _size(document, name) for name in LEFT_OUT if name not in left_out}
         if not sizes:
@@ -97,7 +97,7 @@ def _leave_out(document: dict[str, Any], name: str) -> None:
 
 
 def _size(document: Mapping[str, Any], name: str) -> int:
-    """Of a part of the record, about."""
+    """Approximate size of a part of the record, in characters of JSON."""
     part: Any = document
     for key in name.split("."):
         part = part.get(key) if isinstance(part, Mapping) else None
@@ -105,7 +105,7 @@ def _size(document: Mapping[str, Any], name: str) -> int:
 
 
 def _allowed(value: Any, place: tuple[str, ...], note: Note) -> Any:
-    """The value, or what stands for it; `note` hears the place of each that is replaced."""
+    """The value or its replacement; calls `note` with the place of each replaced value."""
     if isinstance(value, BaseModel):
         value = value.model_dump()
     if isinstance(value, (Mapping, list, tuple)):

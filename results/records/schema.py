@@ -1,8 +1,8 @@
-"""The record of one run: `run.json`, versioned, the one thing that every table and export is made of.
+"""The record of one run, `run.json`: it has a schema version, and every table and export is made from it.
 
-A run leaves a record whatever happened to it. Figures of a single run are filled in when it ends; those that compare
-runs of a sweep (`scaling_factor`, `efficiency`) are filled in by `results.summary.scaled.scale` when the runs are read.
-All times are seconds, shares and efficiencies fractions from 0 to 1, and steps are env steps (never frames).
+A run leaves a record whatever happens to it. The figures of a single run are filled in when it ends. Those that compare
+runs of a sweep (`scaling_factor`, `efficiency`) are filled in by `results.summary.scaled.scale` when runs are read.
+All times are in seconds, shares are fractions from 0 to 1, and steps are env steps (never frames).
 A figure that could not be read is None and prints as n/a; it is never 0 instead.
 """
 
@@ -19,13 +19,13 @@ from results.reading.untrusted import visible
 SCHEMA_VERSION = 8
 
 MOST = 2**63 - 1
-"""What an integer of a database, or of Parquet, can be."""
+"""Largest integer that SQLite and Parquet can hold."""
 
 Status = Literal["finished", "failed", "timed-out", "interrupted", "invalid"]
 
 
 def _none_if_not_finite(value: object) -> object:
-    """JSON knows neither NaN nor infinity, and neither is a measurement."""
+    """Replaces NaN and infinity by None: JSON has neither, and neither is a measurement."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -35,37 +35,37 @@ def _one_line(value: object) -> object:
 
 Measured = Annotated[float | None, BeforeValidator(_none_if_not_finite)]
 Counted = Literal["learned", "collected"]
-"""Which env steps a rate is of: those learned from, or all, where a system does not report what it learned."""
+"""Which env steps a rate counts: those learned, or all collected where a system does not report what it learned."""
 Interval = tuple[float, float]
-"""A 95 % interval: lower and upper end."""
+"""Lower and upper end of a 95 % interval."""
 
 
 class _Part(BaseModel):
-    # Built on first use: imports stay quick.
+    # Pydantic builds the validators on first use, which keeps imports fast.
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class Cell(_Part):
-    """The point of the sweep that was run."""
+    """The cell of the sweep that was run."""
 
     system: str
     settings: dict[str, Any] = Field(default_factory=dict)
-    """What the user overrode, by dotted name, with typed values: `{"preempt.p": 0.8, "scenario.time_scale": 0.5}`."""
+    """Settings that the user overrode, by dotted name, typed: `{"preempt.p": 0.8, "scenario.time_scale": 0.5}`."""
     scenario: str
     workload: str
     gpus: int = Field(ge=1, le=MOST)
-    """Ranks: real or emulated GPUs, or shares of the CPU."""
+    """Number of ranks: real or emulated GPUs, or shares of the CPU."""
     seed: int = Field(ge=-MOST, le=MOST)
     device: str
-    """`cuda`, `cpu` or `emulated`; `predicted` where a model made the run up."""
+    """`cuda`, `cpu` or `emulated`; `predicted` where a model produced the figures and nothing ran."""
     protocol: str
-    """How the window was chosen: a name of `harness.metering.window.PROTOCOLS`."""
+    """How the window was chosen: a name in `harness.metering.window.PROTOCOLS`."""
     hash: str
     """Content hash of the cell: equal for equal work."""
 
 
 class Counters(_Part):
-    """Whole-run counts, over all ranks; None: the system is somebody else's and does not report it."""
+    """Counts over the whole run and all ranks; None where somebody else's system does not report a count."""
 
     env_steps: int = Field(default=0, ge=0, le=MOST)
     """Env steps collected, counted in the environment wrapper."""
@@ -76,9 +76,9 @@ class Counters(_Part):
     reused: int | None = Field(default=0, ge=0, le=MOST)
     """Further uses of samples: more epochs, stale fill."""
     discarded: int | None = Field(default=0, ge=0, le=MOST)
-    """Samples thrown away unlearned."""
+    """Samples thrown away without being learned."""
     in_flight: int | None = Field(default=0, ge=0, le=MOST)
-    """Samples collected that were neither learned nor discarded when the run ended."""
+    """Samples that were collected, but neither learned nor discarded, when the run ended."""
     episodes: int = Field(default=0, ge=0, le=MOST)
     """Episodes that ended."""
 
@@ -86,7 +86,7 @@ class Counters(_Part):
     def conserved(self) -> bool:
         """Whether every env step is accounted for: collected = learned + discarded + in flight.
 
-        Where some of these are not reported, whether the others are no more than was collected.
+        Where a system does not report all of these, the sum of the others must not exceed the collected steps.
         """
         parts = (self.learned, self.discarded, self.in_flight)
         accounted = sum(part or 0 for part in parts)
@@ -94,14 +94,14 @@ class Counters(_Part):
 
 
 class Reading(_Part):
-    """A figure of a sensor, with where it comes from; None prints as n/a."""
+    """A sensor's figure and its source; None prints as n/a."""
 
     value: Measured = None
     source: str = "not read"
 
 
 class Lag(_Part):
-    """Policy lag of learned samples: the learner's policy version less the one that chose the action."""
+    """Policy lag of the samples learned in the whole run: the learner's version minus the one that chose the action."""
 
     mean: float
     max: float
@@ -114,9 +114,9 @@ class Window(_Part):
     first_iteration: int
     """First iteration that counts, from 0."""
     last_iteration: int
-    """Last iteration that counts, itself included."""
+    """Last iteration that counts, inclusive."""
     begin_s: float
-    """On the clock of `series.parquet`."""
+    """Like `end_s`, on the clock of `series.parquet`."""
     end_s: float
     steady: bool
     """Whether the rate had settled, as far as the protocol can tell."""
@@ -125,7 +125,7 @@ class Window(_Part):
 
 
 class Spread(_Part):
-    """How a mean time differs between environments."""
+    """How the mean time differs between environments."""
 
     mean: float
     min: float
@@ -135,69 +135,69 @@ class Spread(_Part):
 
 
 class Figures(_Part):
-    """What was measured, in the window unless said otherwise."""
+    """Measured figures, over the window unless stated otherwise."""
 
     steps_per_s: Measured = None
     """Fresh env steps learned in the window / its seconds, over all ranks; see `steps_counted`."""
     steps_counted: Counted = "learned"
-    """`collected` where the system does not report what it learned; so are the parts of the series then."""
+    """`collected` where the system does not report what it learned; the series then counts collected steps too."""
     steps_per_s_interval: Interval | None = None
     frames_per_s: Measured = None
-    """Simulator frames of the same."""
+    """Simulator frames of those env steps per second."""
     scaling_factor: Measured = None
     """steps_per_s / that of the same cell on the fewest GPUs of the sweep."""
     scaling_factor_interval: Interval | None = None
     scaling_base_gpus: int | None = None
-    """The fewest GPUs: what the scaling factor is relative to."""
+    """Those fewest GPUs, to which the scaling factor is relative."""
     efficiency: Measured = None
     """scaling_factor / (GPUs / scaling_base_gpus); 1 is linear scaling."""
     utilisation: Reading = Field(default_factory=Reading)
     """Busy share of the GPUs, from 0 to 1, mean over GPUs."""
     time_shares: dict[str, float] = Field(default_factory=dict)
-    """Share of the time of the ranks' threads by span (`learn`, `wait:straggler`, ...), from 0 to 1."""
+    """Shares of the time of the ranks' threads, by span (`learn`, `wait:straggler`, ...), from 0 to 1."""
     env_time_shares: dict[str, float] = Field(default_factory=dict)
-    """Share of the environments' time in `simulate`, `reset`, `wait:inference` (for an action); of the whole run."""
+    """Shares of the environments' time: `simulate`, `reset`, `wait:inference` (for an action); over the whole run."""
     lag: Lag | None = None
     cpu_percent: Reading = Field(default_factory=Reading)
-    """Mean over the window, of the process tree; 100 is one core."""
+    """CPU use of the process tree, mean over the window; 100 is one core."""
     core_wait: Reading = Field(default_factory=Reading)
-    """How long ranks were ready to run and had no core / their time; threads of one add up, so it may exceed 1."""
+    """Time that ranks were ready to run but had no core / their time; a rank's threads add up, so it may exceed 1."""
     memory_bytes: Reading = Field(default_factory=Reading)
     """Peak private memory of the process tree."""
     gpu_memory_bytes: Reading = Field(default_factory=Reading)
-    """Peak of the fullest GPU."""
+    """Peak memory use of the fullest GPU."""
     gpu_power_w: Reading = Field(default_factory=Reading)
     """Mean over the window, summed over GPUs."""
     window: Window | None = None
     env_step_s: Spread | None = None
-    """Time of one env step: of each environment the mean, over the environments these."""
+    """Each environment's mean time of an env step, and how these means differ."""
     episode_return: Measured = None
-    """Mean of the last finished episodes, as the next three."""
+    """Mean over the last finished episodes, like the next three."""
     episode_length: Measured = None
-    """Env steps."""
+    """In env steps."""
     success: Measured = None
     spl: Measured = None
     """Success weighted by path length, from 0 to 1."""
     emulated: bool = False
-    """Whether GPUs were emulated: the figures then speak of the profile, not of hardware."""
+    """Whether GPUs were emulated: the figures then describe the profile, not hardware."""
     predicted: bool = False
-    """Whether a model made the run up: nothing was run, and the figures speak of the profile."""
+    """Whether a model produced the figures: nothing ran, and they describe the profile."""
     time_scale: float = 1.0
     """Wall-clock seconds per second of the profile; every time and rate of the run is in the profile's seconds."""
 
 
 class Node(_Part):
-    """One machine of a run that had several."""
+    """One machine of a run on several machines."""
 
     host: str
     first_rank: int = Field(ge=0, le=MOST)
     num_ranks: int = Field(ge=0, le=MOST)
     clock_error_s: Measured = None
-    """By how much its times in the series and spans may be wrong against those of the others, at most."""
+    """Largest possible error of its times in the series and spans, relative to those of the other nodes."""
     machine: dict[str, Any] = Field(default_factory=dict)
-    """`harness.machine.machine.describe()` there."""
+    """The node's `harness.machine.machine.describe()`."""
     lost: str | None = None
-    """How it was lost while the run went on, if it was."""
+    """How the node was lost while the run went on; None if it was not."""
 
 
 class RunRecord(_Part):
@@ -205,12 +205,12 @@ class RunRecord(_Part):
 
     schema_version: int = Field(default=SCHEMA_VERSION, ge=1)
     id: str
-    """The name of the run folder."""
+    """Name of the run folder."""
     sweep: str
-    """Which sweep it belongs to: only runs of one sweep are scaled against each other."""
+    """The sweep that it belongs to: only runs of one sweep are scaled against each other."""
     status: Status
     reason: Annotated[str | None, BeforeValidator(_one_line)] = None
-    """Why it did not finish, or is invalid, in one line; None for a finished run."""
+    """Why the run did not finish, or is invalid, in one line; None for a finished run."""
     cell: Cell
     configuration: dict[str, Any] = Field(default_factory=dict)
     """The whole resolved configuration."""
@@ -219,22 +219,22 @@ class RunRecord(_Part):
     machine: dict[str, Any] = Field(default_factory=dict)
     """`harness.machine.machine.describe()`."""
     nodes: list[Node] = Field(default_factory=list)
-    """The machines of a run that had several, or one that was not the harness's own; else empty."""
+    """The machines of a run that used several, or one other than the harness's; else empty."""
     packages: dict[str, str] = Field(default_factory=dict)
-    """Versions of what the run used."""
+    """Versions of the packages that the run used."""
     commit: str | None = None
-    """Of the working folder; ends in `-dirty` when files were changed."""
+    """Commit of the working folder; ends in `-dirty` if files were changed."""
     command: list[str]
     started_at: str
     """ISO 8601 with time zone."""
     duration_s: float = Field(ge=0)
-    """From the start of its processes to their end."""
+    """From the start of the run's processes to their end."""
     starting_s: Measured = None
-    """Of these, until the first iteration began; None where none did, and of a run on several machines."""
+    """The part of `duration_s` before the first iteration; None without one, and for a run on several machines."""
     ending_s: Measured = None
-    """Of these, after the last iteration had ended."""
+    """The part of `duration_s` after the last iteration."""
     warnings: list[str] = Field(default_factory=list)
-    """What may have spoilt the figures, a line each."""
+    """What may have spoilt the figures, one line each."""
 
     @model_validator(mode="after")
     def _reason_fits_status(self) -> Self:
@@ -244,6 +244,6 @@ class RunRecord(_Part):
 
     @property
     def began(self) -> tuple[str, str]:
-        """Orders runs by when they were begun: by the names of their sweeps, which ascend wherever the clock is set."""
+        """Sort key: the stamp in the sweep's name, which ascends even if the clock is set back, then the start."""
         stamp = re.match(r"\d{8}-\d{6}(?=-)", self.sweep)
         return stamp[0] if stamp else "", self.started_at

@@ -1,7 +1,8 @@
-"""Run folders on disk: written whole, published by one rename, read back, and compared within a sweep.
+"""Run folders on disk: written completely, published by one rename, and read back.
 
-A run's folder is built as `.partial-...` beside its final place. `publish` makes it durable and renames it: a folder
-without that prefix is complete, whatever was killed when. Folders with it are what a killed run left, and never read.
+A run's folder is built as `.partial-...` beside its final place. `publish` syncs it to disk and renames it. A folder
+without that prefix is complete, whatever was killed and when. A folder with the prefix belongs to a run that goes on or
+was killed, and is never read.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ class StoredRun:
     path: Path
     record: RunRecord
     parts: tuple[Part, ...] = ()
-    """Those that its window counts."""
+    """The parts in the run's window."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unreadable:
-    """A folder that has a `run.json`, or was to have one, and cannot be read."""
+    """A run folder that cannot be read, or one that is half written."""
 
     path: Path
     reason: str
@@ -47,16 +48,16 @@ class Unreadable:
 
     @classmethod
     def because(cls, path: Path, problem: ValueError) -> Unreadable:
-        """What `load_run` raised of it."""
+        """Made from the error that `load_run` raised for the folder."""
         return cls(path=path, reason=visible(str(problem)), is_newer=isinstance(problem, NewerSchema))
 
 
-class NewerSchema(ValueError):  # noqa: N818  says what is there
+class NewerSchema(ValueError):  # noqa: N818  the name says what was found
     """A newer rlbench wrote the record."""
 
 
 def check_writable(folder: Path) -> None:
-    """Raises ValueError unless runs can be written in a folder, there or yet to be made; leaves nothing behind."""
+    """Raises ValueError unless runs can be written in a folder, existing or to be created; leaves nothing behind."""
     place = folder.absolute()
     while not (place.exists() or place.is_symlink()) and place != place.parent:
         place = place.parent
@@ -70,7 +71,7 @@ def check_writable(folder: Path) -> None:
 
 
 def write_run(folder: Path, record: RunRecord) -> None:
-    """Writes `run.json` into the folder of a run that is not published yet. Raises ValueError when it cannot."""
+    """Writes `run.json` into the folder of a run that is not yet published. Raises ValueError if it cannot."""
     text = _text_of(record) + "\n"
     try:
         with (folder / RUN_FILE).open("w", encoding="utf-8") as file:
@@ -80,7 +81,7 @@ def write_run(folder: Path, record: RunRecord) -> None:
 
 
 def _text_of(record: RunRecord) -> str:
-    """As JSON that can be read again; most records are as they are, and one that is not is made so."""
+    """The record as JSON that can be read again; `recordable` changes a record for which that is not so."""
     try:
         text = record.model_dump_json(indent=1)
         if is_recordable(text):
@@ -94,21 +95,21 @@ def _text_of(record: RunRecord) -> str:
 def publish(partial: Path, final: Path) -> None:
     """Makes a run folder appear under its final name, complete and on disk, or not at all.
 
-    Raises ValueError when `final` exists (no run replaces another) or cannot be written; `partial` then stays.
+    Raises ValueError if `final` holds anything (no run replaces another) or cannot be written; `partial` then stays.
     """
     try:
         for folder, _, names in os.walk(partial):
             for name in names:
                 _sync(Path(folder, name))
             _sync(Path(folder))
-        partial.rename(final)  # fails on a folder that holds anything, replaces an empty one
+        partial.rename(final)  # fails if the target folder holds anything; replaces an empty one
         _sync(final.parent)
     except OSError as problem:
         raise _cannot_write(final, problem) from None
 
 
 def _sync(path: Path) -> None:
-    """Waits until a file or folder is on disk; passes over what is neither, such as a socket or link of a system's."""
+    """Waits until a file or folder is on disk; skips anything else, such as a socket or a link that a system made."""
     if path.is_symlink() or not (path.is_dir() or path.is_file()):
         return
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -129,9 +130,9 @@ def _cannot_write(path: Path, problem: OSError) -> ValueError:
 
 
 def read_runs(folder: Path) -> list[StoredRun]:
-    """Reads all runs in a folder: the folder itself, its folders and theirs; oldest first.
+    """Reads all runs in a folder: the folder itself, and two levels of subfolders; oldest first.
 
-    Raises ValueError when the folder is not there, a record is of a newer schema than ours, or a record is damaged.
+    Raises ValueError if the folder does not exist, or if a record has a newer schema or is damaged.
     """
     runs, unreadable = read_readable(folder)
     for each in unreadable:
@@ -140,7 +141,7 @@ def read_runs(folder: Path) -> list[StoredRun]:
 
 
 def read_readable(folder: Path) -> tuple[list[StoredRun], list[Unreadable]]:
-    """As `read_runs`, and beside it what cannot be read. Raises ValueError when the folder is not there."""
+    """Like `read_runs`, but also returns what cannot be read. Raises ValueError if the folder does not exist."""
     runs, unreadable = [], []
     for path in run_folders(folder):
         try:
@@ -151,7 +152,7 @@ def read_readable(folder: Path) -> tuple[list[StoredRun], list[Unreadable]]:
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """All run folders in a folder: itself, its folders and theirs. Raises ValueError when it is not there."""
+    """All run folders in a folder: itself, and two levels of subfolders. Raises ValueError if it does not exist."""
     if not folder.is_dir():
         raise ValueError(f"{folder}: is not a folder; give the one that `rlbench run --out` wrote")
     try:
@@ -161,7 +162,7 @@ def run_folders(folder: Path) -> list[Path]:
 
 
 def half_written(folder: Path) -> list[Unreadable]:
-    """What killed runs have left in a folder of sweeps, or of runs."""
+    """The half-written run folders in a folder of sweeps, or of runs: of killed runs, or of runs that go on."""
     left = sorted(
         path for pattern in ("", "*/") for path in folder.glob(f"{pattern}{PARTIAL_PREFIX}*") if path.is_dir()
     )
@@ -170,7 +171,7 @@ def half_written(folder: Path) -> list[Unreadable]:
 
 
 def load_run(path: Path) -> StoredRun:
-    """Reads one run folder. Raises ValueError: a newer schema, or a damaged record or series."""
+    """Reads one run folder. Raises ValueError for a newer schema, or a damaged record or series."""
     record = _read_record(path / RUN_FILE)
     return StoredRun(path=path, record=record, parts=_window_parts(path, record))
 
@@ -179,7 +180,7 @@ def _run_folders(folder: Path, levels: int) -> Iterator[Path]:
     if (folder / RUN_FILE).exists():
         yield folder
     elif levels:
-        with os.scandir(folder) as entries:  # knows which are folders without asking about each
+        with os.scandir(folder) as entries:  # tells which are folders without a system call for each
             names = sorted(entry.name for entry in entries if _is_folder(entry))
         for name in names:
             if not name.startswith(PARTIAL_PREFIX):
@@ -187,7 +188,7 @@ def _run_folders(folder: Path, levels: int) -> Iterator[Path]:
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a folder, or a link to one; not a link that leads to itself."""
+    """Whether the entry is a folder or a link to one; False for a link that leads to itself."""
     try:
         return entry.is_dir()
     except OSError:
@@ -216,7 +217,7 @@ def _read_record(path: Path) -> RunRecord:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Writes a file that appears whole or not at all, never through a link. Raises OSError."""
+    """Writes a file that appears complete or not at all; never writes through a link. Raises OSError."""
     with whole(path) as file:
         file.write(text.encode("utf-8"))
 

@@ -1,9 +1,9 @@
-"""How well runs learn, and how soon: curves, thresholds with censoring, and statistics over seeds.
+"""How well and how fast runs learn: curves, thresholds with censoring, and statistics over seeds.
 
-Statistics over runs are those of Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical Precipice
-(NeurIPS 2021), section 4: interquartile mean with a bootstrap stratified by task, probability of improvement,
-performance profiles. Times to a threshold that some runs never reached are estimated by Kaplan and Meier's product
-limit (scipy.stats.ecdf). Letters: K points of a curve, M tasks, R runs of a task, D draws of a bootstrap.
+The statistics over runs are those of Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical
+Precipice (NeurIPS 2021), section 4: interquartile mean with a bootstrap stratified by task, probability of improvement,
+performance profiles. Costs of getting to a threshold that some runs never reach are estimated by the product limit of
+Kaplan and Meier (scipy.stats.ecdf). Symbols: K points of a curve, M tasks, R runs of a task, D draws of a bootstrap.
 """
 
 from __future__ import annotations
@@ -24,53 +24,54 @@ from results.statistics.bootstrap import LEVEL, NUM_DRAWS, half_width
 
 Floats = NDArray[np.float64]
 Cost = Literal["env_steps", "seconds", "gpu_seconds"]
-"""What learning is paid with."""
+"""The unit in which the cost of learning is counted."""
 COSTS: tuple[Cost, ...] = ("env_steps", "seconds", "gpu_seconds")
 COSTED = {"end_s": "float64", "learned": "int64"}
-"""Columns of a series that say what learning has cost, with their types."""
+"""Columns of a series from which costs are computed, with their types."""
 METRICS = ("success", "return")
-"""Columns of a series that a learning curve can show, the better one first: means over the last 100 episodes."""
+"""Columns of a series that a learning curve can show, the preferred one first: means over the last 100 episodes."""
 LEAST_RUNS = 3
-"""Of a task, for an interval: an interquartile mean of two is their mean, and two say little of a spread."""
+"""Minimum runs of a task for an interval: the interquartile mean of two is their mean, and two show little spread."""
 LEAST_FOR_MEDIAN = 4
-"""Runs, for the interval of a median: all of 3 are above it in 1 of 8 experiments, so the least of them is no end."""
+"""Minimum runs for the interval of a median: in 1 of 8 experiments all of 3 runs lie above it."""
 LEAST_TRIMMED = 4
-"""Of fewer runs a quarter is less than one."""
+"""The interquartile mean cuts off no run where there are fewer: a quarter of them is less than one."""
 ROUNDING = 1e-9
-"""A product of shares that should be a half may be off by as much."""
+"""Largest rounding error of a product of shares that should be one half."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Curve:
-    """A metric as a run went on; costs ascend, [K] each."""
+    """A metric over the course of a run; arrays are [K], costs ascend."""
 
     metric: str
     values: Floats
     env_steps: Floats
-    """Fresh env steps learned until then, over all ranks."""
+    """Fresh env steps learned up to each point, over all ranks."""
     seconds: Floats
-    """On the run's clock."""
+    """Time on the run's clock."""
     gpu_seconds: Floats
 
     def along(self, cost: Cost) -> Floats:
-        """The costs of the points."""
+        """The costs of the points, in a unit."""
         axis: Floats = getattr(self, cost)
         return axis
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reached:
-    """What it cost a run to get to a threshold."""
+    """The cost at which a run reached a threshold."""
 
     cost: float
     censored: bool
-    """Whether it never got there: `cost` is then all that it spent."""
+    """Whether the run never reached it: `cost` is then all that it spent."""
 
 
 def read_curve(run_folder: Path, gpus: int, metrics: Sequence[str] = METRICS) -> Curve | None:
-    """The curve of the first of some metrics that a run's series has; None without any, or where no 100 episodes ended.
+    """Reads the curve of the first of `metrics` that has values in a run's series.
 
-    Raises ValueError for a damaged series.
+    None if the run has no series, or if no metric has values, because fewer than 100 episodes ended. Raises ValueError
+    for a damaged series.
     """
     path = run_folder / SERIES_FILE
     if not path.exists():
@@ -95,7 +96,7 @@ def read_curve(run_folder: Path, gpus: int, metrics: Sequence[str] = METRICS) ->
         return None
     known = np.isfinite(columns[metric])
     env_steps, seconds, values = env_steps[known], seconds[known], columns[metric][known]
-    last = np.append(seconds[1:] > seconds[:-1], True)  # of ranks that end together, the last has all env steps
+    last = np.append(seconds[1:] > seconds[:-1], True)  # of rows with the same end, the last counts all env steps
     return Curve(
         metric=metric,
         values=values[last],
@@ -106,9 +107,9 @@ def read_curve(run_folder: Path, gpus: int, metrics: Sequence[str] = METRICS) ->
 
 
 def area_under(curve: Curve, cost: Cost, limit: float, *, begin: float | None = None) -> float | None:
-    """The mean of a curve from `begin` to `limit`, by trapezoids; None where it is not known all the way.
+    """The mean of a curve from `begin` to `limit`, by trapezoids; None if the curve does not cover that range.
 
-    Without `begin` from where the curve begins: costs before, when too few episodes had ended, are left out.
+    `begin` is the curve's begin by default; costs before it, when too few episodes had ended, are left out.
     """
     axis, values = curve.along(cost), curve.values
     begin = float(axis[0]) if begin is None else begin
@@ -125,14 +126,14 @@ def _at(cost: float, curve: Curve, axis: Floats) -> float:
 
 
 def read_spent(run_folder: Path, gpus: int) -> dict[Cost, float]:
-    """All that a run spent, by its series; nothing where it ended before its first iteration did."""
+    """The total cost of a run, by its series; 0 if it ended before its first iteration did."""
     parts = read_parts(run_folder)
     seconds = parts[-1].end_s if parts else 0.0
     return {"env_steps": float(sum(part.learned for part in parts)), "seconds": seconds, "gpu_seconds": gpus * seconds}
 
 
 def reach(curve: Curve, threshold: float, cost: Cost) -> Reached:
-    """What it cost until the metric first was at least the threshold."""
+    """The cost at which the metric first was at least the threshold; censored if it never was."""
     axis = curve.along(cost)
     there = np.flatnonzero(curve.values >= threshold)
     if len(there):
@@ -142,28 +143,27 @@ def reach(curve: Curve, threshold: float, cost: Cost) -> Reached:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Median:
-    """A median by Kaplan and Meier."""
+    """A median cost of reaching a threshold, by Kaplan and Meier."""
 
     value: float | None
-    """None where more than half of the runs never got there."""
+    """None where too many runs never reached the threshold."""
     low: float | None
     high: float | None
     """Ends of the 95 % interval (Brookmeyer and Crowley, on the log-log scale); None where it is open.
 
-    There is none of fewer than `LEAST_FOR_MEDIAN` runs. Of 4,000 experiments with exponential costs, 30 % of them
-    censored, it holds the median in 93.2 % with 4 runs, 95.7 % with 5, 96.3 % with 10, 94.8 % with 20.
+    Fewer than `LEAST_FOR_MEDIAN` runs have no interval. By simulation it covers 93 to 96 % with 4 to 20 runs.
     """
     num_censored: int
     num_runs: int
     at_least: float | None
-    """Where the median is not known: the median of what the runs spent, got there or not, which it cannot be below."""
+    """Lower bound of an unknown median: the median of what all runs spent, whether they got there or not."""
 
 
 def median_cost(reached: Sequence[Reached]) -> Median:
-    """The median cost of getting to a threshold, of at least one run, some of which may never have got there.
+    """The median cost of reaching a threshold, over at least one run; some may never have reached it.
 
-    It is the first cost at which half of the runs, or fewer, are still on their way (Klein and Moeschberger, Survival
-    Analysis, 2nd edition, section 4.5): of an even number of runs that all got there, the lower of the middle two.
+    It is the first cost at which at most half of the runs have not yet reached the threshold (Klein and Moeschberger,
+    Survival Analysis, 2nd edition, section 4.5): of an even number of runs that all did, the lower of the middle two.
     """
     from scipy import stats
 
@@ -173,7 +173,7 @@ def median_cost(reached: Sequence[Reached]) -> Median:
     if done:
         survival = stats.ecdf(stats.CensoredData(uncensored=done, right=open_ended)).sf
         with warnings.catch_warnings():
-            # Where all are alive, or none, the formula has no ends: these are open.
+            # Where all runs, or none, are still on their way, the formula has no ends: they stay open.
             warnings.filterwarnings("ignore", "The confidence interval is undefined", RuntimeWarning)
             ends = survival.confidence_interval(LEVEL, method="log-log")
         value, *both = (_half_of(each.quantiles, each.probabilities) for each in (survival, ends.low, ends.high))
@@ -193,7 +193,7 @@ def _lower_middle(costs: Sequence[float]) -> float:
 
 
 def _half_of(costs: Floats, alive: Floats) -> float | None:
-    """The first cost at which half of the runs, or fewer, are on their way; None where there is none."""
+    """The first cost at which the share still on their way is at most a half; None if there is none."""
     below = np.flatnonzero(np.nan_to_num(alive, nan=1.0) <= 0.5 + ROUNDING)
     return float(costs[below[0]]) if len(below) else None
 
@@ -201,7 +201,7 @@ def _half_of(costs: Floats, alive: Floats) -> float | None:
 def interquartile_mean(scores: Sequence[Floats]) -> Floats:
     """The mean of the middle half of all runs of all tasks, [...]; `scores` are M arrays [..., R].
 
-    Where their number is no multiple of 4, a quarter is rounded down at either end: of 5 runs the middle 3 count.
+    If their number is no multiple of 4, the quarter cut off at either end is rounded down: of 5 runs, 3 count.
     """
     from scipy import stats
 
@@ -216,25 +216,21 @@ def stratified_interval(
     *,
     num_draws: int = NUM_DRAWS,
 ) -> tuple[float, float] | None:
-    """The 95 % interval of an interquartile mean of M arrays [R], whose runs are drawn anew within each task.
+    """The 95 % interval of an interquartile mean of M arrays [R], by a bootstrap that draws runs within each task.
 
-    Agarwal et al. take percentiles of the draws, which are too narrow with few runs: they cover 74 % of experiments
-    with 3 runs of one task, 90 % with 5, 94 % with 10. So the draws' spread is held against Student's t, as in
-    `results.statistics.bootstrap`. Draws within M tasks show (N - M) / N of the variance of N runs; but where a quarter
-    is cut off, draws spread more than the interquartile mean does, which makes up for one run (by simulation: the
-    variance comes out 0.95 to 1.14 times too large with one task of 4 to 40 runs). Of 3 runs nothing is cut off. The
-    interval then covers 94.2 to 96.9 % with normal scores, 93.2 to 95.0 % with skewed ones, and up to 97.4 % with heavy
-    tails (beta; t with 3 degrees of freedom; 3 to 20 runs of one task, 3 to 10 of each of two to five; 6,000
-    experiments).
+    Percentiles of the draws, as in Agarwal et al., are too narrow with few runs (3 runs of one task: 74 % coverage). So
+    the interval uses the draws' spread and Student's t, as in `results.statistics.bootstrap`. Draws within M tasks show
+    only (N - M) / (N - 1) of the variance of N runs, or (N - M) / N where nothing is cut off; the spread is corrected
+    for that. By simulation the interval covers 93 to 97 %.
 
     Args:
         statistic: makes [D] of M arrays [D, R]: `interquartile_mean`, or another that trims as much.
-        scores: by task.
-        generator: of the draws.
+        scores: scores of the runs, an array for each task.
+        generator: generator of the draws.
         num_draws: D.
 
     Returns:
-        The ends; None where some task has fewer than `LEAST_RUNS`.
+        The ends; None if a task has fewer than `LEAST_RUNS` runs.
     """
     if min(len(runs) for runs in scores) < LEAST_RUNS:
         return None
@@ -248,7 +244,7 @@ def stratified_interval(
 
 
 def probability_of_improvement(ours: Sequence[Floats], theirs: Sequence[Floats]) -> float:
-    """How likely a run of ours is better than one of theirs on the same task, mean over M tasks; ties count half."""
+    """The probability that a run of ours beats one of theirs on the same task, mean over M tasks; ties count half."""
     from scipy import stats
 
     each = [

@@ -1,1 +1,1 @@
-"""What a set of runs says: cells over seeds, what they are relative to, what spoils them, and what it comes to."""
+"""Summary of a set of runs: cells over seeds, comparisons, scaling, learning, findings, and answers in sentences."""

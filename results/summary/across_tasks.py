@@ -1,7 +1,7 @@
-"""How well systems learned over several tasks: scenarios and workloads of one sweep, on as many GPUs.
+"""How well systems learned over several tasks: scenarios and workloads of one sweep, on the same number of GPUs.
 
-Only what has the same scale is taken together: `success` of all tasks, which is between 0 and 1, and returns of one
-scenario. A system counts where it has learning curves on all tasks that any has: a mean over the easier ones alone
+Only metrics of the same scale are combined: `success` of all tasks, which is between 0 and 1, and returns of one
+scenario. A system counts only if it has learning curves on all tasks that any system has: a mean over the easier tasks
 would flatter it.
 """
 
@@ -22,20 +22,20 @@ from results.statistics.learning_curves import (
 from results.summary.document import AcrossTasks, CellSummary, Estimate, Kind
 
 MOST_THRESHOLDS = 200
-"""Of a performance profile; with more different runs it has so many at equal distances."""
+"""Maximum number of thresholds of a performance profile; if more runs differ, it has this many, evenly spaced."""
 
 _Group = tuple[str, Kind, int, str, str]
 _Finals = dict[str, Floats]
-"""Of the runs of each task."""
+"""Final scores of the runs, by task."""
 
 
 def across_tasks(cells: Sequence[CellSummary], reference: str | None, seed: int) -> list[AcrossTasks]:
-    """What each system learned over the tasks of its sweep; in the order of the cells.
+    """How well each system learned over the tasks of its sweep, in the order of the cells.
 
     Args:
-        cells: with their learning.
-        reference: the system that others are held against.
-        seed: of the intervals.
+        cells: cells with their learning.
+        reference: the system with which others are compared.
+        seed: seed of the intervals.
     """
     groups: dict[_Group, dict[str, _Finals]] = defaultdict(lambda: defaultdict(dict))
     for cell in cells:
@@ -81,7 +81,7 @@ def _of_group(key: _Group, systems: Mapping[str, _Finals], reference: str | None
 
 
 def _thresholds(metric: str, finals: Floats) -> Floats:
-    """Wherever a profile has a step; of a success from 0 to 1, else from the worst run to the best."""
+    """Every value at which a profile has a step: for `success` from 0 to 1, else from the worst run to the best."""
     ends = [0.0, 1.0] if metric == "success" else []
     steps = np.unique([*ends, *finals])
     return steps if len(steps) <= MOST_THRESHOLDS else np.linspace(steps[0], steps[-1], MOST_THRESHOLDS)

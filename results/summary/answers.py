@@ -1,4 +1,4 @@
-"""What it comes to, in a few words for each scenario and workload."""
+"""The answer in a few sentences for each scenario and workload."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from results.summary.findings import faster_but_worse, held_back
 
 
 def answer(cells: Sequence[CellSummary], comparisons: Sequence[Comparison], reference: str | None = None) -> list[str]:
-    """Who is fastest on the most GPUs, by how much, and what bounds it: a text for each work, in order of the cells.
+    """Which system is fastest on the most GPUs, by how much, and what bounds it: a text per work, in cell order.
 
-    It says as well what it leaves out: GPU counts and systems that have no finished run, ties, and learning that is
-    worse than the reference's.
+    The text also names what limits the answer: numbers of GPUs and systems without a finished run, ties, and learning
+    that is worse than the reference's.
     """
     groups: dict[tuple[str, str, str, str], list[CellSummary]] = defaultdict(list)
     for cell in cells:
@@ -29,7 +29,7 @@ def answer(cells: Sequence[CellSummary], comparisons: Sequence[Comparison], refe
 
 
 def _sentences(group: Sequence[CellSummary], comparisons: Sequence[Comparison], reference: str | None) -> list[str]:
-    """Of one work in one sweep; without their full stops."""
+    """The sentences for one work in one sweep, without full stops."""
     finished = [cell for cell in group if cell.steps_per_s is not None]
     if not finished:
         return ["no run finished"]
@@ -66,14 +66,14 @@ def _sentences(group: Sequence[CellSummary], comparisons: Sequence[Comparison], 
 
 
 def _told(beaten: Sequence[Comparison], reference: str | None) -> list[Comparison]:
-    """Of those that the fastest beats the slowest, the next one and the reference; the others stand in the tables."""
+    """Of the systems that the fastest beats: the slowest, the next fastest, the reference; tables have the others."""
     clear = sorted((c for c in beaten if c.ratio.low is None or c.ratio.low > 1), key=lambda c: -c.ratio.value)
     kept = {c.against for c in (clear[0], clear[-1])} if clear else set()
     return [c for c in clear if c.against in kept or c.against == reference]
 
 
 def _named(comparison: Comparison) -> str:
-    """What the fastest is held against, and what speaks against doing so."""
+    """The system that the fastest is compared with, and what weakens the comparison."""
     notes = ["no interval"] if comparison.ratio.low is None else []
     if not comparison.comparable:
         notes.append("not comparable")

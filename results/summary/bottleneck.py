@@ -1,13 +1,13 @@
-"""Which stage bounds a system, from where the time of its ranks went.
+"""Finds the stage that bounds a system, from how its ranks spent their time.
 
-A rank that does one thing after the other has one timeline: what takes most of it bounds the run. Where collecting and
-learning go on side by side a rank has two, the learner's and the sampler's. If the learner hardly ever waits for
-experience, its own timeline says what bounds the run; if it does wait, the sampler's says it, in which the time that
-the sampler is held up is what the learner spends with other ranks, as far as it spends any.
+A rank that does one thing after another has one timeline: the stage that takes most of it bounds the run. A rank that
+collects and learns concurrently has two timelines, the learner's and the sampler's. If the learner hardly ever waits
+for experience, its timeline shows the bottleneck. Otherwise the sampler's does; there, the time for which the sampler
+waits for the learner counts as waiting for other ranks, as far as the learner spends time on them.
 
-With one learner for all ranks, the others only wait for its iterations to end: their timelines are left out. Where the
-policy acts in the environment workers, waiting for them is waiting for simulators and for inference, in the shares in
-which the environments' own time went.
+With one learner for all ranks, the other ranks only wait for its iterations to end: their timelines are left out. Where
+environment workers run the policy, waiting for them is waiting for the simulator and for inference, in proportion to
+the shares of the environments' time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STAGES = {
     "communication": ("communicate",),
     "stragglers": ("wait:straggler",),
 }
-"""Spans that show that a stage bounds a rank that does one thing after the other."""
+"""For each stage, the spans that count for it on a rank that does one thing after another."""
 WHAT = {
     "simulator": "waiting for environments",
     "inference": "inferring actions",
@@ -33,9 +33,9 @@ WHAT = {
     "stragglers": "waiting for slower ranks",
 }
 NAMES = {"simulator": "the simulator", "learner": "the learner"}
-"""Of stages that are not called by their names alone."""
+"""Names of stages in a sentence, where they take an article."""
 CONCURRENT = frozenset({"OneAhead", "Continuous"})
-"""Overlaps in which a rank has two timelines; `wait:rollout` says so of systems that do not tell."""
+"""Overlaps with two timelines per rank; spans of `wait:rollout` show the same for systems that name no overlap."""
 STARVED = 0.1
 """A learner that waits for experience for more than this share of its time is bound by the sampler."""
 
@@ -43,14 +43,14 @@ Shares = Mapping[str, float]
 
 
 class Bottleneck(BaseModel):
-    """What bounds a run."""
+    """The stage that bounds a run."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     stage: str
     """One of `STAGES`."""
     share: float
-    """Of the time of the ranks, or of the thread that the sentence names, that shows it."""
+    """Share of the ranks' time, or of the time of the thread that the sentence names, that the stage takes."""
     sentence: str
 
 
@@ -61,18 +61,18 @@ def find_bottleneck(
     system: Mapping[str, Any] | None = None,
     gpus: int = 1,
 ) -> Bottleneck | None:
-    """The stage that takes most of the time that counts; None where most of it is in no stage, or none was metered.
+    """The stage that takes most of the time that counts; None if no stage took time, or `other` took more than each.
 
     Args:
-        time_shares: of the ranks' timelines, by span, from 0 to 1; see `results.records.schema.Figures`.
-        env_time_shares: of the environments' time.
-        system: the system as a run's configuration has it; its choices say which timelines there are.
-        gpus: ranks.
+        time_shares: shares of the ranks' timelines, by span, from 0 to 1; see `results.records.schema.Figures`.
+        env_time_shares: shares of the environments' time.
+        system: the system in the run's configuration; its choices say which timelines there are.
+        gpus: number of ranks.
     """
     concurrent = _kind(system, "overlap") in CONCURRENT or "wait:rollout" in time_shares
     num_timelines = 2 if concurrent else 1
     num_idle = gpus - 1 if _kind(system, "average") == "Central" else 0
-    # Of the timelines of ranks that work: those of the others are all waiting for the learner.
+    # Shares of the timelines of the ranks that work; the other timelines consist of waiting for the learner.
     shares = {span: share * (num_timelines + num_idle) / num_timelines for span, share in time_shares.items()}
     shares["wait:learner"] = max(0.0, shares.get("wait:learner", 0.0) - num_idle / num_timelines)
     in_workers = _kind(system, "collect") == "ActorSide"
@@ -87,14 +87,14 @@ def find_bottleneck(
 
 
 def _kind(system: Mapping[str, Any] | None, choice: str) -> str | None:
-    """Which variant of a choice a system has; None where it does not tell."""
+    """The variant of a choice that a system has; None if its configuration does not say."""
     chosen = (system or {}).get(choice)
     kind = chosen.get("kind") if isinstance(chosen, dict) else None
     return kind if isinstance(kind, str) else None
 
 
 def _split_waiting(shares: Shares, of_envs: Shares) -> dict[str, float]:
-    """Of the time in which workers are waited for that act themselves, the share of inference is inference."""
+    """Splits the time spent waiting for workers that run the policy into simulating and inferring."""
     waiting, total = of_envs.get("wait:inference", 0.0), sum(of_envs.values())
     inferring = shares.get("simulate", 0.0) * waiting / total if total else 0.0
     return {
@@ -105,7 +105,7 @@ def _split_waiting(shares: Shares, of_envs: Shares) -> dict[str, float]:
 
 
 def _of_two_timelines(shares: Shares, *, in_workers: bool) -> Bottleneck | None:
-    """From shares of a learner's, or of its sampler's, own time."""
+    """The bottleneck of ranks with two timelines; shares are of the learner's time, or of the sampler's."""
     hungry = shares.get("wait:rollout", 0.0)
     stragglers, communication = shares.get("wait:straggler", 0.0), shares.get("communicate", 0.0)
     if hungry <= STARVED:

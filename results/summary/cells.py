@@ -1,7 +1,7 @@
-"""Cells over seeds: the runs that differ in their seeds alone, their rate, and what it is relative to.
+"""Cells over seeds: groups of runs that differ only in their seeds, their rates, and their scaling.
 
-Every interval is drawn with a generator of its own, seeded with the summary's seed: it does not change with what else
-is in the table, and with seed 0 it is that of a run's record (`store.scale`, `harness.run.figures`).
+Every interval has its own generator, seeded with the summary's seed. So it does not depend on what else is in the
+table, and with seed 0 it equals that of a run's record (`results.summary.scaled.scale`, `harness.run.figures`).
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from results.summary.bottleneck import find_bottleneck
 from results.summary.document import CellSummary, Estimate, Kind, Repeated
 
 Group = tuple[str, str, str, int]
-"""Sweep, scenario, workload, GPUs: what stands side by side."""
+"""Sweep, scenario, workload, GPUs: cells that share these are compared."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
-    """The runs of a cell, and what their rate was resampled from."""
+    """The runs of a cell, and the units from which its rate was resampled."""
 
     summary: CellSummary
     finished: list[StoredRun]
     timed_out: list[StoredRun]
-    """Their figures count for nothing, but that they did not get to a threshold does."""
+    """Timed-out runs: their figures do not count, but they do count as not having reached a threshold."""
     units: Units | None
     repeated: Repeated | None
 
     @property
     def group(self) -> Group:
-        """What it stands side by side with."""
+        """The group of cells that it is compared with."""
         return (self.summary.sweep, self.summary.scenario, self.summary.workload, self.summary.gpus)
 
     @property
@@ -49,10 +49,10 @@ class Cell:
 
 
 def make_cells(runs: Sequence[StoredRun], seed: int, *, intervals: bool = True) -> list[Cell]:
-    """The cells of some runs, in the order of work, system as first run, and GPUs; scaled within their sweeps.
+    """Groups runs into cells, ordered by sweep, work, system (in the order of first runs) and GPUs; scales them.
 
-    Of a cell that was run again, the run that `latest` names counts; its place is that of its first run. `intervals`
-    take a few milliseconds a cell, which is long for thousands.
+    Of a cell that was run again, the run that `latest` chooses counts. Intervals take a few milliseconds per cell,
+    which is long for thousands of cells; `intervals=False` leaves them out.
     """
     order = {name: place for place, name in enumerate(dict.fromkeys(labels.system(run.record.cell) for run in runs))}
     groups = enumerate(_grouped(latest(runs), order))
@@ -66,7 +66,7 @@ def make_cells(runs: Sequence[StoredRun], seed: int, *, intervals: bool = True) 
 
 
 def latest(runs: Sequence[StoredRun]) -> list[StoredRun]:
-    """Of runs of the same cell of the same sweep the latest that finished, else the latest; in their order."""
+    """Of the runs of each cell of a sweep, the latest finished one, else the latest; keeps the order."""
     kept: dict[tuple[str, str], StoredRun] = {}
     for run in sorted(runs, key=lambda run: run.record.started_at):
         key = (run.record.sweep, run.record.cell.hash)
@@ -83,7 +83,7 @@ def other_tries(runs: Sequence[StoredRun]) -> list[StoredRun]:
 
 
 def _grouped(runs: Sequence[StoredRun], order: Mapping[str, int]) -> list[list[StoredRun]]:
-    """Runs that differ in their seeds alone, in the order of work, system, GPUs."""
+    """Groups of runs that differ only in their seeds, in the order of sweep, work, system and GPUs."""
     groups: dict[tuple[Any, ...], list[StoredRun]] = defaultdict(list)
     for run in runs:
         cell = run.record.cell
@@ -134,7 +134,7 @@ def _summarise_cell(number: int, runs: Sequence[StoredRun], seed: int, *, interv
 
 
 def _units(finished: Sequence[StoredRun]) -> tuple[Units | None, Repeated | None]:
-    """What a cell's rate is resampled from: its seeds, or the iterations of its only run."""
+    """The units from which a cell's rate is resampled: its seeds, or the iterations of its only run."""
     if len(finished) == 1:
         units = bootstrap.of_parts(finished[0].parts)
         return units, "iterations" if units else None
@@ -145,14 +145,14 @@ def _units(finished: Sequence[StoredRun]) -> tuple[Units | None, Repeated | None
 def estimate(
     value: float, ends: tuple[float, float] | None, units: Units | None, repeated: Repeated | None
 ) -> Estimate:
-    """A figure with the interval that it has, if any."""
+    """Makes an estimate, with an interval if there is one."""
     if ends is None or units is None:
         return Estimate(value=value)
     return Estimate(value=value, low=ends[0], high=ends[1], units=repeated, num_units=len(units.amounts))
 
 
 def ratio(a: Cell, b: Cell, value: float, generator: np.random.Generator) -> Estimate:
-    """How many times b's rate a's is, `value`, with its interval: of seeds where both have several, else of runs."""
+    """The ratio `value` of a's rate to b's, and its interval: of seeds if both have several, else of iterations."""
     if not (a.units and b.units):
         return Estimate(value=value)
     ends = bootstrap.ratio_interval(a.units, b.units, generator)
@@ -164,7 +164,7 @@ _OF_SAMPLES = ("learned", "reused", "discarded")
 
 
 def _means(records: Sequence[RunRecord]) -> dict[str, Any]:
-    """Means over the finished runs of a cell of everything else."""
+    """All other figures of a cell: means over its finished runs; the maximum of lag_max and memory."""
     figures, counters = [record.figures for record in records], [record.counters for record in records]
     learned, reused, discarded = (_sum(getattr(each, name) for each in counters) for name in _OF_SAMPLES)
     shares, env_shares = (
@@ -197,7 +197,7 @@ def _means(records: Sequence[RunRecord]) -> dict[str, Any]:
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
-    """None where a run does not report it."""
+    """The sum; None if a run does not report the value."""
     each = list(values)
     return None if None in each else sum(value or 0 for value in each)
 
@@ -222,13 +222,13 @@ def _mean_shares(each: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _scaled_with(cell: Cell) -> tuple[object, ...]:
-    """What cells have in common that differ in their GPUs alone."""
+    """Key that cells share if they differ only in their GPUs."""
     own = cell.summary
     return (*cell.group[:3], own.system, own.device, own.protocol, own.time_scale)
 
 
 def _scaled(cell: Cell, base: Cell, seed: int) -> Cell:
-    """With what a cell is relative to the same on the fewest GPUs of its sweep."""
+    """Adds scaling and efficiency to a cell, relative to `base`, the same cell on the fewest GPUs of its sweep."""
     own = cell.summary
     generator = np.random.default_rng(seed)
     scaling = Estimate(value=1) if base is cell else ratio(cell, base, cell.rate / base.rate, generator)

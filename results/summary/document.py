@@ -1,7 +1,7 @@
-"""What a set of runs says, as one document: everything that tables, reports and exports print comes from it.
+"""The summary of a set of runs as one document: everything that tables, reports and exports print comes from it.
 
-`results.summary.summarise` makes it. Runs that differ in their seeds alone are one cell here. Units are those of
-`results.records.schema`; every interval is a 95 % interval, `low` and `high` are None where there is none.
+`results.summary.summarise` makes it. Here a cell is all runs that differ only in their seeds. Units are those of
+`results.records.schema`. Every interval is a 95 % interval; `low` and `high` are None where there is none.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ SUMMARY_VERSION = 1
 HISTORY_VERSION = 1
 
 Kind = Literal["measured", "emulated", "predicted"]
-"""On hardware; on emulated GPUs or a stretched clock; made up by a model."""
+"""On hardware; on emulated GPUs or with a stretched clock; computed by a model."""
 Repeated = Literal["seeds", "iterations"]
-"""What an interval was resampled from: it speaks of other seeds, or of the run alone."""
+"""What an interval was resampled from: it then covers other seeds, or that run only."""
 Verdict = Literal["worse", "not worse", "unknown"]
 
 
@@ -35,23 +35,23 @@ class Estimate(_Document):
     low: float | None = None
     high: float | None = None
     units: Repeated | None = None
-    """None where there is no interval; of a ratio `seeds` only where both sides have several."""
+    """None where there is no interval; for a ratio, `seeds` only if both sides have several."""
     num_units: int = 0
 
 
 class ToThreshold(_Document):
-    """The median cost of getting to a threshold, by Kaplan and Meier."""
+    """The median cost of reaching a threshold, by Kaplan and Meier."""
 
     cost: Literal["env_steps", "seconds", "gpu_seconds"]
     value: float | None
-    """None where too many runs never got there."""
+    """None where too many runs never reached it."""
     low: float | None
     high: float | None
     at_least: float | None
-    """Where the median is not known: what the runs spent without getting there, median."""
+    """Lower bound of an unknown median: the median of what all runs spent, whether they got there or not."""
     num_runs: int
     num_censored: int
-    """Runs that never got there."""
+    """Runs that never reached it."""
 
 
 class Point(_Document):
@@ -63,7 +63,7 @@ class Point(_Document):
     value: float
     low: float | None = None
     high: float | None = None
-    """The lowest and the highest run, where there are several: not an interval."""
+    """`low` and `high` are the lowest and the highest run, where there are several: not an interval."""
 
 
 class Learning(_Document):
@@ -71,13 +71,13 @@ class Learning(_Document):
 
     metric: str
     final: Estimate
-    """Interquartile mean over runs of the last 100 episodes' mean."""
+    """Interquartile mean over runs of the mean of the last 100 episodes."""
     finals: list[float]
-    """The last 100 episodes' mean of each run that has a curve."""
+    """Mean of the last 100 episodes, for each finished run with a curve."""
     area: Estimate | None
-    """Mean of the curves against env steps, from where all of the group have begun to `area_env_steps`, over runs."""
+    """Mean over runs of the curve's mean over env steps, from where the group's curves begin to `area_env_steps`."""
     area_env_steps: float | None
-    """As far as all runs of the same work on as many GPUs went."""
+    """Env steps that all runs of the same work on as many GPUs reached."""
     threshold: float | None
     to_threshold: list[ToThreshold]
     curve: list[Point]
@@ -86,7 +86,7 @@ class Learning(_Document):
 
 
 class AcrossTasks(_Document):
-    """How well the runs of a system learned over all tasks of a sweep, on one number of GPUs."""
+    """How well a system learned over all tasks of a sweep, on one number of GPUs."""
 
     sweep: str
     kind: Kind
@@ -94,24 +94,24 @@ class AcrossTasks(_Document):
     system: str
     metric: str
     tasks: list[str]
-    """Scenario and workload of each; of a `return` those of one scenario, which have one scale."""
+    """Scenario and workload of each task; for `return` only those of one scenario, which share a scale."""
     num_runs: int
     final: Estimate
-    """Interquartile mean of the last 100 episodes' means, over the runs of all tasks."""
+    """Interquartile mean over the runs of all tasks of the mean of the last 100 episodes."""
     improvement: float | None
-    """How likely a run of it ends better than one of the reference on the same task; None for the reference."""
+    """Probability that a run ends better than one of the reference on the same task; None for the reference."""
     thresholds: list[float]
     shares: list[float]
     """The performance profile: the share of runs that ended above each threshold, mean over tasks."""
 
 
 class CellSummary(_Document):
-    """The runs that differ in their seeds alone."""
+    """The runs that differ only in their seeds."""
 
     id: str
     sweep: str
     system: str
-    """With what was set, as `--systems` takes it."""
+    """With its settings, as `--systems` takes it."""
     scenario: str
     workload: str
     gpus: int
@@ -120,15 +120,15 @@ class CellSummary(_Document):
     kind: Kind
     time_scale: float
     runs: list[str]
-    """Their ids, those that did not finish included; of a cell that was run again the one that counts."""
+    """Ids of the runs, including unfinished ones; of a cell that was run again, only of the run that counts."""
     seeds: list[int]
-    """Of those that finished."""
+    """Seeds of the finished runs."""
     statuses: dict[str, int]
-    """How many runs ended in each way."""
+    """Number of runs that ended with each status."""
     steps_per_s: Estimate | None = None
     frames_per_s: float | None = None
     scaling: Estimate | None = None
-    """steps_per_s / that of the same on `scaling_base_gpus`, the fewest of the sweep."""
+    """steps_per_s / that of the same cell on `scaling_base_gpus`, the fewest GPUs of the sweep."""
     scaling_base_gpus: int | None = None
     efficiency: Estimate | None = None
     utilisation: float | None = None
@@ -140,21 +140,21 @@ class CellSummary(_Document):
     uses_per_sample: float | None = None
     """(learned + reused) / learned."""
     useful_fraction: float | None = None
-    """Env steps learned / (learned + discarded): what was in flight when a run ended is neither."""
+    """Env steps learned / (learned + discarded); steps in flight when a run ended count as neither."""
     cpu_percent: float | None = None
     core_wait: float | None = None
-    """How long ranks were ready to run and had no core, as a share of their time."""
+    """Time that ranks were ready to run but had no core, as a share of their time."""
     memory_bytes: float | None = None
     gpu_power_w: float | None = None
     bottleneck: Bottleneck | None = None
     learning: Learning | None = None
     steady: bool | None = None
     steps_counted: Counted = "learned"
-    """Which env steps the rate is of."""
+    """Which env steps the rate counts."""
 
 
 class Comparison(_Document):
-    """How many times the steps/s of one system are those of another, on the same work and as many GPUs."""
+    """The steps/s of one system as a multiple of another's, on the same work and number of GPUs."""
 
     sweep: str
     scenario: str
@@ -165,11 +165,11 @@ class Comparison(_Document):
     against: str
     ratio: Estimate
     comparable: bool
-    """Whether nothing but the systems' own choices differed; else `Fairness` says what did."""
+    """Whether only the systems' own choices differ; otherwise `Fairness` names the other differences."""
 
 
 class Fairness(_Document):
-    """What the runs of one group of a table, the same work on as many GPUs, differ in beside their systems."""
+    """How the runs of a group (the same work and number of GPUs) differ apart from their systems."""
 
     sweep: str
     scenario: str
@@ -179,16 +179,16 @@ class Fairness(_Document):
 
 
 class Finding(_Document):
-    """Something that spoils figures, or may."""
+    """A problem that spoils figures, or may spoil them."""
 
     severity: Literal["unreadable", "failed", "warning"]
     text: str
     runs: list[str]
-    """Ids of the runs that it is about, with their sweep before a slash if there are several; an unreadable folder."""
+    """Ids of the runs concerned, as `sweep/id` if there are several sweeps; or the unreadable folder."""
 
 
 class Reference(_Document):
-    """A figure of somebody else, to hold ours against: what a paper published."""
+    """A figure that a paper published, to compare ours with."""
 
     scenario: str
     workload: str
@@ -199,11 +199,11 @@ class Reference(_Document):
 
 
 class Thread(_Document):
-    """What a thread of a rank, or its environments in the mean, did in one iteration."""
+    """How a thread of a rank, or the mean of its environments, spent one iteration."""
 
     name: str
     milliseconds: dict[str, float]
-    """By kind of span."""
+    """Time by kind of span."""
 
 
 class Iteration(_Document):
@@ -216,20 +216,20 @@ class Iteration(_Document):
     what: str
     """Which iteration it is."""
     begin_s: float
-    """On the run's clock."""
+    """Time on the run's clock."""
     seconds: float
     threads: list[Thread]
 
 
 class Revision(_Document):
-    """A cell of a revision on a machine class: a row of a history."""
+    """A row of a history: a cell of a revision on a machine class."""
 
     history_version: int = HISTORY_VERSION
     commit: str
     measured_at: str
-    """When its first run began, ISO 8601."""
+    """When its first run began, ISO 8601 in UTC."""
     machine: str
-    """The class."""
+    """The machine class."""
     system: str
     scenario: str
     workload: str
@@ -241,47 +241,47 @@ class Revision(_Document):
     steps_per_s: float = Field(gt=0, allow_inf_nan=False)
     low: float | None = Field(gt=0, allow_inf_nan=False)
     high: float | None = Field(gt=0, allow_inf_nan=False)
-    """Ends of the 95 % interval, where there is one."""
+    """`low` and `high` are the ends of the 95 % interval, where there is one."""
     num_runs: int
 
     @property
     def series(self) -> tuple[str, ...]:
-        """What rows have in common that are drawn as one line."""
+        """Key of a series: the fields that are equal in all its rows."""
         return (self.machine, self.system, self.scenario, self.workload, str(self.gpus), self.device, self.length)
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What there is one row of."""
+        """Key of a row in a history."""
         return (self.commit, *self.series)
 
 
 class ChangePoint(_Document):
-    """Where a series has changed."""
+    """A point where a series changes its level."""
 
     commit: str
     """The first revision of the new level."""
     ratio: float
-    """The level from there to the next change / the one before."""
+    """Level from this point to the next change / the level before."""
 
 
 class Series(_Document):
     """A cell on a machine class over revisions, the oldest first."""
 
     name: str
-    """The cell: `ver, emulated/open-fridge, homogeneous, 8 emulated GPUs`."""
+    """Cell and length of the runs: `ver, emulated/open-fridge, homogeneous, 8 emulated GPUs, protocol=steady`."""
     machine: str
     rows: list[Revision]
     changes: list[ChangePoint]
 
 
 class Summary(_Document):
-    """Everything."""
+    """The whole summary."""
 
     summary_version: int = SUMMARY_VERSION
     reference: str | None
-    """The system that learning and speed are held against: the first of the newest sweep, unless one was named."""
+    """The system with which learning and speed are compared: the first of the newest sweep, unless one was named."""
     seed: int
-    """Of the generators that intervals were drawn with."""
+    """Seed of the generators that draw the intervals."""
     answers: list[str]
     """A few sentences for each scenario and workload of each sweep."""
     findings: list[Finding]
@@ -291,18 +291,18 @@ class Summary(_Document):
     across_tasks: list[AcrossTasks]
     published: list[Reference]
     iterations: list[Iteration] = Field(default_factory=list)
-    """Those of the worker timelines, in reports and in their JSON; else none are read."""
+    """Iterations shown as worker timelines; only reports and their JSON have them."""
     history: list[Series] = Field(default_factory=list)
-    """Of a history file, where a report is given one."""
+    """Series of the history file that a report is given."""
     runs: list[RunRecord]
-    """All, also those that were run again, with the figures that compare runs of a sweep filled in."""
+    """All runs, including earlier runs of cells that were run again; the figures that compare runs are filled in."""
 
     def to_json(self) -> str:
-        """As a document."""
+        """The document as JSON."""
         return self.model_dump_json(indent=1) + "\n"
 
     def cell(self, **wanted: Any) -> CellSummary:
-        """The one cell with these fields. Raises LookupError when there are none, or several."""
+        """The only cell with these fields. Raises LookupError if there is none, or more than one."""
         found = [each for each in self.cells if all(getattr(each, name) == value for name, value in wanted.items())]
         if len(found) != 1:
             raise LookupError(f"{len(found)} cells with {wanted}")

@@ -1,8 +1,8 @@
-"""What spoils the figures of a set of runs, or may: the first thing that a report says.
+"""Problems that spoil the figures of a set of runs, or may spoil them: the first thing that a report says.
 
-What a run's record says of itself stands beside what follows from it: rates that are not steady, cores or GPUs that
-are shared, GPUs that others use or that heat holds back, sweeps that were taken up on another machine. What several
-runs say alike is said once, with the range of the numbers in it.
+Findings are the warnings in the records, and what follows from them: rates that are not steady, shared cores or GPUs,
+GPUs that others use or that are throttled, sweeps that were resumed on another machine. Warnings of several runs that
+differ only in numbers are merged into one, with the range of the numbers.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from results.records.store import Unreadable
 from results.summary.document import CellSummary, Comparison, Finding
 
 BUSY_CORES_SHARE = 0.9
-"""Cores that are busier than this are too few: processes wait for one."""
+"""If the cores are busier than this, there are too few: processes wait for one."""
 CORE_WAIT_SHARE = 0.15
-"""Ranks on emulated GPUs that were ready to run and had no core for longer than this measure the machine too."""
+"""If ranks on emulated GPUs wait for a core for more of their time than this, the machine distorts their figures."""
 FOREIGN_GPU_MEMORY_SHARE = 0.05
-"""More of a GPU's memory than this is not in use before a sweep begins, unless somebody else's work is on it."""
+"""If more of a GPU's memory than this is in use before a sweep begins, somebody else is using the GPU."""
 NUMBER = re.compile(r"(?<![\w.])(?<!GPU )(?<!rank )\d+(?:,\d{3})*(?:\.\d+)?")
-"""A quantity; the number of a GPU or of a rank is a name."""
+"""A quantity; the number of a GPU or a rank does not match, because it is a name."""
 
 
 def find_all(
     records: Sequence[RunRecord], unreadable: Sequence[Unreadable] = (), repeated: Sequence[RunRecord] = ()
 ) -> list[Finding]:
-    """Folders that cannot be read; runs that did not finish; then what may spoil the figures of those that did.
+    """All findings: folders that cannot be read, runs that did not finish, then warnings about the others.
 
     Args:
-        records: the runs that count, one of each cell.
-        unreadable: folders.
-        repeated: earlier runs of the same cells.
+        records: the runs that count, one for each cell of a sweep.
+        unreadable: folders that cannot be read.
+        repeated: other runs of the same cells, which do not count.
     """
     ids = _Ids([*records, *repeated])
     found = [Finding(severity="unreadable", text=each.reason, runs=[visible(str(each.path))]) for each in unreadable]
@@ -51,7 +51,7 @@ def find_all(
 
 
 def label(record: RunRecord, seeds: Sequence[int] = ()) -> str:
-    """Which run it is, in words; or runs that differ in their `seeds` alone."""
+    """A run in words; with several `seeds`, the runs that differ only in these."""
     cell = record.cell
     told = sorted(seeds) if len(seeds) > 1 else [cell.seed]
     seed = f"{'seeds' if len(told) > 1 else 'seed'} {', '.join(map(str, told))}"
@@ -62,7 +62,7 @@ def label(record: RunRecord, seeds: Sequence[int] = ()) -> str:
 def faster_but_worse(
     cells: Iterable[CellSummary], comparisons: Sequence[Comparison], reference: str | None
 ) -> list[CellSummary]:
-    """The cells that win against the reference on speed and lose on learning, beyond the intervals of both."""
+    """The cells that are faster than the reference but learn worse, each beyond the interval."""
     faster = {
         (c.sweep, c.scenario, c.workload, c.gpus, c.system)
         for c in comparisons
@@ -80,7 +80,7 @@ def faster_but_worse(
 def find_bought_speed(
     cells: Sequence[CellSummary], comparisons: Sequence[Comparison], reference: str | None
 ) -> list[Finding]:
-    """Speed that was bought with learning: a warning for each system and work, with the numbers of GPUs."""
+    """Warns of speed at the cost of learning: a warning for each system and work, with the numbers of GPUs."""
     alike: dict[tuple[str, ...], list[CellSummary]] = defaultdict(list)
     for cell in faster_but_worse(cells, comparisons, reference):
         alike[cell.sweep, cell.system, cell.scenario, cell.workload, cell.device].append(cell)
@@ -95,12 +95,12 @@ def find_bought_speed(
 
 
 def held_back(cells: Iterable[CellSummary]) -> list[CellSummary]:
-    """The cells of emulated GPUs whose ranks waited so long for a core that their figures are too low."""
+    """The cells on emulated GPUs whose ranks waited so long for a core that their figures are too low."""
     return [c for c in cells if c.kind == "emulated" and c.core_wait is not None and c.core_wait > CORE_WAIT_SHARE]
 
 
 class _Ids:
-    """What to call runs: ids are unique within a sweep alone."""
+    """Names runs by id, or by `sweep/id` if there are several sweeps: ids are unique only within a sweep."""
 
     def __init__(self, records: Iterable[RunRecord]) -> None:
         self._several = len({record.sweep for record in records}) > 1
@@ -110,7 +110,7 @@ class _Ids:
 
 
 def _failures(records: Iterable[RunRecord], ids: _Ids) -> Iterator[Finding]:
-    """Runs that ended alike, and differ in their seeds alone, together."""
+    """One finding for all runs that ended in the same way and differ only in their seeds."""
     alike: dict[tuple[str, ...], list[RunRecord]] = defaultdict(list)
     for record in records:
         if record.reason:
@@ -123,7 +123,7 @@ def _failures(records: Iterable[RunRecord], ids: _Ids) -> Iterator[Finding]:
 
 
 def _warnings(run: RunRecord) -> Iterator[str]:
-    """What the run says, and what follows from its figures and its machine."""
+    """The run's own warnings, and those that follow from its figures and its machine."""
     window = run.figures.window
     if run.status == "finished" and window is not None and not window.steady:
         yield f"not steady: {window.reason}"
@@ -146,7 +146,7 @@ def _crowded(run: RunRecord) -> Iterator[str]:
 
 
 def _of_gpu(gpu: Mapping[str, Any]) -> Iterator[str]:
-    """As it was before the sweep began: whatever was on it was somebody else's."""
+    """Warnings about a GPU before the sweep began: whatever was running on it then was somebody else's."""
     name = f"GPU {gpu.get('index')} ({gpu.get('name')})"
     if slowdowns := _list(gpu.get("slowdowns")):
         yield f"{name} was held back by {', '.join(map(str, slowdowns))} when the sweep began"
@@ -166,7 +166,7 @@ def _number(value: Any) -> float:
 
 
 def _merged(told: Sequence[tuple[str, RunRecord]], ids: _Ids) -> Iterator[tuple[str, list[str]]]:
-    """Texts that differ in their numbers alone as one, unless the same run says them, and the runs that say it."""
+    """Merges texts that differ only in numbers, unless they are of the same run; with the runs of each."""
     alike: dict[tuple[str, int], list[tuple[str, str]]] = defaultdict(list)
     times: dict[tuple[str, str], int] = defaultdict(int)
     for text, run in dict.fromkeys((text, ids.of(run)) for text, run in told):
@@ -178,7 +178,7 @@ def _merged(told: Sequence[tuple[str, RunRecord]], ids: _Ids) -> Iterator[tuple[
 
 
 def _ranged(texts: Sequence[str]) -> str:
-    """One text for several that differ in their numbers alone: `the 2 cores were 91 to 93 % busy`."""
+    """One text for several that differ only in numbers: `the 2 cores were 91 to 93 % busy`."""
     columns = iter(zip(*(NUMBER.findall(text) for text in texts), strict=True))
 
     def spread(_: re.Match[str]) -> str:
@@ -189,7 +189,7 @@ def _ranged(texts: Sequence[str]) -> str:
 
 
 def _changes(records: Iterable[RunRecord], ids: _Ids) -> Iterator[Finding]:
-    """Sweeps whose runs were not made in the same surroundings: taken up elsewhere, or after an upgrade."""
+    """Sweeps whose runs were not made in the same surroundings: resumed elsewhere, or after an upgrade."""
     sweeps: dict[str, list[RunRecord]] = defaultdict(list)
     for record in records:
         if record.status == "finished":

@@ -1,7 +1,7 @@
-"""How well the cells of one group learned, side by side: the same work on as many GPUs.
+"""How well the cells of one group learned, compared: the same work on the same number of GPUs.
 
-Areas are of the same env steps for all runs, those that every curve covers: a curve begins when 100 episodes of its
-run have ended, and one that begins later than the others would else be spared the steps on which it was worst.
+Areas are over the env steps that every curve covers. A curve begins when 100 episodes of its run have ended; one that
+begins later than the others would otherwise skip the steps on which it was worst.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from results.statistics.learning_curves import (
 from results.summary.document import Estimate, Learning, Point, ToThreshold, Verdict
 
 NUM_POINTS = 60
-"""Of a curve in a summary."""
+"""Number of points of a curve in a summary."""
 UNTIL = re.compile(r"\s*(success|return)\s*>=?\s*(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)\s*")
-"""A limit of `rlbench run --until` that is a threshold of a learning curve."""
+"""A limit of `rlbench run --until` that is a threshold on a learning curve."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,19 +43,19 @@ class _Run:
 
     finished: bool
     curve: Curve | None
-    """None where no 100 episodes ended."""
+    """None if fewer than 100 episodes ended."""
     spent: dict[Cost, float]
-    """Of one without a curve."""
+    """Total costs of a run without a curve; empty for one with a curve."""
 
     @classmethod
     def read(cls, run: StoredRun, metrics: Sequence[str]) -> _Run:
-        """Raises ValueError for a damaged series."""
+        """Reads the curve, or the total costs, of a run. Raises ValueError for a damaged series."""
         curve = read_curve(run.path, run.record.cell.gpus, metrics)
         spent = read_spent(run.path, run.record.cell.gpus) if curve is None else {}
         return cls(finished=run.record.status == "finished", curve=curve, spent=spent)
 
     def reach(self, metric: str, threshold: float, cost: Cost) -> Reached:
-        """What it cost to get to a threshold; without a curve of the metric it never did, as far as is known."""
+        """The cost of reaching a threshold; a run without a curve of the metric counts as never having reached it."""
         if self.curve is None:
             return Reached(cost=self.spent[cost], censored=True)
         if self.curve.metric != metric:
@@ -66,7 +66,7 @@ class _Run:
 def learning_of_intact(
     runs_of: Mapping[str, Sequence[StoredRun]], reference: str | None, threshold: float | None, seed: int
 ) -> tuple[dict[str, Learning], list[Unreadable]]:
-    """As `learning_of_group`, without the runs whose curves cannot be read; and those."""
+    """Like `learning_of_group`, without the runs whose curves cannot be read; returns these too."""
     try:
         return learning_of_group(runs_of, reference, threshold, np.random.default_rng(seed)), []
     except ValueError:
@@ -77,7 +77,7 @@ def learning_of_intact(
 
 
 def _damaged(runs: Iterable[StoredRun]) -> list[Unreadable]:
-    """The runs whose series has parts and no curve that can be read."""
+    """The runs whose curve cannot be read."""
     found = []
     for run in runs:
         try:
@@ -93,14 +93,14 @@ def learning_of_group(
     threshold: float | None,
     generator: np.random.Generator,
 ) -> dict[str, Learning]:
-    """How well each of some cells learned; those without a learning curve are left out.
+    """How well each of some cells learned; cells without a learning curve are left out.
 
     Args:
-        runs_of: runs by cell: those that finished, and those that timed out, which count where there is a threshold.
-        reference: the cell that the others are held against.
-        threshold: of the curves' metric; where it is None, the one that `--until` of the runs named, whose metric
-            the curves are then of.
-        generator: of the intervals.
+        runs_of: runs by cell: finished ones, and timed-out ones, which count only for a threshold.
+        reference: the cell with which the others are compared.
+        threshold: threshold of the curves' metric; if None, the one in `--until` of the runs, and the curves are then
+            of its metric, if there are such curves.
+        generator: generator of the intervals.
     """
     until = _until([run for runs in runs_of.values() for run in runs])
     metrics = METRICS if threshold is not None or until is None else (until[0], *METRICS)
@@ -121,7 +121,7 @@ def learning_of_group(
     }
     if threshold is None and until is not None and until[0] == metric:
         threshold = until[1]
-    seed = generator.integers(2**63)  # of each cell's own generator: what else is in the group changes no interval
+    seed = generator.integers(2**63)  # the same for every cell: no interval depends on the rest of the group
     return {
         cell: Learning(
             metric=metric,
@@ -141,14 +141,14 @@ def learning_of_group(
 
 
 def _in_common(curves: Sequence[Curve]) -> tuple[float, float]:
-    """The env steps from and to which all of some curves go; of one that begins after another ended, only the end."""
+    """The range of env steps that all curves cover; the begin of a curve that begins after another ended is ignored."""
     limit = min(float(curve.env_steps[-1]) for curve in curves)
     begins = [float(curve.env_steps[0]) for curve in curves]
     return max((begin for begin in begins if begin < limit), default=limit), limit
 
 
 def _until(runs: Sequence[StoredRun]) -> tuple[str, float] | None:
-    """The metric and the threshold that ended runs of the group, if it was one of a curve."""
+    """The metric and the threshold of `--until` in the runs of a group, if it is one of a learning curve."""
     for run in runs:
         limits = run.record.configuration.get("limits")
         until = limits.get("until") if isinstance(limits, dict) else None
@@ -172,7 +172,7 @@ def _known(areas: Sequence[float | None]) -> list[float]:
 
 
 def _mean(areas: Sequence[float | None]) -> Estimate | None:
-    """The mean over runs, with Student's interval."""
+    """The mean over runs, with Student's t interval."""
     from scipy import stats
 
     known = _known(areas)
@@ -188,10 +188,9 @@ def _mean(areas: Sequence[float | None]) -> Estimate | None:
 def _against(ours: Sequence[float | None], theirs: Sequence[float | None]) -> Verdict:
     """Whether our areas are below theirs, beyond Welch's interval of the difference of the means.
 
-    With few runs against many Welch's degrees of freedom promise too much when the few happen to lie close together:
-    there are never more here than if both were as few. Of learners that are equal in the mean 1.2 to 2.7 % are then
-    called worse (normal areas, 2 to 10 runs alike on both sides; the level is 2.5 %), 3.2 % of 3 runs that spread
-    thrice as much as 10 others, and 3.5 % of 2 that spread thrice as much as 5; without the bound 3.5 and 5.3 %.
+    With few runs against many, Welch's degrees of freedom are too many when the few happen to lie close together. So
+    they are bounded by those of two sides with as few runs. By simulation 1.2 to 3.5 % of learners that are equal in
+    the mean are called worse; the nominal level is 2.5 %.
     """
     from scipy import stats
 
@@ -224,7 +223,7 @@ def _to_threshold(runs: Sequence[_Run], metric: str, threshold: float) -> list[T
 
 
 def _points(curves: Sequence[Curve]) -> list[Point]:
-    """The mean of the curves where all of them are, at equal distances of env steps; none where they never are."""
+    """The mean of the curves over the env steps that all cover, evenly spaced; no points if there are no such steps."""
     begin, end = max(c.env_steps[0] for c in curves), min(c.env_steps[-1] for c in curves)
     if begin > end:
         return []

@@ -1,4 +1,4 @@
-"""Published figures of the work that cells are about, to stand beside them."""
+"""Published figures of the same work as some cells, to show beside them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ TABLE1 = "emulated/open-fridge"
 
 
 def references(cells: Sequence[CellSummary]) -> list[Reference]:
-    """What papers have published of the scenarios, workloads and systems that some cells have; each figure once."""
+    """Published figures of the scenarios, workloads and systems of some cells; each figure once."""
     ours = {(_plain(cell.scenario), cell.workload, cell.system) for cell in cells}
     return [each for each in _all() if (each.scenario, each.workload, each.system) in ours]
 
 
 def _plain(scenario: str) -> str:
-    """A scenario whose only setting is how fast its clock goes is that scenario."""
+    """The scenario without `time_scale`, if that is its only setting: it is the same work."""
     name, *settings = scenario.split(":")
     return name if all(setting.startswith("time_scale=") for setting in settings) else scenario
 

@@ -1,4 +1,4 @@
-"""Runs against the one on the fewest GPUs: scaling factor, its interval, and efficiency."""
+"""Scales runs against the one on the fewest GPUs: scaling factor, its interval, and efficiency."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def scale(runs: Sequence[StoredRun]) -> list[StoredRun]:
-    """Fills in scaling factor, its interval and efficiency of finished runs; the order stays.
+    """Fills in the scaling factor, its interval and the efficiency of finished runs; keeps the order.
 
-    Runs that differ in nothing but GPUs, within a sweep, are scaled against the finished one on the fewest GPUs (of
-    several such, the latest). The interval's random draws are the same on every reading.
+    Runs of a sweep that differ only in their GPUs are scaled against the finished one on the fewest GPUs (of several
+    such runs, the latest). The random draws for the interval are the same on every reading.
     """
     comparable: dict[str, list[StoredRun]] = defaultdict(list)
     for run in runs:

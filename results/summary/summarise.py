@@ -1,4 +1,4 @@
-"""From runs to their summary: cells over seeds, what they are relative to, what is fair, and what it comes to.
+"""Makes the summary of runs: cells over seeds, scaling, comparisons, fairness, learning, and answers.
 
 runs --> cells (`cells.py`) --> system against system --> fairness, learning --> sentences (`answers.py`)
 """
@@ -36,14 +36,14 @@ def summarise(
     """Makes the summary.
 
     Args:
-        runs: of one sweep or several; of a cell that was run again, the latest that finished counts, and the others
-            are named.
+        runs: runs of one or several sweeps; of a cell that was run again, the latest finished run counts, and the
+            findings name the others.
         unreadable: folders of runs that could not be read, and why.
-        reference: the system that others are held against, as a label; by default the first of the newest sweep.
-        threshold: of learning curves; by default what `--until` of the runs said.
-        seed: of all intervals.
+        reference: label of the system with which others are compared; by default the first of the newest sweep.
+        threshold: threshold of learning curves; by default the one in `--until` of the runs.
+        seed: seed of all intervals.
 
-    Raises ValueError when no run is of the reference.
+    Raises ValueError if no run is of the reference.
     """
     runs = scale(runs)
     records = [run.record for run in runs]
@@ -103,7 +103,7 @@ def _fairness(cells: Sequence[Cell]) -> Iterable[Fairness]:
 
 
 def _pairs(cells: Sequence[Cell], reference: str | None) -> Iterable[tuple[Cell, Cell]]:
-    """The fastest of each group against all others, all others against the reference, and variants against theirs."""
+    """In each group: the fastest against all others, all against the reference, and variants against their parent."""
     for group in _side_by_side(cells).values():
         fastest = max(group, key=lambda cell: cell.rate)
         pairs = [(fastest, other) for other in group if other is not fastest]
@@ -139,7 +139,7 @@ def _compare(a: Cell, b: Cell, seed: int) -> Comparison:
 def _with_learning(
     cells: Sequence[Cell], reference: str | None, threshold: float | None, seed: int
 ) -> tuple[list[Cell], list[Unreadable]]:
-    """With how well the runs learned, as far as they did; and the runs whose curves cannot be read."""
+    """Adds to each cell how well its runs learned; also returns the runs whose curves cannot be read."""
     learning: dict[str, Learning] = {}
     damaged: list[Unreadable] = []
     for group in _side_by_side(cells).values():

@@ -1,1 +1,1 @@
-"""Judgements of runs: comparisons, the gate, histories, and how far predictions were off."""
+"""Judgements on runs: comparisons, the gate, histories, and how far predictions were off."""

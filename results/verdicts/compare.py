@@ -1,9 +1,9 @@
-"""Two sets of runs against each other, cell by cell: what a change, a machine or a version has done.
+"""Compares two sets of runs, cell by cell: what a change, a machine or a version has done.
 
-Cells of A and B match by system, scenario, workload, GPUs and device; where a side has several sweeps, or runs a cell
-under several protocols, the latest counts. Where each side has run one system, and not the same, the two are held
-against each other. A and B may have been made on different commits: that is what they are compared for. All else in
-which they differ is named, and they are then not comparable.
+Cells of A and B match by system, scenario, workload, GPUs and device. Where a side has several sweeps, or several
+protocols of a cell, the latest counts. Where each side has run only one system, and they differ, the two are compared
+with each other. A and B may come from different commits, which is what they are compared for. Any other difference is
+named, and they are then not comparable.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from results.summary.learned_cells import learning_of_intact
 COMPARED_VERSION = 1
 A, B = "A", "B"
 COMPARED = frozenset({"commit"})
-"""Aspects that A and B may differ in all the same."""
+"""Aspects in which A and B may differ and still be comparable."""
 
 Match = tuple[str, str, str, int, str]
 """System, scenario, workload, GPUs, device."""
@@ -41,24 +41,24 @@ class Pair(_Document):
 
     a: CellSummary
     b: CellSummary
-    """`learning.against_reference` holds it against A."""
+    """Its `learning.against_reference` is the comparison with A."""
     ratio: Estimate | None
     """B's steps/s / A's; None where either side has no finished run."""
     a_to_reference: Estimate | None = None
     b_to_reference: Estimate | None = None
-    """Steps/s / those of the reference system of the same side, on the same work."""
+    """Steps/s / those of the reference system on the same side and the same work."""
     beside_reference: list[str] = []
-    """Why these are not comparable, where they are not: sentences, of both sides."""
+    """Why the cells and the reference are not comparable: sentences, of both sides; empty if they are."""
     differences: list[Difference]
     comparable: bool
     """Whether nothing but `COMPARED` differs."""
 
 
 class Side(_Document):
-    """What one side has beside the cells that both have."""
+    """The runs of one side, apart from the cells that both sides have."""
 
     name: str
-    """What the user called it: a folder."""
+    """The name that the user gave: a folder."""
     alone: list[CellSummary]
     """Cells that the other side has not run."""
     findings: list[Finding]
@@ -66,28 +66,28 @@ class Side(_Document):
 
 
 class Compared(_Document):
-    """Everything."""
+    """The result of a comparison, as one document."""
 
     compared_version: int = COMPARED_VERSION
     seed: int
-    """Of the generators that intervals were drawn with."""
+    """Seed of the generators that draw the intervals."""
     reference: str | None
     comparable: bool
     differences: list[Difference]
-    """Those of all pairs, each once."""
+    """The differences of all pairs, each once."""
     pairs: list[Pair]
     a: Side
     b: Side
 
     def heading(self) -> str:
-        """`comparable`, or why not."""
+        """`comparable`, or the reason why not."""
         if not self.pairs:
             return "nothing to compare: no cell was run on both sides"
         told = [each.sentence() for each in self.differences if each.aspect not in COMPARED]
         return "comparable" if self.comparable else f"not comparable, because of {'; '.join(told)}"
 
     def to_json(self) -> str:
-        """As a document."""
+        """The document as JSON."""
         return self.model_dump_json(indent=1) + "\n"
 
 
@@ -103,16 +103,16 @@ class Runs:
 def compare(
     a: Runs, b: Runs, *, reference: str | None = None, threshold: float | None = None, seed: int = 0
 ) -> Compared:
-    """Holds B's cells against A's.
+    """Compares B's cells with A's.
 
     Args:
-        a: what was before, say.
-        b: what came of it.
-        reference: a system that the others of each side are held against as well, as a label.
-        threshold: of learning curves; by default what `--until` of the runs said.
-        seed: of all intervals.
+        a: the runs before, for example.
+        b: the runs after.
+        reference: label of a system with which the others of each side are compared as well.
+        threshold: threshold of learning curves; by default the one in `--until` of the runs.
+        seed: seed of all intervals.
 
-    Raises ValueError when no run of either side is of the reference.
+    Raises ValueError if neither side has a run of the reference.
     """
     cells = {side: newest_cells(runs.runs, seed) for side, runs in ((A, a), (B, b))}
     systems = list(dict.fromkeys(match[0] for each in cells.values() for match in each))
@@ -134,7 +134,7 @@ def compare(
 
 
 def newest_cells(runs: Sequence[StoredRun], seed: int) -> dict[Match, Cell]:
-    """Cells by what they match with; of several the one that was begun last, in the order of the first."""
+    """Cells by what they match by; of several the one that began last, in the place of the first."""
     newest: dict[Match, Cell] = {}
     for cell in make_cells(runs, seed):
         own = cell.summary
@@ -145,7 +145,7 @@ def newest_cells(runs: Sequence[StoredRun], seed: int) -> dict[Match, Cell]:
 
 
 def _as_called(cells: dict[Match, Cell], others: dict[Match, Cell]) -> dict[Match, Cell]:
-    """Cells by what they match with; those of one system alone under the name of the others', if that is one alone."""
+    """Renames the only system of `cells` to the only system of `others`; no change where either has several."""
     own, theirs = ({match[0] for match in each} for each in (cells, others))
     if len(own) != 1 or len(theirs) != 1:
         return cells
@@ -154,12 +154,12 @@ def _as_called(cells: dict[Match, Cell], others: dict[Match, Cell]) -> dict[Matc
 
 
 def _age(cell: Cell) -> tuple[str, str]:
-    """When the latest finished run of a cell was begun; before all others where none finished."""
+    """When the latest finished run of a cell began; earlier than any other if none finished."""
     return max((run.record.began for run in cell.finished), default=("", ""))
 
 
 def _side(runs: Runs, alone: Sequence[Cell], damaged: Sequence[Unreadable]) -> Side:
-    """`damaged`: the runs of either side whose learning curves cannot be read."""
+    """Makes a side; `damaged` are the runs of both sides whose learning curves cannot be read."""
     records, paths = [run.record for run in latest(runs.runs)], {run.path for run in runs.runs}
     findings = find_all(records, [*runs.unreadable, *(each for each in damaged if each.path in paths)])
     return Side(name=runs.name, alone=[cell.summary for cell in alone], findings=findings, num_runs=len(records))
@@ -177,7 +177,7 @@ def _pair(
     seed: int,
     damaged: list[Unreadable],
 ) -> Pair:
-    """Adds the runs whose learning curves cannot be read to `damaged`."""
+    """Makes a pair, and adds the runs whose learning curves cannot be read to `damaged`."""
     a, b = cells[A][match], cells[B][match]
     ended = {A: [*a.finished, *a.timed_out], B: [*b.finished, *b.timed_out]}
     learning, unreadable = learning_of_intact(ended, A, threshold, seed)
@@ -188,7 +188,7 @@ def _pair(
     for side, cell in ((A, a), (B, b)):
         base = cells[side].get((reference, *match[1:])) if reference is not None else None
         if base is not None and base.summary.system != reference:
-            base = None  # it stands under the other side's name: see `_as_called`
+            base = None  # it has the name of the other side's system: see `_as_called`
         if base is not None and base is not cell:
             beside |= dict.fromkeys(each.sentence() for each in find_differences(_records(cell, base)))
         if base is not None:
@@ -205,7 +205,7 @@ def _pair(
 
 
 def differences(a: Cell, b: Cell) -> list[Difference]:
-    """What the finished runs of both sides differ in."""
+    """The aspects in which the finished runs of both sides differ."""
     of_a = {id(run.record) for run in a.finished}
 
     def side(record: RunRecord) -> str:
@@ -219,7 +219,7 @@ def _records(a: Cell, b: Cell) -> list[RunRecord]:
 
 
 def _ratio(over: Cell, under: Cell, seed: int) -> Estimate | None:
-    """How many times the rate of one cell is that of another."""
+    """The rate of one cell / that of another; None where either has no finished run."""
     if not over.finished or not under.finished:
         return None
     if over is under:

@@ -1,17 +1,17 @@
-"""Whether a candidate has become worse than a baseline, cell by cell and metric by metric.
+"""Judges whether a candidate has become worse than a baseline, cell by cell and metric by metric.
 
 A *regression* is a change for the worse beyond the tolerance that is more than noise: the whole interval of candidate /
-baseline lies on the wrong side of the limit. A check has *passed* when the whole interval lies on the right side (which
-is what a test of non-inferiority asks). Where the limit is within the interval nothing was shown, and the check is
-*inconclusive*: it says how many repetitions would settle it if the ratio stays what it is. A gate passes by the steps/s
-of all its cells: another metric can be a regression, but what it does not show is *not judged*, and holds nobody up.
+baseline lies on the wrong side of the limit. A check has *passed* if the whole interval lies on the right side (a test
+of non-inferiority). If the limit is inside the interval, the check is *inconclusive*: it says how many repetitions
+would settle it if the ratio stays the same. A gate passes by the steps/s of all its cells. Another metric can be a
+regression, but if it would be inconclusive it is *not judged*, and does not stop the gate.
 
-Runs of one cell on one side are its repetitions; they differ in their seeds, or repeat one seed. Where both sides ran
-the same seeds, once each, they are held against each other in *pairs*: a seed that draws slow environments is slow on
-both sides. Of a side with a single run nothing is known of other runs, whatever its iterations say.
+The runs of a cell on one side are its repetitions: they differ in their seeds, or repeat one seed. Where both sides ran
+the same seeds, once each, they are compared in *pairs*, because a seed that draws slow environments is slow on both
+sides. A single run on a side says nothing of other runs, whatever its iterations say.
 
-What was measured in part never passes: a cell of the baseline that the candidate has not finished, or of which more of
-its runs failed, and one in which something but the commit differs, is *not comparable*, whatever the others say.
+A partial measurement never passes. A cell of the baseline is *not comparable* if the candidate has not finished it, if
+more runs of the candidate failed, or if anything but the commit differs.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from results.verdicts.compare import COMPARED, Match, Runs, differences, newest_
 GATE_VERSION = 1
 TOLERANCE = 0.05
 LEAST_REPETITIONS = 3
-"""Of a side: an interval of two runs is as wide as a barn door."""
+"""Repetitions of each side that are suggested after a single run; the interval of two runs is very wide."""
 MOST_REPETITIONS = 1000
-"""Beyond so many the change is about as large as the tolerance, and no number of runs is worth saying."""
+"""If more are needed, the change is about as large as the tolerance, and no number is suggested."""
 Outcome = Literal["passed", "regression", "inconclusive", "not comparable", "not judged"]
 EXIT_CODES: dict[Outcome, int] = {"passed": 0, "regression": 1, "inconclusive": 3, "not comparable": 4}
-"""Of a whole gate; 2 is a usage error."""
+"""Exit codes of a whole gate; 2 is a usage error."""
 RANKED: tuple[Outcome, ...] = ("regression", "not comparable", "inconclusive", "passed")
-"""The worst first."""
+"""Outcomes of a gate, the worst first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metric:
-    """A figure of a run, and which way is better."""
+    """A figure of a run, and whether higher or lower is better."""
 
     name: str
     title: str
@@ -81,7 +81,7 @@ class _Document(BaseModel):
 
 
 class Check(_Document):
-    """A metric of a cell."""
+    """The verdict on one metric of one cell."""
 
     system: str
     scenario: str
@@ -93,46 +93,46 @@ class Check(_Document):
     title: str
     higher_is_better: bool
     baseline: float | None = None
-    """Mean over its runs."""
+    """Mean over the baseline's runs."""
     candidate: float | None = None
     num_runs: tuple[int, int]
-    """Finished runs of baseline and candidate."""
+    """Number of finished runs of baseline and candidate that have the metric."""
     ratio: Estimate | None = None
-    """Candidate / baseline; the interval is of the gate's level."""
+    """Candidate / baseline; the interval has the gate's level."""
     paired: bool = False
-    """Whether the interval is of pairs of runs with the same seed; else of two sides that have nothing in common."""
+    """Whether the interval resamples pairs of runs with the same seed; otherwise each side independently."""
     limit: float
     """The ratio at which a regression begins."""
     outcome: Outcome
     reason: str
     repetitions: int | None = None
-    """Of each side that would settle an inconclusive check, as far as can be said."""
+    """Repetitions of each side that would settle an inconclusive check, if that can be estimated."""
 
     @property
     def where(self) -> str:
-        """The cell: `ver, emulated/open-fridge, homogeneous, 8 emulated GPUs`."""
+        """The cell in words: `ver, emulated/open-fridge, homogeneous, 8 emulated GPUs`."""
         return f"{self.system}, {self.scenario}, {self.workload}, {labels.ranks(self.gpus, self.device)}"
 
 
 class Gate(_Document):
-    """Everything."""
+    """The result of a gate, as one document."""
 
     gate_version: int = GATE_VERSION
     baseline: str
-    """What the user called it: a folder, a revision."""
+    """The name that the user gave: a folder, a revision."""
     candidate: str
     tolerance: float
     level: float
-    """Of the intervals: 0.95, but nearer to 1 for a look before the end."""
+    """Level of the intervals: 0.95, but nearer to 1 for a look before the end."""
     seed: int
     checks: list[Check]
     findings: list[Finding]
-    """What spoils the figures of either side."""
+    """What may spoil the figures of either side."""
 
-    @computed_field  # type: ignore[prop-decorator]  # pydantic's way of having it in the document
+    @computed_field  # type: ignore[prop-decorator]  # puts the property into the document
     @property
     def outcome(self) -> Outcome:
-        """The worst of the checks; inconclusive where none could be judged, not comparable where there is none."""
+        """The worst outcome of the checks; inconclusive if none was judged, not comparable if there is no check."""
         there = {check.outcome for check in self.checks}
         return next((outcome for outcome in RANKED if outcome in there), "inconclusive" if there else "not comparable")
 
@@ -144,12 +144,12 @@ class Gate(_Document):
 
     @property
     def repetitions(self) -> int | None:
-        """Of each side that would settle all inconclusive checks, as far as can be said."""
+        """Repetitions of each side that would settle all inconclusive checks, if that can be estimated."""
         return max((check.repetitions for check in self.checks if check.repetitions is not None), default=None)
 
     @property
     def sentence(self) -> str:
-        """What came out, in a line."""
+        """The outcome in one line."""
         counts = Counter(check.outcome for check in self.checks)
         said = ", ".join(f"{counts[outcome]} {outcome}" for outcome in (*RANKED, "not judged") if counts[outcome])
         line = f"{self.outcome}: {said or 'nothing was measured'}"
@@ -159,12 +159,12 @@ class Gate(_Document):
         return line
 
     def to_json(self) -> str:
-        """As a document."""
+        """The document as JSON."""
         return self.model_dump_json(indent=1) + "\n"
 
 
 def pooled(runs: Sequence[StoredRun], name: str) -> list[StoredRun]:
-    """Runs of several sweeps as repetitions of the cells of one, for a side that was measured bit by bit."""
+    """Puts runs of several sweeps into one, as repetitions of its cells, for a side that was measured step by step."""
     return [
         StoredRun(
             path=run.path,
@@ -181,7 +181,7 @@ def pooled(runs: Sequence[StoredRun], name: str) -> list[StoredRun]:
 
 
 def check_tolerance(tolerance: float) -> None:
-    """Raises ValueError unless it is a share."""
+    """Raises ValueError unless the tolerance is between 0 and 1."""
     if not 0 < tolerance < 1:
         raise ValueError(f"--tolerance {tolerance}: must be above 0 and below 1, a share: 0.05")
 
@@ -189,16 +189,16 @@ def check_tolerance(tolerance: float) -> None:
 def judge(
     baseline: Runs, candidate: Runs, *, tolerance: float = TOLERANCE, level: float = LEVEL, seed: int = 0
 ) -> Gate:
-    """Holds a candidate against a baseline.
+    """Compares a candidate with a baseline.
 
     Args:
-        baseline: what it must not be worse than; of several sweeps the newest that has a cell counts.
-        candidate: the same.
-        tolerance: share by which a metric may be worse.
-        level: of the intervals.
-        seed: of all intervals.
+        baseline: the runs that the candidate must not be worse than; the newest sweep that has a cell counts for it.
+        candidate: the runs to judge, chosen in the same way.
+        tolerance: share by which a metric may be worse, between 0 and 1.
+        level: level of the intervals.
+        seed: seed of all intervals.
 
-    Raises ValueError for a tolerance that is none.
+    Raises ValueError for another tolerance.
     """
     check_tolerance(tolerance)
     before, after = newest_cells(baseline.runs, seed), newest_cells(candidate.runs, seed)
@@ -226,9 +226,9 @@ def judge(
 
 
 def _checks(match: Match, before: Cell, after: Cell | None, tolerance: float, level: float, seed: int) -> list[Check]:
-    """All metrics of a cell; the first alone where it cannot be judged."""
+    """The checks of all metrics of a cell; only of steps/s where the cell cannot be judged."""
     if not before.finished:
-        return []  # the baseline has nothing to lose
+        return []  # the baseline has no figures to compare with
     why_not = _why_not(before, after)
     runs = [_by_seed(cell) for cell in (before, after)]
     checks = []
@@ -262,7 +262,7 @@ def _checks(match: Match, before: Cell, after: Cell | None, tolerance: float, le
 
 
 def _by_seed(cell: Cell | None) -> list[RunRecord]:
-    """The finished runs of a side."""
+    """The finished runs of a side, in the order of their seeds."""
     return sorted((run.record for run in cell.finished), key=lambda run: run.cell.seed) if cell else []
 
 
@@ -273,7 +273,7 @@ def _are_pairs(before: Sequence[RunRecord], after: Sequence[RunRecord]) -> bool:
 
 
 def _why_not(before: Cell, after: Cell | None) -> str:
-    """Why a cell cannot be judged; empty if it can."""
+    """The reason why a cell cannot be judged; empty if it can."""
     if after is None:
         return "the candidate has not run it"
     if not after.finished:
@@ -286,7 +286,7 @@ def _why_not(before: Cell, after: Cell | None) -> str:
 
 
 def _lost(cell: Cell) -> int:
-    """How many runs did not finish."""
+    """Number of runs that did not finish."""
     return sum(count for status, count in cell.summary.statuses.items() if status != "finished")
 
 
@@ -295,7 +295,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _judged(check: Check, known: Sequence[Sequence[float]], level: float, seed: int) -> Check:
-    """With the ratio and what it says."""
+    """Adds the ratio, the outcome and the reason to a check."""
     if check.baseline == 0 or check.candidate == 0:
         return _judged_zero(check, known)
     assert check.baseline is not None
@@ -318,7 +318,7 @@ def _judged(check: Check, known: Sequence[Sequence[float]], level: float, seed: 
 
 
 def _interval(known: Sequence[Sequence[float]], level: float, seed: int, *, paired: bool) -> tuple[float, float] | None:
-    """Of candidate / baseline."""
+    """The interval of candidate / baseline; None where it cannot be computed because of zeros."""
     generator = np.random.default_rng(seed)
     if paired:
         pairs = bootstrap.of_pairs(known[1], known[0])
@@ -331,7 +331,7 @@ def _interval(known: Sequence[Sequence[float]], level: float, seed: int, *, pair
 
 
 def _not_repeated(check: Check) -> Check:
-    """Of a single run of a side."""
+    """The check where a side has a single run."""
     if check.metric != METRICS[0].name:
         return check.model_copy(update={"outcome": "not judged", "reason": "a single run says nothing of others"})
     reason = f"a single run says nothing of others: it takes {LEAST_REPETITIONS} repetitions of each side at least"
@@ -339,7 +339,7 @@ def _not_repeated(check: Check) -> Check:
 
 
 def _judged_zero(check: Check, known: Sequence[Sequence[float]]) -> Check:
-    """A metric that is 0 on a side, as the lag of a system in lockstep is, has no ratio."""
+    """The check of a metric whose mean is 0 on a side, such as the lag of a lockstep system: it has no ratio."""
     if min(check.num_runs) < bootstrap.LEAST_SEEDS:
         return check.model_copy(update={"outcome": "not judged", "reason": "a single run says nothing of others"})
     better, worse = (known[1], known[0]) if check.higher_is_better else (known[0], known[1])
@@ -363,10 +363,10 @@ def _outcome(ratio: Estimate, limit: float, *, higher_is_better: bool) -> tuple[
 
 
 def repetitions(ratio: Estimate, limit: float, num_runs: int, level: float, *, paired: bool) -> int | None:
-    """How many runs of each side it takes until an interval around the same ratio leaves the limit out.
+    """How many runs of each side it takes until the interval around the same ratio excludes the limit.
 
-    An interval of n runs of each side, at least 2, has the half width t(2 n - 2) s / sqrt(n), on a logarithmic scale,
-    and one of n pairs t(n - 1) s / sqrt(n). None with more than `MOST_REPETITIONS`.
+    On a logarithmic scale the half width of the interval is t(2 n - 2) s / sqrt(n) for n >= 2 runs of each side, and
+    t(n - 1) s / sqrt(n) for n pairs. Returns None if it takes more than `MOST_REPETITIONS`.
     """
     from scipy import special
 

@@ -1,13 +1,13 @@
-"""Throughput over revisions: one row for each revision, machine class and cell, and where it changed.
+"""Throughput over revisions: one row for each revision, machine class and cell, and the points where it changed.
 
-A history is a text file of JSON lines that can stand in a repository. Figures of different machine classes are never
-mixed: a series is of one cell on one class.
+A history is a text file of JSON lines that can be kept in a repository. Figures of different machine classes are never
+mixed: a series is one cell on one class.
 
-Change points are found by splitting: the place that parts a series into the two means that lie furthest apart, in units
-of the spread around them, is a change point if few shuffles of the series have a place that is as good; then both parts
-are looked at in the same way (binary segmentation; significance by permutation as Matteson and James have it, A
-nonparametric approach for multiple change point analysis, JASA 109, 2014, which is how MongoDB watches its builds: Daly
-et al., ICPE 2020). Each look adds its own chance of error: `LEVEL` bounds that of a series without any change.
+Change points are found by binary segmentation. The split whose two means lie furthest apart, in units of the spread
+around them, is a change point if few shuffles of the series have a split as good; both parts are then searched in the
+same way. The permutation test is that of Matteson and James, A nonparametric approach for multiple change point
+analysis, JASA 109, 2014; MongoDB watches its builds with it (Daly et al., ICPE 2020). Each search adds its own chance
+of error: `LEVEL` bounds the chance of a false change point in a series without any change.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from results.summary.document import HISTORY_VERSION, ChangePoint, Revision, Ser
 LEVEL = 0.01
 NUM_SHUFFLES = 999
 BLOCK_VALUES = 2**22
-"""So many are shuffled at once."""
+"""Number of values that are shuffled at once."""
 LEAST_SIDE = 2
-"""Revisions on either side of a change point: one alone may be a bad day."""
+"""Minimum number of revisions on either side of a change point: one alone may be a bad day."""
 
 
 def machine_class(run: RunRecord) -> str:
-    """Machines whose figures may stand in one line: processor, usable cores, GPUs, and how many of them."""
+    """The class of machines whose figures may be mixed: processor, usable cores, GPUs, and number of machines."""
     cores = usable_cores(run)
     gpus = [str(gpu.get("name")) for gpu in gpus_of(run)]
     named = [f"{gpus.count(name)} x {name}" for name in dict.fromkeys(gpus)] if run.cell.device == "cuda" else []
@@ -49,9 +49,9 @@ def machine_class(run: RunRecord) -> str:
 
 
 def rows_of(runs: Sequence[StoredRun], seed: int = 0) -> list[Revision]:
-    """A row for each cell of some runs that has a rate and a commit; of a commit's sweeps the newest counts.
+    """A row for each cell that has a rate and one commit; of several sweeps of a commit the newest counts.
 
-    Runs of a work tree with changes are of no revision, and left out.
+    Cells that ran from a changed working tree belong to no revision, and are left out.
     """
     found: dict[tuple[str, ...], Revision] = {}
     for cell in make_cells(runs, seed):
@@ -87,7 +87,7 @@ def _revision(cell: Cell, commit: str) -> Revision:
 
 
 def _length(run: RunRecord) -> str:
-    """How long a run was, and what of it counts: others are other measurements."""
+    """The limits and the protocol of a run; runs with others belong to another series."""
     limits = run.configuration.get("limits")
     known = limits if isinstance(limits, dict) else {}
     given = [f"{name}={value}" for name, value in sorted(known.items()) if value is not None and name != "kind"]
@@ -95,12 +95,12 @@ def _length(run: RunRecord) -> str:
 
 
 def _utc(moment: str) -> str:
-    """A moment as a text that sorts in time: other machines, and summers, have other zones."""
+    """A time in UTC, as text that sorts by time: time zones differ between machines, and change in summer."""
     return datetime.fromisoformat(moment).astimezone(UTC).isoformat(timespec="seconds")
 
 
 def read(path: Path) -> list[Revision]:
-    """The rows of a history; none where there is no file. Raises ValueError for a damaged or a newer one."""
+    """Reads the rows of a history; none if the file does not exist. Raises ValueError if it is damaged or newer."""
     if not path.exists():
         return []
     rows = []
@@ -127,7 +127,7 @@ def _parsed(path: Path, number: int, line: str) -> Revision:
 
 
 def merged(old: Iterable[Revision], new: Iterable[Revision]) -> list[Revision]:
-    """All rows, one of each key, the newest; in the order in which they were measured."""
+    """All rows, only the newest of each key, in the order in which they were measured."""
     kept: dict[tuple[str, ...], Revision] = {}
     for row in (*old, *new):
         if row.key not in kept or kept[row.key].measured_at <= row.measured_at:
@@ -136,7 +136,7 @@ def merged(old: Iterable[Revision], new: Iterable[Revision]) -> list[Revision]:
 
 
 def write(path: Path, rows: Sequence[Revision]) -> None:
-    """Writes a history; it appears whole or not at all. Raises ValueError when it cannot be written."""
+    """Writes a history; the file appears complete or not at all. Raises ValueError if it cannot be written."""
     try:
         write_whole(path, "".join(f"{row.model_dump_json()}\n" for row in rows))
     except OSError as problem:
@@ -144,9 +144,9 @@ def write(path: Path, rows: Sequence[Revision]) -> None:
 
 
 def series_of(rows: Sequence[Revision], seed: int = 0) -> list[Series]:
-    """The rows as series, with their change points; `seed` is of the shuffles."""
+    """Groups rows into series, and finds their change points; `seed` seeds the shuffles."""
     groups: Mapping[tuple[str, ...], list[Revision]] = defaultdict(list)
-    first: dict[str, str] = {}  # a revision stays where it was first measured, whatever of it was measured again
+    first: dict[str, str] = {}  # a revision keeps its place when some of its cells are measured again
     for row in sorted(rows, key=lambda row: row.measured_at):
         first.setdefault(row.commit, row.measured_at)
     for row in sorted(rows, key=lambda row: (first[row.commit], row.measured_at)):
@@ -174,7 +174,7 @@ def change_points(values: NDArray[np.float64], generator: np.random.Generator) -
     (scores,) = _scores(values[None])
     place = LEAST_SIDE + int(np.argmax(scores))
     as_good, left = 0, NUM_SHUFFLES
-    while left:  # in blocks: of a long history all at once would take gigabytes
+    while left:  # in blocks: all shuffles of a long history at once would take gigabytes
         num = min(left, max(1, BLOCK_VALUES // len(values)))
         shuffles = generator.permuted(np.broadcast_to(values, (num, len(values))), axis=1)
         as_good += int((_scores(shuffles).max(1) >= scores.max()).sum())
@@ -187,9 +187,9 @@ def change_points(values: NDArray[np.float64], generator: np.random.Generator) -
 
 
 def _scores(series: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How good each place is to part some series [S, n]: squared distance of the means over the spread around them.
+    """The score of each split of some series [S, n]: squared distance of the means / squared spread around them.
 
-    Places are `LEAST_SIDE` to n - `LEAST_SIDE`: the scores are [S, n - 2 * `LEAST_SIDE` + 1].
+    Splits are at `LEAST_SIDE` to n - `LEAST_SIDE`: the scores are [S, n - 2 * `LEAST_SIDE` + 1].
     """
     num = series.shape[1]
     sums, squares = np.cumsum(series, 1), (series**2).sum(1, keepdims=True)
@@ -199,5 +199,5 @@ def _scores(series: NDArray[np.float64]) -> NDArray[np.float64]:
     of_right = sums[:, -1:] - of_left
     between = (of_left / left - of_right / right) ** 2 * left * right / num
     within = squares - of_left**2 / left - of_right**2 / right
-    scores: NDArray[np.float64] = between / np.maximum(within, 1e-12 * squares + 1e-300)  # of equal values: rounding
+    scores: NDArray[np.float64] = between / np.maximum(within, 1e-12 * squares + 1e-300)  # equal values: rounding
     return scores

@@ -1,4 +1,4 @@
-"""How many times as fast one system is as another, of runs that were made in pairs: with the same seed, in turn."""
+"""How many times as fast one system is as another, from runs in pairs: with the same seed, one after the other."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from results.summary.document import Estimate
 
 
 def ratio_of_pairs(rates: Sequence[float], references: Sequence[float], seed: int = 0) -> Estimate:
-    """The ratio of the means, with the 95 % interval that resampling the pairs gives; none where there is but one pair.
+    """The ratio of the means, with the 95 % interval from resampling the pairs; without one if there is only one pair.
 
     Args:
         rates: steps/s of one system, above 0, [K].
-        references: of the other, in the same order, [K].
-        seed: of the draws.
+        references: steps/s of the other system, in the same order, [K].
+        seed: seed of the draws.
     """
     assert len(rates) == len(references) > 0
     units = bootstrap.of_pairs(rates, references)

@@ -1,4 +1,4 @@
-"""How far predictions were off when they were last held against runs on emulated GPUs (`nox -s validate -- --keep`)."""
+"""How far predictions were off when last compared with runs on emulated GPUs (`nox -s validate -- --keep`)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ COLUMNS = ("system", "workload", "gpus", "measured_steps_per_s", "predicted_step
 
 
 def read_check() -> list[dict[str, str]]:
-    """A row for each cell that was held against a run: `COLUMNS`."""
+    """A row for each cell that was compared with a run, with the fields `COLUMNS`."""
     with FILE.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
 def largest_error(systems: Collection[str]) -> float | None:
-    """The largest error of steps/s among the cells of some systems, as a fraction; None where none was held against."""
+    """The largest relative error of steps/s among the compared cells of some systems; None if there are none."""
     errors = [
         abs(float(row["predicted_steps_per_s"]) / float(row["measured_steps_per_s"]) - 1)
         for row in read_check()

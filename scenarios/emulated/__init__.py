@@ -74,7 +74,7 @@ class EmulatedScenario:
 
     @property
     def num_actions(self) -> int:
-        """As many as cues."""
+        """As many as there are cues."""
         from scenarios.emulated.env import NUM_CUES
 
         return NUM_CUES
@@ -85,7 +85,7 @@ class EmulatedScenario:
         return self.profile.episode.reset_ms / 1e3 * self.time_scale
 
     def times(self, seeds: Sequence[int]) -> BlocksOfTimes:
-        """The simulation times, not scaled, of environments with these seeds: what they really draw."""
+        """The unscaled simulation times of environments with these seeds, as they really draw them."""
         from scenarios.emulated.times import BlocksOfTimes
 
         return BlocksOfTimes(self.profile, self.workload, seeds)
@@ -99,7 +99,7 @@ class EmulatedScenario:
 
 
 class EmulatedFamily:
-    """`emulated/NAME` for shipped profiles, `emulated/path.toml` for one's own."""
+    """`emulated/NAME` for shipped profiles, `emulated/path.toml` for your own."""
 
     about = "environments and GPU work that take the time a profile states, around a task that is really learned"
 
@@ -109,11 +109,11 @@ class EmulatedFamily:
         return shipped_profiles()
 
     def unavailable(self) -> str | None:
-        """It always can run."""
+        """None: it can always run."""
         return None
 
     def make(self, variant: str, workload: str) -> EmulatedScenario:
-        """Reads the profile; raises ValueError with file, line and rule when it is not right."""
+        """Reads the profile; raises ValueError with file, line and rule when the profile breaks one."""
         variant = variant or self.variants[0]
         profile = read_profile(variant)
         return EmulatedScenario(

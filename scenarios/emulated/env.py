@@ -1,9 +1,9 @@
 """An emulated environment: a small task that is really learned, in steps that take the time that a profile states.
 
 The task, 'recall': each observation shows one of four cues; the right action is the cue of the step before. So a policy
-without memory earns 1/4 of what one with memory earns. Reward: 1 for each right action, which is what a learner can
-learn from. The return that is reported is scaled by the mean episode length: a perfect episode of mean length returns
-1. Success: at least 90 % of the episode's actions were right.
+without memory earns 1/4 of what one with memory earns. Reward: 1 for each right action, for the learner. The reported
+return is divided by the mean episode length: a perfect episode of mean length returns 1. Success: at least 90 % of the
+episode's actions were right.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OBSERVATION_SPACE = gymnasium.spaces.Dict({"cue": gymnasium.spaces.Box(0, 1, (NU
 def gpu_of_cores(seat: Seat) -> EmulatedGpu | None:
     """The emulated GPU whose cores the environments of a rank share, if they are fewer than the environments."""
     if isinstance(seat.device, EmulatedGpu) and 0 < seat.device.costs.cores < seat.num_envs:
-        return seat.device.of_rank(seat.place.local_rank)  # it may render on another
+        return seat.device.of_rank(seat.place.local_rank)  # the environment may render on another GPU
     return None
 
 

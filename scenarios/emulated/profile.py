@@ -16,9 +16,9 @@ from harness.contract.network_costs import LEAST_MB_PER_S, MOST_LATENCY_MS, MOST
 PROFILES_FOLDER = Path(__file__).parent / "profiles"
 
 MOST_ENVS, MOST_STEPS, MOST_CORES = 4096, 65_536, 1024
-"""A slip of the finger must not take a machine down."""
+"""Limits, so that a typing slip does not take a machine down."""
 LEAST_MS, MOST_MS = 1e-6, MOST_LATENCY_MS
-"""A nanosecond to 17 minutes: whatever is made of such times, by lognormal factors and sums, is finite."""
+"""A nanosecond to 17 minutes: products of such times with lognormal factors, and their sums, are finite."""
 MOST_MEAN_STEPS = 1e9
 MOST_FACTOR, MOST_SHARE = 1e3, 0.999
 MOST_MB = 1e6
@@ -32,9 +32,9 @@ Bandwidth = Annotated[float, Field(ge=LEAST_MB_PER_S, le=MOST_MB_PER_S, allow_in
 Megabytes = Annotated[float, Field(ge=0, le=MOST_MB, allow_inf_nan=False)]
 
 MOST_BYTES, LONGEST_LINE = 65_536, 1024
-"""Of a file; ours have 2,500 and 180. The time that a key of dotted parts takes grows with the square of its length."""
+"""Limits of a file; ours have 2,500 and 180. The time to parse a dotted key grows with the square of its length."""
 LONGEST_VALUE = 80
-"""That is repeated in an error."""
+"""Characters of a value that an error repeats."""
 
 
 class _Table(BaseModel):
@@ -78,14 +78,14 @@ class Heterogeneous(_Table):
 
 
 class Cpu(_Table):
-    """What the CPU of the machine takes, and how much there is of it."""
+    """Times of the machine's CPU, and how many cores there are."""
 
     cores_per_gpu: Annotated[int, Field(ge=0, le=MOST_CORES)]
     actor_infer_ms: Milliseconds
 
 
 class Gpu(_Table):
-    """What the emulated GPU takes; see `harness.contract.settings.GpuCosts`."""
+    """Times of the emulated GPU; see `harness.contract.settings.GpuCosts`."""
 
     render_ms: Milliseconds
     infer_fixed_ms: Milliseconds
@@ -97,7 +97,7 @@ class Gpu(_Table):
 
 
 class Network(_Table):
-    """What ranks pay to agree; see `harness.contract.network_costs.NetworkCosts`."""
+    """What it costs ranks to synchronise; see `harness.contract.network_costs.NetworkCosts`."""
 
     synchronize_ms: Milliseconds
     synchronize_doubling_ms: Milliseconds
@@ -151,7 +151,7 @@ def read_profile(name: str) -> Profile:
 
 @lru_cache(maxsize=64)
 def _parse(path: Path, text: str) -> Profile:
-    """A profile of a file's text; the same object each time, which nobody can change."""
+    """The profile in a file's text; the same object each time, which is immutable."""
     try:
         return Profile.model_validate(tomllib.loads(text))
     except RecursionError:

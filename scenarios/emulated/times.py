@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from scenarios.emulated.profile import Profile
 
 BLOCK_STEPS = 256
-"""Steps are drawn by so many: a draw costs a hundred times as much when it is made alone."""
+"""Steps that are drawn together: drawing one alone costs a hundred times as much per step."""
 
 
 class BlocksOfTimes:
@@ -43,7 +43,7 @@ class BlocksOfTimes:
         """The next block of some environments: seconds that each step simulates, and whether it ends its episode.
 
         Args:
-            envs: places of environments in `seeds`, [E], each at most once.
+            envs: indices of environments in `seeds`, [E], each at most once.
 
         Returns:
             Seconds and ends, [E, B] each.
@@ -68,12 +68,12 @@ class BlocksOfTimes:
     def _modes(self, chance: NDArray[np.float64], before: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Whether each step is slow: the mode is left where `chance` < leave, and entered where `chance` < enter.
 
-        What a step's chance makes of the mode is to set it, to clear it, to turn it round or to keep it; so the mode is
-        that of the last step that set or cleared it, turned round as often as was done since.
+        A step's chance sets the mode, clears it, flips it or keeps it. So the mode is what the last step that set or
+        cleared it made it, flipped as often as steps have flipped it since.
         """
         low, high = min(self._enter, self._leave), max(self._enter, self._leave)
         turns = np.cumsum(chance < low, axis=1)
-        fixed = (chance >= low) & (chance < high)  # set if it is the easier to enter, else cleared
+        fixed = (chance >= low) & (chance < high)  # set if entering is likelier than leaving, else cleared
         last = np.maximum.accumulate(np.where(fixed, np.arange(1, chance.shape[1] + 1), 0), axis=1)
         turned_before = np.where(last > 0, np.take_along_axis(turns, np.maximum(last - 1, 0), 1), 0)
         began_as = np.where(last > 0, self._enter > self._leave, before[:, None])
@@ -81,7 +81,7 @@ class BlocksOfTimes:
         return modes
 
     def _factors(self, places: NDArray[np.intp], ends: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """What slows each step, for its scene and its episode, [E, B]; draws a factor for each episode that begins."""
+        """The factor of each step, from its scene and its episode, [E, B]; draws one for each episode that begins."""
         num_ends = ends.sum(1)
         episodes = np.empty((len(places), 1 + int(num_ends.max())))
         episodes[:, 0] = self._episode_factors[places]

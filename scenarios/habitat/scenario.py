@@ -23,8 +23,8 @@ INSTALL = "conda install habitat-sim headless -c conda-forge -c aihabitat-nightl
 class Habitat:
     """PointGoal navigation on habitat-sim, with DD-PPO's settings (section 4); the task is `pointnav`'s.
 
-    Homogeneous: scenes of about the same size. Heterogeneous: scenes of all sizes; of our own floor plans, 2x2 to 12x12
-    rooms. An environment keeps the scene that its global index gives it.
+    Homogeneous: scenes of about the same size. Heterogeneous: scenes of all sizes (our own floor plans: 2x2 to 12x12
+    rooms). An environment keeps the scene that its global index gives it.
     """
 
     name: str = "habitat"
@@ -78,7 +78,7 @@ class Habitat:
 
     @property
     def num_actions(self) -> int:
-        """`scenarios.pointnav.task.ACTIONS`."""
+        """The number of `scenarios.pointnav.task.ACTIONS`."""
         return 4
 
     def scene_of(self, global_index: int) -> Path:
@@ -107,7 +107,7 @@ class HabitatFamily:
     variants: tuple[str, ...] = ()
 
     def unavailable(self) -> str | None:
-        """Names the command that installs habitat-sim where it is missing."""
+        """None, or the command that installs habitat-sim."""
         if importlib.util.find_spec("habitat_sim") is None:
             return f"habitat-sim is not installed; {INSTALL}"
         return None

@@ -27,7 +27,7 @@ POINT_TRIES = 100
 
 
 def gpu_device_id(torch_name: str) -> int:
-    """The GPU that habitat-sim renders on; -1 is its word for 'without CUDA'."""
+    """The GPU that habitat-sim renders on; -1 means 'without CUDA' there."""
     kind, _, index = torch_name.partition(":")
     return int(index or 0) if kind == "cuda" else -1
 
@@ -73,7 +73,7 @@ class HabitatWorld:
         self._depth: Any = None
 
     def _largest_island(self, scene: Path) -> int:
-        """Sees to a navmesh; the tops of walls are islands of their own, which episodes keep off."""
+        """Makes sure there is a navmesh; returns its largest island. The tops of walls are islands too."""
         pathfinder = self._sim.pathfinder
         if not pathfinder.is_loaded:  # newer versions load or compute one for the agent by themselves
             settings = self._habitat_sim.NavMeshSettings()

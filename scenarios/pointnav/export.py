@@ -19,7 +19,7 @@ from scenarios.pointnav.workload import SMALL_SIDE, check_workload, rooms_per_si
 
 FLOOR_M = 0.1
 LARGEST_SIDE = 12
-"""Exported plans end here: a navmesh is computed for each when it is loaded."""
+"""Most rooms per side of an exported plan: loading one computes its navmesh."""
 
 
 def scene_names(count: int, seed: int, workload: str) -> list[str]:
@@ -94,7 +94,7 @@ def _sides(count: int, workload: str) -> list[int]:
 
 
 def _write_atomically(path: Path, data: bytes) -> None:
-    """Other processes may export the same scenes now: a scene appears whole or not at all."""
+    """Writes a scene whole or not at all: other processes may be exporting the same scenes."""
     handle, partial = tempfile.mkstemp(dir=path.parent, suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -8,8 +8,8 @@ a *portal*, the side of a door cell. Every bend of a shortest path is at an end 
 
 where D(c) is the distance from c to the goal in the graph of mutually visible corners (Lozano-Perez and Wesley 1979:
 shortest paths among polygonal obstacles). Visibility is exact: the field of view is narrowed portal by portal.
-D is settled outwards from the goal by Dijkstra's algorithm, no further than the question needs, so that the cost of
-a question does not grow with the plan.
+Dijkstra's algorithm settles D outwards from the goal, no further than a query needs, so that the cost of a query does
+not grow with the plan.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Portal:
 
 @dataclass(slots=True)
 class FreeSpace:
-    """The cells and portals of a floor plan for an agent of a radius."""
+    """The cells and portals of a floor plan for an agent of a given radius."""
 
     xs: tuple[float, ...]
     ys: tuple[float, ...]
@@ -56,14 +56,14 @@ class FreeSpace:
     cells: list[Box] = field(default_factory=list)
     """The rooms, column by column, then the doors."""
     portals: list[list[Portal]] = field(default_factory=list)
-    """Of each cell."""
+    """The portals of each cell."""
     corners: list[Point2] = field(default_factory=list)
     corner_cells: list[tuple[int, int]] = field(default_factory=list)
     """The two cells that meet at each corner."""
     neighbours: list[list[tuple[int, float]] | None] = field(default_factory=list)
-    """Of each corner: the visible corners with their distances; None until asked for."""
+    """The corners that each corner sees, with their distances; None until asked for."""
     cumulative_area: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    """Of the cells, summed up, for drawing points."""
+    """Cumulative areas of the cells, for drawing points."""
 
     @classmethod
     def of(cls, plan: FloorPlan, radius_m: float) -> FreeSpace:
@@ -133,7 +133,7 @@ class FreeSpace:
         """Moves by (dx, dy); at a wall, the part of the move along the wall is kept.
 
         Returns:
-            The cell and the point where it ends, and whether it met a wall.
+            The cell and the point where the move ends, and whether it met a wall.
         """
         x, y = point
         collided = False

@@ -32,7 +32,7 @@ class PlanSettings:
     wall_m: float = 0.1
     """Thickness of a wall."""
     loop_fraction: float = 0.3
-    """Of the walls that the spanning tree leaves closed, this share gets a door too."""
+    """Chance that a wall left closed by the spanning tree gets a door too."""
 
     def __post_init__(self) -> None:
         """Checks every field once."""
@@ -52,7 +52,7 @@ class PlanSettings:
 
 
 CORNER_M = 0.25
-"""A door keeps at least so far from the corner of a room."""
+"""Least distance of a door from the corner of a room."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,12 +60,12 @@ class Door:
     """An opening in the wall between two rooms."""
 
     axis: int
-    """0: the wall is at a constant x, one goes through along x; 1: the wall is at a constant y."""
+    """0: the wall is at a constant x, and the way through goes along x; 1: the wall is at a constant y."""
     column: int
     row: int
     """The room on the lower side of the wall; the other is one column or one row further."""
     centre_m: float
-    """Of the opening, along the wall."""
+    """Centre of the opening, along the wall."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

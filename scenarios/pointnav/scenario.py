@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def quick_learning() -> LearnSettings:
-    """DD-PPO's with a larger step size: the small policy masters the small plans on a CPU in minutes."""
+    """DD-PPO's settings with a larger step size: the small policy masters the small plans on a CPU in minutes."""
     return LearnSettings(learning_rate=1e-3, normalize_advantages=True)
 
 
@@ -52,9 +52,9 @@ class PointNav:
     max_distance_m: float = 8.0
     """Greatest geodesic distance from start to goal."""
     radius_m: float = 0.15
-    """The agent keeps so far from walls."""
+    """Radius of the agent, which keeps this distance from walls."""
     episodes_per_plan: int = 0
-    """An environment draws a new plan after so many episodes; 0: it keeps its own."""
+    """Episodes after which an environment draws a new plan; 0: it keeps its own."""
 
     def __post_init__(self) -> None:
         """Checks every field once."""
@@ -86,7 +86,7 @@ class PointNav:
 
     @property
     def num_actions(self) -> int:
-        """`task.ACTIONS`."""
+        """The number of `task.ACTIONS`."""
         return 4
 
     def plan_settings(self, global_index: int, side: int | None = None) -> PlanSettings:
@@ -116,7 +116,7 @@ class PointNavFamily:
     variants: tuple[str, ...] = ()
 
     def unavailable(self) -> str | None:
-        """It needs nothing but numpy."""
+        """None: it needs no simulator."""
         return None
 
     def make(self, variant: str, workload: str) -> PointNav:

@@ -25,7 +25,7 @@ class Spread:
     """Mean seconds of an env step, by rooms per side."""
     max_over_min: float
     coefficient_of_variation: float
-    """Standard deviation over mean, of environments whose shares are uniform, as those of a run are."""
+    """Standard deviation / mean over environments whose shares are uniform, as in a run."""
 
 
 def measure_step_s(side: int, num_steps: int, scenario: PointNav) -> float:

@@ -172,7 +172,7 @@ class PointNavEnv(gymnasium.Env[Observation, int]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begins an episode; `seed` begins the environment's random stream anew."""
+        """Begins an episode; `seed` restarts the environment's random stream."""
         super().reset(seed=seed, options=options)
         self.simulator.begin_episode(self.np_random)
         self.episode = draw_episode(self.simulator, self._settings, self.np_random)
@@ -198,7 +198,7 @@ class PointNavEnv(gymnasium.Env[Observation, int]):
         return self._observe(), reward, stopped, truncated, info
 
     def _advance(self) -> float:
-        """Takes note of where the agent is now; returns the change of the geodesic distance, metres."""
+        """Notes where the agent is now; returns the change of the geodesic distance, metres."""
         assert self.episode is not None
         point, _ = self.simulator.pose()
         if point == self._point:

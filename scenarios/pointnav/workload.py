@@ -1,7 +1,7 @@
 """How the work is spread over the environments of a run: scene sizes by `Seat.global_index`, alike or widely different.
 
-The share of an environment is drawn by its global index and nothing else: it is the same for every system and seed,
-a rank has a mix, and different ranks have different mixes, so that there are stragglers among ranks too.
+The share of an environment depends on its global index and nothing else, so it is the same for every system and seed.
+Each rank has a mix, and the mixes differ, so that there are stragglers among ranks too.
 """
 
 from __future__ import annotations

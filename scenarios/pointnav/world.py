@@ -26,9 +26,9 @@ class FloorPlanWorld:
 
     Args:
         plan: what the floor plans look like.
-        radius_m: the agent's.
+        radius_m: radius of the agent.
         resolution: rows and columns of the depth image.
-        episodes_per_plan: a new plan is drawn after so many episodes; 0 keeps the first.
+        episodes_per_plan: episodes after which a new plan is drawn; 0 keeps the first.
     """
 
     def __init__(self, plan: PlanSettings, radius_m: float, resolution: int, episodes_per_plan: int) -> None:
@@ -99,4 +99,4 @@ class FloorPlanWorld:
         return self._camera.image(*self._point, self._heading)
 
     def close(self) -> None:
-        """Holds nothing that must be freed."""
+        """Does nothing: it holds nothing to free."""

@@ -1,13 +1,13 @@
-"""How ranks agree on weights: the settings of each way, and what is decided without any weights or processes.
+"""How ranks agree on weights: the settings of each way, and the decisions that need no weights and no processes.
 
     AllReduce         gradients are averaged over all ranks before every optimiser step (DD-PPO eq. 4)
     Central           one learner for all ranks (Sample Factory section 3.1; on several GPUs as VER section 5.1 ran it)
     Elastic           each rank and a centre pull at each other
-    ParameterServer   ranks send sums of gradients to a server, Downpour
+    ParameterServer   ranks send sums of gradients to a server (Downpour)
     Gossip            ranks mix their weights in pairs
 
-The last three are of Jin, P.: Learning to Navigate in Visual Environments, UC Berkeley, EECS-2018-169; section 3.2,
-Algorithms 3 and 4; section 3.6, Algorithms 5 and 6. `systems/engine/averaging/` carries them out.
+The last three follow Jin, P.: Learning to Navigate in Visual Environments, UC Berkeley, EECS-2018-169; section 3.2,
+Algorithms 3 and 4; section 3.6, Algorithms 5 and 6. `systems/engine/averaging/` carries them all out.
 """
 
 from __future__ import annotations
@@ -52,11 +52,12 @@ def rendering_rank(env: int, rank: int, ranks: range, placement: str) -> int:
     """The rank on whose device an environment renders.
 
     Args:
-        env: counted over the ranks of the machine.
-        rank: to which the environment belongs.
-        ranks: of the machine.
-        placement: `separate` leaves rank 0's device to learning and inference and deals the environments of its machine
-            to the other devices there (VER section 5.1); `together`, and on other machines, it is the rank's own.
+        env: index of the environment, counted over all ranks of the machine.
+        rank: the rank to which the environment belongs.
+        ranks: the ranks of the machine.
+        placement: `separate` leaves rank 0's device to learning and inference, and deals the environments of its
+            machine to the other devices there (VER section 5.1). With `together`, and on other machines, environments
+            render on their own rank's device.
     """
     if placement == "separate" and 0 in ranks and len(ranks) > 1:
         return ranks[1 + env % (len(ranks) - 1)]
@@ -74,7 +75,7 @@ class Elastic:
     beta: float = 0.0
     """The moving rate; 0 stands for the dissertation's 0.8 / ranks (section 3.4, Methodology)."""
     seconds: float = 2.0
-    """Time limit of one exchange; one that fails is left out."""
+    """Time limit of one exchange; an exchange that fails is skipped."""
 
     def __post_init__(self) -> None:
         """Checks the fields."""
@@ -87,7 +88,7 @@ class Elastic:
 
 
 def moving_rate(beta: float, num_ranks: int) -> float:
-    """The moving rate that a setting stands for."""
+    """The moving rate that the setting `beta` stands for."""
     return beta or 0.8 / num_ranks
 
 
@@ -104,7 +105,7 @@ class ParameterServer:
     momentum: float = 0.9
     """The server's momentum, mu."""
     seconds: float = 2.0
-    """Time limit of one exchange; one that fails is left out."""
+    """Time limit of one exchange; an exchange that fails is skipped."""
 
     def __post_init__(self) -> None:
         """Checks the fields."""
@@ -125,7 +126,7 @@ class Gossip:
     survives_lost_rank: ClassVar[bool] = True
 
     mode: str = "pull"
-    """`pull`: fetch the weights of one rank (Alg. 5). `push`: send to one, average all that came (Alg. 6)."""
+    """`pull`: fetch the weights of one rank (Alg. 5). `push`: send to one, and average all that arrived (Alg. 6)."""
     interval: int = 1
     """Updates between two gossips, tau; the dissertation used 1 and 10 (section 3.4, Methodology)."""
     beta: float = 0.5

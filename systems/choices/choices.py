@@ -12,11 +12,11 @@ from systems.choices.rollout import RolloutChoice
 
 
 class Choices(Protocol):
-    """One of each, and what follows from them."""
+    """One variant of each choice, and what follows from them."""
 
     @property
     def name(self) -> str:
-        """The system's."""
+        """The system's name."""
 
     @property
     def collect(self) -> Collector:

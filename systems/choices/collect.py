@@ -1,16 +1,16 @@
 """How actions meet environments: in lockstep, dynamically, double-buffered, or on the side of the actors.
 
-A collector blocks for inference (in `act`, on the device) and for replies (in `receive`); the sampler of a rank
+A collector blocks in `act`, on the device, and in `receive`, for replies; the sampler of a rank
 (`systems/engine/rollouts/sampler.py`) says what frees it.
 
     Lockstep         one inference for all environments, then one step of all
-    Dynamic          inference for whoever waits, as soon as the device is free (VER section 2.1)
+    Dynamic          inference for all environments that wait, as soon as the device is free (VER section 2.1)
     DoubleBuffered   while one half of a worker's environments steps, the other half is acted for (Sample Factory
                      section 3.2 and Fig. 2): a worker steps its k environments one after the other; they form two
-                     groups, and a group is acted for when all of it waits
+                     groups, and inference acts for a group when all of it waits
     ActorSide        the policy acts in the environment workers, which send whole trajectories (Espeholt et al. 2018,
-                     section 3; Sample Factory sections 2 and 4): the rank infers nothing, and says which slots of the
-                     table a trajectory fills
+                     section 3; Sample Factory sections 2 and 4): the rank infers nothing, and only says which slots of
+                     the table a trajectory fills
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class Sampling(Protocol):
 
     @property
     def parts(self) -> Sequence[tuple[int, int]]:
-        """Of each machine: its environments, and how many of them one worker steps."""
+        """For each machine, its number of environments and how many of them one worker steps."""
 
     @property
     def in_flight(self) -> npt.NDArray[np.bool_]:
-        """Whether an action has been sent that has not been answered, [N]."""
+        """Whether an environment has an action that it has not answered yet, [N]."""
 
     @property
     def num_in_flight(self) -> int:
-        """Environments that have an action to apply."""
+        """Number of environments that have an action to apply."""
 
     @property
     def ready(self) -> npt.NDArray[np.int64]:
@@ -50,16 +50,16 @@ class Sampling(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """Whether no more is to be collected now."""
+        """Whether to stop collecting now."""
 
     def act(self, envs: npt.NDArray[np.int64]) -> None:
         """Chooses the actions of `envs` [K] in one inference, and sends them."""
 
     def play(self, env: int) -> None:
-        """Has an environment whose worker holds the policy take as many steps as it may."""
+        """Lets environment `env`, whose worker holds the policy, take as many steps as it may."""
 
     def receive(self, least: int) -> None:
-        """Blocks until `least` environments have replied, or something wakes it; handles all that have."""
+        """Blocks until `least` environments have replied, or something wakes it; handles all replies."""
 
     def drain(self) -> None:
         """Blocks until no action is in flight."""
@@ -69,10 +69,10 @@ class Collector(Protocol):
     """How actions meet environments, as a field of a system's spec."""
 
     def check(self, num_envs: int) -> str | None:
-        """None, or why it cannot serve so many environments, with what would do."""
+        """None if it can serve `num_envs` environments; else why not, with a setting that would do."""
 
     def envs_per_worker(self, num_envs: int, num_cores: int) -> int:
-        """Environments that one worker steps, one after the other; divides `num_envs`."""
+        """Number of environments that one worker steps, one after the other; divides `num_envs`."""
 
     def collect(self, sampler: Sampling) -> None:
         """Fills the rollout, or stops early when `sampler.is_over`."""
@@ -80,19 +80,19 @@ class Collector(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lockstep:
-    """The policy for the whole batch, then all environments step (VER section 1, Fig. 1; Sample Factory section 2)."""
+    """One inference for the whole batch, then all environments step (VER section 1, Fig. 1; Sample Factory sec. 2)."""
 
     def check(self, num_envs: int) -> str | None:  # noqa: ARG002  any number will do
         """Any number of environments will do."""
         return None
 
     def envs_per_worker(self, num_envs: int, num_cores: int) -> int:  # noqa: ARG002  it depends on neither
-        """A worker each."""
+        """One: each environment has its own worker."""
         return 1
 
     def collect(self, sampler: Sampling) -> None:
         """Fills the rollout, or stops early when the sampler says so."""
-        sampler.drain()  # another way of collecting, or a stopped one, may have left actions in flight
+        sampler.drain()  # another collector, or a stopped one, may have left actions in flight
         while not sampler.is_over:
             envs = sampler.ready
             if len(envs):
@@ -104,17 +104,17 @@ class Lockstep:
 def choose_batch(
     ready: npt.NDArray[np.int64], num_in_flight: int, least: int, most: int, turn: int
 ) -> npt.NDArray[np.int64]:
-    """The environments of the next inference: all that wait, between a minimum and a maximum (VER section 2.1).
+    """The environments of the next inference: all that wait, within a minimum and a maximum (VER section 2.1).
 
     Args:
         ready: environments that wait for an action, ascending.
-        num_in_flight: environments that will wait later.
-        least: with fewer ready, inference waits for more, unless nobody is left to wait for.
-        most: so many at once; 0 is no limit.
-        turn: where the choice begins when there are more than `most`, so that each gets its turn.
+        num_in_flight: number of environments that will wait later.
+        least: with fewer ready, inference waits for more, unless none is in flight.
+        most: largest batch; 0 is no limit.
+        turn: the environment at which the choice begins when more than `most` are ready, so that each gets its turn.
 
     Returns:
-        Environments [K], in the order of their turns; none if inference should wait.
+        Environments [K], in the order of their turns; empty if inference should wait.
     """
     if len(ready) < least and num_in_flight:
         return ready[:0]
@@ -125,7 +125,7 @@ def choose_batch(
 
 
 def check_bounds(least: int, most: int, where: str = "collect") -> None:
-    """Raises ValueError unless the bounds of a batch are some."""
+    """Raises ValueError unless `least` is at least 1, and `most` is 0 or at least `least`."""
     if least < 1:
         raise ValueError(f"{where}.min_batch={least}: must be at least 1")
     if most and most < least:
@@ -139,27 +139,27 @@ class Dynamic:
     """Inference takes all outstanding requests; an action goes back the moment it exists (VER section 2.1)."""
 
     min_batch: int = 1
-    """Inference waits until so many environments wait for an action."""
+    """Inference waits until this many environments wait for an action, or none is in flight."""
     max_batch: int = 0
-    """Inference takes so many at once; 0 takes all."""
+    """Most environments in one inference; 0 takes all."""
 
     def __post_init__(self) -> None:
         """Checks the fields."""
         check_bounds(self.min_batch, self.max_batch)
 
     def check(self, num_envs: int) -> str | None:
-        """There must be as many environments as the smallest batch."""
+        """There must be at least `min_batch` environments."""
         if self.min_batch > num_envs:
             rule = f"must be at most num_envs={num_envs}; nearest: min_batch={num_envs}"
             return f"collect.min_batch={self.min_batch}: {rule}"
         return None
 
     def envs_per_worker(self, num_envs: int, num_cores: int) -> int:  # noqa: ARG002  it depends on neither
-        """A worker each."""
+        """One: each environment has its own worker."""
         return 1
 
     def collect(self, sampler: Sampling) -> None:
-        """Fills the rollout, or stops early when the sampler says so; then some environments are still stepping."""
+        """Fills the rollout, or stops early when the sampler says so; environments may still be stepping then."""
         turn = 0
         sampler.receive(0)  # replies that came while the rank learned
         while not sampler.is_over:
@@ -174,15 +174,15 @@ class Dynamic:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Priority:
-    """How workers stand with the scheduler (Sample Factory appendix B)."""
+    """CPU priority and affinity of the workers (Sample Factory appendix B)."""
 
     niceness: int
-    """Added to their nice value: the rank, which acts for all of them, goes first."""
+    """Added to their nice value, so that the rank, which acts for all of them, goes first."""
     pinned: bool
-    """Whether worker k stays on core k, counting round."""
+    """Whether worker k stays on core k, modulo the number of cores."""
 
     def take(self, number: int) -> None:
-        """Applies it to this process, worker `number` of the machine."""
+        """Applies both to this process, worker `number` of the machine."""
         os.nice(self.niceness)
         if self.pinned:
             cores = sorted(os.sched_getaffinity(0))
@@ -190,13 +190,13 @@ class Priority:
 
 
 def group_of(num_envs: int, envs_per_worker: int) -> npt.NDArray[np.int64]:
-    """The group of each environment, [N]: worker w has groups 2w and 2w + 1, of half its environments each."""
+    """The group of each environment, [N]: worker w has groups 2w and 2w + 1, each half of its environments."""
     worker, place = np.divmod(np.arange(num_envs), envs_per_worker)
     return 2 * worker + (place >= envs_per_worker // 2)
 
 
 def groups_of(parts: Sequence[tuple[int, int]]) -> npt.NDArray[np.int64]:
-    """The group of each environment, [N], where machines have so many environments, so many of them in a worker."""
+    """The group of each environment, [N]; `parts` has (environments, environments per worker) of each machine."""
     groups: list[npt.NDArray[np.int64]] = []
     num_groups = 0
     for num_envs, envs_per_worker in parts:
@@ -208,11 +208,11 @@ def groups_of(parts: Sequence[tuple[int, int]]) -> npt.NDArray[np.int64]:
 def whole_groups(
     ready: npt.NDArray[np.int64], in_flight: npt.NDArray[np.bool_], groups: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Those of `ready` [K] whose group has nobody in flight.
+    """Those of `ready` [K] whose group has no environment in flight.
 
     Args:
         ready: environments that wait for an action.
-        in_flight: [N], environments that step, or wait in their worker for their turn to.
+        in_flight: [N], whether an environment steps, or waits in its worker for its turn.
         groups: [N], as `group_of` gives them.
     """
     is_stepping = np.zeros(len(groups), dtype=np.bool_)
@@ -221,33 +221,33 @@ def whole_groups(
 
 
 def fewest_per_worker(num_envs: int, num_cores: int) -> int:
-    """The smallest even number of environments a worker such that there are at most as many workers as cores.
+    """The smallest even number of environments per worker, dividing `num_envs`, with at most one worker per core.
 
-    Sample Factory appendix A.3: as many rollout workers as cores. Falls back to the largest even divisor.
+    Sample Factory appendix A.3 uses as many rollout workers as cores. Falls back to the largest even divisor.
     """
     even = [k for k in range(2, num_envs + 1, 2) if num_envs % k == 0]
     return next((k for k in even if num_envs // k <= num_cores), even[-1])
 
 
 def emulated_cores(costs: GpuCosts, num_envs: int, num_envs_of_rank: int) -> int:
-    """Cores for the workers of `num_envs` environments, which may be of several ranks; one for each if not stated."""
+    """Cores for the workers of `num_envs` environments, perhaps of several ranks; one for each if `costs` has none."""
     return costs.cores * num_envs // num_envs_of_rank or num_envs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DoubleBuffered:
-    """Two groups of environments in each worker, acted for in turn (Sample Factory section 3.2)."""
+    """Each worker has two groups of environments, and inference acts for them in turn (Sample Factory section 3.2)."""
 
     num_envs_per_worker: int = 0
-    """k, even; best when k / 2 > ceil(inference time / step time). 0: at most as many workers as cores."""
+    """k, even; best when k / 2 > ceil(inference time / step time). 0 finds k: at most as many workers as cores."""
     niceness: int = 0
     """Added to the workers' nice value (Sample Factory appendix B); emulated environments sleep, and keep theirs."""
     pin: bool = False
     """Whether each worker stays on one core (Sample Factory appendix B); emulated ones never do."""
     min_batch: int = 1
-    """Inference waits until so many environments, in whole groups, wait for an action."""
+    """Inference waits until this many environments, in whole groups, wait for an action, or none is in flight."""
     max_batch: int = 0
-    """Inference takes so many at once; 0 takes all."""
+    """Most environments in one inference; 0 takes all."""
 
     def __post_init__(self) -> None:
         """Checks the fields."""
@@ -262,11 +262,11 @@ class DoubleBuffered:
 
     @property
     def priority(self) -> Priority:
-        """How workers stand with the scheduler."""
+        """CPU priority and affinity of the workers."""
         return Priority(niceness=self.niceness, pinned=self.pin)
 
     def check(self, num_envs: int) -> str | None:
-        """The number of environments must be even, and workers alike."""
+        """`num_envs` must be even, a multiple of k if k is set, and at least twice `min_batch`."""
         k = self.num_envs_per_worker
         if num_envs % 2:
             return (
@@ -287,7 +287,7 @@ class DoubleBuffered:
         return None
 
     def envs_per_worker(self, num_envs: int, num_cores: int) -> int:
-        """K, as set or found."""
+        """The setting, or what `fewest_per_worker` finds."""
         return self.num_envs_per_worker or fewest_per_worker(num_envs, num_cores)
 
     def collect(self, sampler: Sampling) -> None:
@@ -308,14 +308,14 @@ class DoubleBuffered:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ActorSide:
-    """A copy of the policy in each environment worker, on the CPU, brought up to date for each trajectory."""
+    """Each environment worker has a copy of the policy, on the CPU, which it updates before each trajectory."""
 
     def check(self, num_envs: int) -> str | None:  # noqa: ARG002  any number will do
         """Any number of environments will do."""
         return None
 
     def envs_per_worker(self, num_envs: int, num_cores: int) -> int:  # noqa: ARG002  it depends on neither
-        """A worker each."""
+        """One: each environment has its own worker."""
         return 1
 
     def collect(self, sampler: Sampling) -> None:

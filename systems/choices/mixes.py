@@ -1,4 +1,4 @@
-"""Which choices do not go together, why, and the nearest mixes that do. All of it is about names of variants."""
+"""Which choices do not go together, why, and the nearest mixes that do. It works on names of variants only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 NUM_NEAREST = 3
-"""So many mixes are named, if as many are equally near."""
+"""Most mixes that a message names, all equally near."""
 
 
 class Rule(NamedTuple):
@@ -18,7 +18,7 @@ class Rule(NamedTuple):
     why: str
 
     def forbids(self, mix: Mapping[str, str]) -> bool:
-        """Whether the mix has both."""
+        """Whether the mix has a variant of each."""
         return all(mix[choice] in variants for choice, variants in (self.first, self.second))
 
 
@@ -63,11 +63,11 @@ RULES = (
 
 
 def why_impossible(mix: Mapping[str, str], variants: Mapping[str, Mapping[str, type]]) -> str | None:
-    """None, or why a mix makes no system, with the nearest that do.
+    """None if a mix makes a system; else why not, with the nearest mixes that do.
 
     Args:
         mix: the variant of each choice.
-        variants: all there are, of each choice.
+        variants: all variants of each choice.
     """
     rule = next((rule for rule in RULES if rule.forbids(mix)), None)
     if rule is None:
@@ -77,7 +77,7 @@ def why_impossible(mix: Mapping[str, str], variants: Mapping[str, Mapping[str, t
 
 
 def nearest(mix: Mapping[str, str], variants: Mapping[str, Mapping[str, type]]) -> list[str]:
-    """The first of the possible mixes that differ from a mix in the fewest choices, as settings: `preempt=never`."""
+    """Up to `NUM_NEAREST` possible mixes that change the fewest choices, as settings such as `preempt=never`."""
     for num_changes in range(1, len(mix) + 1):
         found = [
             ":".join(f"{choice}={variant}" for choice, variant in change.items())

@@ -1,14 +1,14 @@
 """Collecting while learning: one after the other, one rollout apart, or neither ever waiting for the other.
 
-Under `OneAhead` a second thread collects. It alone touches sampler, workers and the rollout that is being filled; the
-main thread learns from the one before, and takes the new one when both have ended. `background.py` says what happens
-when either raises. A rollout that any rank has broken off for lack of time, no rank learns from: they agree on that in
-the barrier after collecting.
+Under `OneAhead` a second thread collects. It alone touches the sampler, the workers and the rollout that is being
+filled. The main thread learns from the rollout before, and takes the new one when both threads are done.
+`background.py` says what happens when either raises. When a rank breaks off its rollout for lack of time, no rank
+learns from that rollout: the ranks agree on this in the barrier after collecting.
 
-Under `Continuous` a second thread collects all the time; the main thread learns from the batches that it leaves
-(`trajectories.py` says who blocks where). Newest weights act from the next inference on. When the run is over, the main
-thread stops the stream, wakes the sampler and waits for its end. When there is no batch and the time is up, all ranks
-stop: where they wait for each other to learn, they agree on that before (in runs that have such a limit).
+Under `Continuous` a second thread collects all the time, and the main thread learns from the batches that it leaves
+(`trajectories.py` says who blocks where). New weights act from the next inference on. When the run is over, the main
+thread stops the stream, wakes the sampler and waits for it to end. When time is up and there is no batch, all ranks
+stop. Ranks that wait for each other to learn agree on that first, in runs that have such a limit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Loop(Protocol):
-    """The acts of one rank that an overlap puts in order; `systems/engine/rank/rank_loop.py` says what each does."""
+    """What one rank can do; an overlap puts these acts in order. `systems/engine/rank/rank_loop.py` does them."""
 
     @property
     def has_deadline(self) -> bool:
@@ -31,40 +31,40 @@ class Loop(Protocol):
         """Agrees with the other ranks on how much to collect."""
 
     def collect(self) -> None:
-        """Fills the rollout, or as much of it as the other ranks wait for."""
+        """Fills the rollout, or stops early when the other ranks wait for this one."""
 
     def collect_ahead(self) -> None:
-        """Collects; from then until it is called again, the sampler waits for the learner."""
+        """Collects; until the next call, the sampler then counts as waiting for the learner."""
 
     def take(self) -> Any:
-        """What was collected; the next rollout begins."""
+        """Returns what was collected, and begins the next rollout."""
 
     def take_batch(self, max_lag: int) -> Any | None:
-        """The next batch of the stream, when it is there; None when the stream was stopped."""
+        """Waits for the next batch of the stream and returns it; None when the stream was stopped."""
 
     def take_newest_weights(self) -> None:
-        """The sampler acts with what was learned so far."""
+        """Gives the sampler the newest weights to act with."""
 
     def wait_for_ranks(self) -> bool:
-        """Waits for the slowest rank, where ranks do; returns whether one of them has broken its rollout off."""
+        """Waits for the slowest rank, where ranks wait at all; returns whether any of them broke off its rollout."""
 
     def break_off(self) -> None:
-        """The run ends without the iteration that is under way."""
+        """Ends the run without the iteration that is under way."""
 
     def learn(self, experience: Any) -> None:
         """Learns on what `take` or `take_batch` gave."""
 
     def end_iteration(self) -> bool:
-        """Agrees with the other ranks on how far the run is; True when it is over."""
+        """Agrees with the other ranks on how far the run is; returns whether it is over."""
 
     def in_background(self, work: Callable[[], None]) -> Any:
-        """Runs something in the thread that samples."""
+        """Runs `work` in a second thread, the one that samples."""
 
     def wait_for(self, collecting: Any) -> None:
-        """Waits until the thread that samples has ended; raises what it has raised."""
+        """Waits until the thread that samples has ended; raises what it raised."""
 
     def stop_stream(self) -> None:
-        """Nothing more is collected: the thread that samples looks again, and ends."""
+        """Stops collecting: wakes the thread that samples, which then ends."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +72,7 @@ class Alternate:
     """Collect a rollout, learn on it, begin again (VER section 2.1)."""
 
     ahead: ClassVar[int] = 0
-    """Rollouts that are held beside the one that is filled."""
+    """Number of rollouts that are held beside the one being filled."""
     is_concurrent: ClassVar[bool] = False
     """Whether learning and collecting go on at the same time."""
 
@@ -117,7 +117,7 @@ class OneAhead:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Continuous:
-    """Neither collecting nor learning ever stops; samples that became too old are discarded."""
+    """Neither collecting nor learning ever stops; samples that have become too old are discarded."""
 
     max_lag: int = 20
     """Most optimiser steps between acting and learning; the paper ran at 5 to 10 on average (Sample Factory A.3)."""

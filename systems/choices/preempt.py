@@ -4,8 +4,8 @@
 
     S = argmax S / (Time(S) + LT),  S <= T * N * ranks
 
-LT is the last learning time without waiting for others; Time(S) follows from the mean time of a step of each
-environment in the rollout before. The ranks exchange these before a rollout begins, and all come to the same S.
+LT is the last learning time without waiting for others; Time(S) follows from the mean step time of each environment in
+the rollout before. The ranks exchange both before each rollout, and all arrive at the same S.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Threshold:
     p: float = 0.6
     """Share of the ranks; 1 never preempts."""
     least: float = 0.25
-    """Share of T that every rank collects in any case."""
+    """Share of T that every rank always collects."""
 
     def __post_init__(self) -> None:
         """Checks the fields."""
@@ -58,7 +58,7 @@ class Optimal:
 
 
 class Plan(NamedTuple):
-    """What all ranks do in one iteration."""
+    """How much all ranks collect in one iteration."""
 
     num_samples: int
     """S, over all ranks."""
@@ -80,7 +80,7 @@ def arrivals_s(step_times_s: npt.NDArray[np.float64], num_steps: int, *, whole: 
     total = num_steps * len(step_times_s)
     if whole:
         return np.sort(np.outer(step_times_s, np.arange(1, num_steps + 1)).ravel())
-    # By `horizon` all environments together have ended at least T * N steps, rounding down included.
+    # By `horizon` the environments have ended at least T * N steps together, even when each count is rounded down.
     horizon = (total + len(step_times_s)) / (1 / step_times_s).sum()
     counts = np.ceil(horizon / step_times_s).astype(np.int64)
     ends = [step * np.arange(1, count + 1) for step, count in zip(step_times_s, counts, strict=True)]
@@ -91,10 +91,10 @@ def plan(step_times_s: npt.NDArray[np.float64], learn_s: float, num_steps: int, 
     """How many steps to collect: argmax S / (Time(S) + LT) (VER section 2.3).
 
     With `whole` rollouts only S at which some rank completes its rollout are considered: cutting inside a rank would
-    drop its slow environments, which is what `Variable` does, and not what is asked here.
+    drop its slow environments, which is `Variable`'s way and not wanted here.
 
     Args:
-        step_times_s: of the environments of all ranks, [R, N].
+        step_times_s: mean step times of the environments of all ranks, [R, N].
         learn_s: LT.
         num_steps: T.
         whole: see `arrivals_s`.
@@ -111,7 +111,7 @@ def plan(step_times_s: npt.NDArray[np.float64], learn_s: float, num_steps: int, 
 
 
 def pause_s(elapsed_s: float, planned_s: float) -> float:
-    """How long a rank waits until it counts again: an eighth of what is left, 1/16 to 1/256 of the planned time."""
+    """How long a rank waits before it counts again: an eighth of the time left, 1/256 to 1/16 of the planned time."""
     return min(max((planned_s - elapsed_s) / 8, planned_s / 256), planned_s / 16)
 
 

@@ -1,4 +1,4 @@
-"""What fills a batch: T steps of each environment, T x N of whichever are fastest, or a stream of trajectories."""
+"""What fills a batch: T steps of each environment, the first T x N steps of any, or a stream of trajectories."""
 
 from __future__ import annotations
 
@@ -65,15 +65,15 @@ class Trajectories(StepsPerEnv):
 
 
 MOST_BATCHES_WAITING = 2
-"""More would not keep the learner busier, but make samples older; unless a trajectory of each environment is more:
-those that keep step with each other end them all at once, and would stand still until the learner has taken most."""
+"""Most batches that wait for the learner: more would not keep it busier, only make samples older. One trajectory of
+each environment may wait where that is more: environments in step end theirs all at once, and would stand still."""
 
 
 def stream_limit(batch: int, num_envs: int, num_steps: int, max_lag: int, updates_per_batch: int) -> int:
     """Env steps that may wait for the learner before environments are held back.
 
-    A sample waits for what is queued before it and for the N * T that may be under way (Sample Factory section 3.4), so
-    its lag stays within `max_lag` optimiser steps as long as environments are about equally fast.
+    A sample waits for what is queued before it and for the N * T steps that may be under way (Sample Factory section
+    3.4), so its lag stays within `max_lag` optimiser steps as long as environments are about equally fast.
     """
     within_lag = max_lag // updates_per_batch * batch - num_envs * num_steps
     most = max(MOST_BATCHES_WAITING * batch, num_envs * num_steps)

@@ -1,1 +1,1 @@
-"""The five choices that make a system, and the rank loop that joins them."""
+"""What carries out the five choices of a system: the rank loop, and the parts that it joins."""

@@ -1,1 +1,1 @@
-"""Other people's systems: trainers that run as processes of their own, counted by `rlbench_client`."""
+"""Other people's systems: trainers that run in their own processes and are counted by `rlbench_client`."""

@@ -1,8 +1,8 @@
-"""The command of a trainer as a child of its rank, with all processes that come of it.
+"""A trainer's command as a child of its rank, with all processes that the command starts.
 
-What ends it: the rank, when the budget is spent or something is wrong; the kernel, when the rank is killed; and the
-keeper kills whatever is left below the run. Processes whose parent ends become the rank's own children, so that one
-that left its process group is found; what they have mapped of /dev/shm is noted for the keeper before they are killed.
+The rank ends it when the budget is spent or something is wrong, the kernel ends it when the rank is killed, and the
+keeper kills whatever is left below the run. A process whose parent ends becomes the rank's own child, so the rank also
+finds one that left its process group. Before it kills them, it notes what they have mapped of /dev/shm for the keeper.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from systems.external.output import Pump
 
 PROCESSES_FILE = "processes-trainer.txt"
 STACKS_LIMIT_S = 20.0
-"""For the stacks of all of its processes."""
+"""Seconds in which the stacks of all of the trainer's processes are taken."""
 KILL_LIMIT_S = 20.0
-"""A process that has not died so long after SIGKILL hangs in the kernel."""
+"""A process that is not dead this many seconds after SIGKILL hangs in the kernel."""
 MIB = 2**20
 LONGEST_COMMAND = 200
 
@@ -37,11 +37,11 @@ class TrainerFailed(RuntimeError):  # noqa: N818  says what happened, as BrokenP
 
 
 class ItsTraceback(Exception):  # noqa: N818  it is what a trainer printed
-    """The first traceback in a trainer's output; as a cause, it comes first in the run's."""
+    """The first traceback in a trainer's output; as the error's cause, it comes first in the run's traceback."""
 
 
 class Child:
-    """A trainer's processes. Call everything from the thread that made it: the kernel ends it with that thread."""
+    """A trainer's processes. Make it and use it in one thread: the kernel ends the command when that thread ends."""
 
     def __init__(
         self, command: Sequence[str], folder: str, variables: Mapping[str, str], most_output_bytes: int
@@ -53,7 +53,7 @@ class Child:
             self._child = subprocess.Popen(  # noqa: S603  it is what the user asked for
                 command,
                 cwd=folder,
-                env={"PYTHONUNBUFFERED": "1", **variables},  # what it has printed is not lost when it is ended
+                env={"PYTHONUNBUFFERED": "1", **variables},  # so that nothing printed is lost when it is killed
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -73,21 +73,21 @@ class Child:
         self._end.register(os.pidfd_open(self._child.pid), select.POLLIN)
 
     def wait(self, seconds: float) -> bool:
-        """Waits until the command has ended, for so long at most; whether it has. What it started may live on."""
+        """Waits at most `seconds` for the command to end; returns whether it has. What it started may live on."""
         return bool(self._end.poll(seconds * 1000))
 
     @property
     def returncode(self) -> int | None:
-        """Of the command; None while it lives."""
+        """The command's exit code; None while it runs."""
         return self._child.poll()
 
     def num_processes(self) -> int:
-        """The command and all that came of it."""
+        """Number of the trainer's processes: the command and all that it started."""
         return len(psutil.Process().children(recursive=True))
 
     @property
     def has_raised(self) -> bool:
-        """Whether it has printed a whole traceback."""
+        """Whether the trainer has printed a whole traceback."""
         return any(pump.traceback.last_line for pump in self._pumps)
 
     def leave_stacks(self, folder: Path) -> None:
@@ -104,7 +104,7 @@ class Child:
         """Kills all of its processes, and passes on the rest of their output. May be called twice.
 
         Args:
-            label: for the names of the shared memory that they had mapped; the keeper removes that.
+            label: names the file that lists the shared memory that they had mapped; the keeper removes that memory.
         """
         deadline = time.monotonic() + KILL_LIMIT_S
         while (found := psutil.Process().children(recursive=True)) and time.monotonic() < deadline:
@@ -117,7 +117,7 @@ class Child:
             pump.end()
 
     def failure(self, what: str) -> TrainerFailed:
-        """What went wrong, with the first traceback of the output; call it after `end`, and raise it."""
+        """The error to raise: what went wrong, with the first traceback of the output. Call it after `end`."""
         traceback = next((pump.traceback for pump in self._pumps if pump.traceback.text), None)
         if traceback is None:
             return TrainerFailed(what)

@@ -1,10 +1,10 @@
-"""A trainer of one's own as a system: a command that a file describes, started, watched, counted and ended.
+"""A user's own trainer as a system: a command that a file describes, started, watched, counted and ended.
 
-The loop of one rank: it starts the command (with `ranks = "its own"` rank 0 alone does), looks several times a second
-what the trainer's processes have counted, and moves that into its meter, so that all that watches or records a run sees
-what it would see of a system of ours. What ends the loop: the command ends; the budget is spent; another rank has said
-that the trainer is over (`ENDED`, in the folder that all ranks share), so that what breaks off then is no failure.
-After that all processes of the trainer are killed, and their files are read once more.
+Each rank runs one loop. It starts the command (with `ranks = "its own"` only rank 0 does), reads several times a second
+what the trainer's processes have counted, and moves that into its meter, so whatever watches or records a run sees what
+it would see of our own systems. The loop ends when the command ends, the budget is spent, something is wrong, or
+another rank has written the file `ENDED` to the folder that all ranks share; a command that fails after that is no
+failure. Then the rank kills all processes of the trainer and, if nothing was wrong, reads their files once more.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.2
 COUNT_EVERY_S = 1.0
-"""Processes are counted so often; to ask the kernel for all of them costs milliseconds."""
+"""Seconds between two counts of the trainer's processes; asking the kernel for all of them costs milliseconds."""
 SLICE_S = 1.0
-"""A part of the series lasts so long at least where the trainer reports no iterations; it ends as it learns."""
+"""Shortest part of the series, in seconds, where the trainer reports no iterations; see `Run._ends_row`."""
 ITS_OWN = frozenset({"learn", "policy", "num_envs", "rollout_steps", "gpu_costs"})
 OF_ENVIRONMENTS, SCENARIOS = ("harness", "results", "scenarios"), "rlbench.scenarios"
-"""Packages of rlbench that make a run's environments and tell what these raise, and their group of entry points."""
+"""Packages of rlbench that make a run's environments and report what they raise, and the scenarios' entry points."""
 ENDED, PORT = "rlbench-ended", "rlbench-port"
-"""Files in the folder that all ranks share: how the trainer ended, and where its ranks meet."""
+"""Files in the folder that all ranks share: how the trainer ended, and the port at which its ranks meet."""
 BY_BUDGET, BY_ITSELF = "by its budget", "by itself"
 
 
@@ -59,21 +59,21 @@ class Command:
 
     @property
     def python(self) -> str:
-        """Its interpreter."""
+        """The trainer's interpreter."""
         return self.trainer.python
 
     def known_work(self, scenario: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Of what a record says of a scenario, what is known to hold for this trainer.
+        """The part of a recorded scenario that is known to hold for this trainer.
 
-        How it learns, its network and how many environments it has are its own; they count as not recorded where runs
-        are compared. So does the work itself where its environments are its own.
+        The trainer chooses how it learns, its network and its number of environments, so comparisons of runs treat
+        them as not recorded. If it also makes its own environments, they treat all of the work as not recorded.
         """
         if self.trainer.environment == "instrumented":
             return {}
         return {name: value for name, value in scenario.items() if name not in ITS_OWN}
 
     def run(self, context: Context) -> None:
-        """Runs it on this rank until the budget is spent, or it ends."""
+        """Runs the trainer on this rank until the budget is spent or the trainer ends."""
         Run(self.trainer, context).to_end()
 
 
@@ -83,7 +83,7 @@ class Run:
     def __init__(self, trainer: Trainer, context: Context) -> None:
         self._trainer, self._context, self._meter = trainer, context, context.meter
         self._rank, self._num_ranks = context.place.rank, context.place.num_ranks
-        self._shared = Path(tempfile.gettempdir())  # a folder of the run's own, alike for all ranks
+        self._shared = Path(tempfile.gettempdir())  # one folder for the run, the same for all ranks
         self._counters = self._shared / "counters"
         self._counters.mkdir(exist_ok=True)
         self._files = CounterFiles(self._counters)
@@ -93,14 +93,14 @@ class Run:
         self._next_count = 0.0
 
     def to_end(self) -> None:
-        """Starts, watches and ends it. Raises TrainerFailed, BadCounters."""
+        """Starts, watches and ends the trainer. Raises TrainerFailed or BadCounters."""
         self._say_what_is_reported()
         child = self._start()
         problem: str | None = None
         try:
             problem = self._watch(child)
             if self._trainer.ranks == "ours" and child is not None and child.returncode is None:
-                self._say_ended(BY_BUDGET)  # before its end breaks something off in the others
+                self._say_ended(BY_BUDGET)  # first, so that the others may fail when it is killed
         finally:
             if child is not None and problem is not None:
                 child.leave_stacks(Path(self._context.folder))
@@ -109,10 +109,10 @@ class Run:
         if child is not None and problem is not None:
             raise child.failure(problem)
         if self._trainer.ranks == "its own" and child is not None:
-            self._say_ended(BY_ITSELF if child.returncode == 0 else BY_BUDGET)  # now no rank counts any more
+            self._say_ended(BY_ITSELF if child.returncode == 0 else BY_BUDGET)  # no process of it counts now
         self._look()
         if not self._has_rows and self._relay.env_steps:
-            self._end_row()  # of a run that is shorter; else what is no whole part is in the counters alone
+            self._end_row()  # the only part of a short run; in others an unfinished part is in the counters alone
         self._say_what_is_reported(has_finished=self._has_finished(child))
         self._relay.close()
         if child is not None and not self._files.total("env_steps"):
@@ -128,7 +128,7 @@ class Run:
         return child.returncode == 0
 
     def _watch(self, child: Child | None) -> str | None:
-        """Returns when the run is over; what went wrong, if anything did."""
+        """Blocks until the run is over; returns what went wrong, or None."""
         while True:
             if child is None:
                 time.sleep(LOOK_S)
@@ -159,9 +159,9 @@ class Run:
             self._end_row()
 
     def _ends_row(self, changes: list[Change], lasted_s: float) -> bool:
-        """Whether a part of the series ends now: with an iteration, else with a learning phase or an env step.
+        """Whether a part of the series ends now: at an iteration, else at a learning phase or env step after `SLICE_S`.
 
-        A rank that stands still has no parts, so that whoever watches the run sees it.
+        A rank that stands still ends no part, so whoever watches the run sees that it stands still.
         """
         own = [change.counts for change in changes if self._relay.is_own(change)]
         if self._files.is_reported("iterations"):
@@ -190,7 +190,7 @@ class Run:
         )
 
     def _trouble(self, child: Child) -> str | None:
-        """Why the trainer must be ended although its command lives."""
+        """Why the trainer must be ended although its command still runs, or None."""
         now, stall_s = time.perf_counter(), self._context.stall_s
         if child.has_raised and now - self._moved_at > stall_s:
             return f"nothing was stepped or learned for {stall_s:g} s (--stall) after it had raised"
@@ -209,13 +209,13 @@ class Run:
         return None
 
     def _say_what_is_reported(self, *, has_finished: bool = False) -> None:
-        """What was in flight is known only where the trainer ended by itself."""
+        """Tells the meter what the trainer reports; what was in flight is known only if it ended by itself."""
         names = {"learned", "reused", "discarded", "lag_sum"} | ({"in_flight"} if has_finished else set())
         self._meter.reports({name for name in names if self._files.is_reported(name)})
         self._meter.in_flight(self._relay.in_flight if has_finished else 0)
 
     def _ended(self) -> str:
-        """How the trainer ended, as a rank has said it; empty while nobody has."""
+        """How the trainer ended, as a rank has written it; empty while none has."""
         path = self._shared / ENDED
         return path.read_text(encoding="utf-8") if path.exists() else ""
 
@@ -268,7 +268,7 @@ class Run:
         return {name: f"{value:.12g}" if isinstance(value, float) else str(value) for name, value in values.items()}
 
     def _client(self) -> str:
-        """A folder for any interpreter: it holds the client, and what makes the run's environments if they are ours."""
+        """Makes a folder that any interpreter can import from: the client, and what makes our environments if used."""
         folder, ours = self._shared / f"client-{self._rank}", Path(rlbench_client.__file__).parents[1]
         folder.mkdir()
         (folder / "rlbench_client").symlink_to(ours / "rlbench_client")
@@ -279,7 +279,7 @@ class Run:
         return str(folder)
 
     def _port(self) -> int:
-        """A free port for the trainer's own store: rank 0 finds it, the others wait for it, for `stall_s` at most."""
+        """A free port for the trainer's own store. Rank 0 finds it; the others wait for it, at most `stall_s`."""
         path, deadline = self._shared / PORT, time.monotonic() + self._context.stall_s
         if self._rank == 0:
             with socket.create_server((os.environ["MASTER_ADDR"], 0)) as free:
@@ -295,7 +295,7 @@ class Run:
 
 
 def write_distribution(folder: Path) -> None:
-    """Lets an interpreter that has no rlbench find scenarios by their names, as one that has it does."""
+    """Lets an interpreter without rlbench find scenarios by name, as one with rlbench does."""
     about = folder / f"rlbench-{metadata.version('rlbench')}.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(
@@ -310,11 +310,11 @@ class TomlFiles:
     """Makes systems of TOML files; see `harness.plan.registry.SystemFiles`."""
 
     def read(self, path: Path) -> dict[str, Any]:
-        """What a file says, checked and resolved."""
+        """Reads a file; checks its fields and makes its paths absolute."""
         return document.read(path).model_dump(mode="json")
 
     def make(self, name: str, said: Mapping[str, Any]) -> Command:
-        """The system of that name."""
+        """Makes the system of that name from what its file says."""
         trainer = Trainer.model_validate(said)
         return Command(name=name, about=trainer.about, trainer=trainer)
 

@@ -1,8 +1,8 @@
-"""From the files in which a trainer's processes count to the meter of a rank.
+"""Moves what a trainer's processes count in files into the meter of a rank.
 
-Who writes: the trainer's processes, their files (`rlbench_client/counters.py`), and this rank its meter. Nothing
-blocks. Every rank reads the files of all ranks, for the budget is of all, and moves those of its own into its meter.
-What a file says is checked: a counter is whole, never negative, never falls, and is not absurdly large.
+The trainer's processes write their files (`rlbench_client/counters.py`), and this rank writes its meter. Nothing
+blocks. Every rank reads the files of all ranks, because the budget is for all, and moves its own into its meter. It
+checks every file: no counter is negative or above `MOST`, and none but those in `MAY_FALL` ever falls.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from rlbench_client.counters import (
 )
 
 MOST = 2**53
-"""No counter of a run is larger, nor any sum of seconds."""
+"""The largest value that a counter or a sum of seconds may have."""
 MOST_FILES = 65_536
 NUM_LAST_EPISODES = 100
-"""A metric is the mean over so many episodes."""
+"""A metric is the mean over at most this many of the latest episodes."""
 MAY_FALL = {"in_flight", "reported"}
 WAIT_S = "wait_s"
-"""What is left of an environment's time, from its first reset to its latest answer, without steps and resets."""
+"""An environment's time from its first reset or step to its latest answer, without its steps and resets."""
 ENV_SECONDS = {"simulate": "step_s", "reset": "reset_s", "wait:inference": WAIT_S}
-"""The seconds of an environment's timeline by their counter."""
+"""The counter that holds the seconds of each kind of span in an environment's timeline."""
 
 
 class BadCounters(ValueError):  # noqa: N818  says what is the case
@@ -54,7 +54,7 @@ class BadCounters(ValueError):  # noqa: N818  says what is the case
 
 @dataclass
 class Seen:
-    """What was read of one file."""
+    """What has been read from one file so far."""
 
     path: Path
     rank: int
@@ -65,17 +65,17 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """What a file says more than when it was read before."""
+    """What has changed in a file since it was last read."""
 
     file: Seen
     counts: Mapping[str, int]
     seconds: Mapping[str, float]
     episodes: list[tuple[float, ...]]
-    """Those that can still be read, in the order of `EPISODE`."""
+    """The new ones that can still be read, each in the order of `EPISODE`."""
 
 
 class CounterFiles:
-    """The files of all of a run's processes."""
+    """The counter files of all processes of a run."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -83,7 +83,7 @@ class CounterFiles:
         self.last_episodes: deque[tuple[float, ...]] = deque(maxlen=NUM_LAST_EPISODES)
 
     def look(self) -> list[Change]:
-        """What has changed in each. Raises BadCounters."""
+        """Returns what has changed in each file. Raises BadCounters."""
         names = [entry.name for entry in os.scandir(self._folder) if entry.name.endswith(SUFFIX)]
         if len(names) > MOST_FILES:
             raise BadCounters(f"{len(names):,} files of counters: at most {MOST_FILES:,}; an environment is made once")
@@ -101,11 +101,11 @@ class CounterFiles:
 
     @property
     def iterations(self) -> int:
-        """Of the process that has most: each rank reports its own."""
+        """Iterations of the process that has reported most; each rank reports its own."""
         return max((seen.counts["iterations"] for seen in self._seen.values()), default=0)
 
     def metrics(self) -> dict[str, float]:
-        """Means over the last episodes: `return`, `length`, `success`, `spl`; those that are known."""
+        """Means of `return`, `length`, `success` and `spl` over the last episodes, as far as they are known."""
         means = {}
         for name in ("return", "length", "success", "spl"):
             at = EPISODE.index(name)
@@ -128,14 +128,14 @@ class CounterFiles:
         seconds |= {each: floats[SPANS_AT + at] for at, each in enumerate(SPANS)}
         for each, value in (*counts.items(), *seconds.items()):
             last = seen.counts.get(each, seen.seconds.get(each, 0))
-            if not 0 <= value <= MOST:  # NaN neither
+            if not 0 <= value <= MOST:  # true for NaN too
                 raise BadCounters(f"{name}: {each}={value}: must be from 0 to {MOST:,}; something else wrote there")
             if value < last and each not in MAY_FALL:
                 raise BadCounters(f"{name}: {each} went back from {last} to {value}: a counter never falls")
         for episode in episodes:
             _check_episode(name, dict(zip(EPISODE, episode, strict=True)))
         waited_s = seconds["answered_at"] - seconds["began_at"] - seconds["step_s"] - seconds["reset_s"]
-        seconds[WAIT_S] = max(seen.seconds[WAIT_S], waited_s)  # its writer may have been between two of these
+        seconds[WAIT_S] = max(seen.seconds[WAIT_S], waited_s)  # the writer may be halfway through an update
         change = Change(
             file=seen,
             counts={each: value - seen.counts[each] for each, value in counts.items()},
@@ -156,9 +156,9 @@ def _check_episode(name: str, episode: Mapping[str, float]) -> None:
 
 
 def _words(path: Path, num_episodes: int) -> tuple[list[int], list[float], list[tuple[float, ...]]]:
-    """The words of a file as int64 and as float64, and its episodes beyond the first so many that it still has.
+    """The words of a file as int64 and as float64, and the episodes after the first `num_episodes` that it still has.
 
-    Raises BadCounters where it is no such file, or has another size.
+    Raises BadCounters if the file cannot be read, is no regular file or has the wrong size.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -200,20 +200,20 @@ class Relay:
         )
         self._timed: Path | None = None
         self.span_s: dict[str, float] = {}
-        """Seconds by kind of span that no row of the series has yet."""
+        """Seconds by kind of span that are in no row of the series yet."""
         self.env_steps = 0
-        """What no row of the series has yet."""
+        """Env steps that are in no row of the series yet."""
         self.in_flight = 0
-        """The latest that all processes of the rank said."""
+        """Samples in flight: the sum of what each process of the rank reported last."""
 
     def move(self, changes: list[Change]) -> None:
-        """Adds what has changed."""
+        """Adds the changes in this rank's files to its meter."""
         for change in changes:
             if self.is_own(change):
                 self._move(change)
 
     def is_own(self, change: Change) -> bool:
-        """Whether a file counts for this rank; rank 0 has those of no rank."""
+        """Whether a file counts for this rank; a file without a valid rank counts for rank 0."""
         return self._meter.rank == (change.file.rank if 0 <= change.file.rank < self._num_ranks else 0)
 
     def _move(self, change: Change) -> None:
@@ -226,13 +226,13 @@ class Relay:
         self.in_flight += counts["in_flight"]
         self.env_steps += counts["env_steps"]
         spans = {kind: change.seconds[kind] for kind in SPANS if change.seconds[kind]}
-        if spans and self._timed in {None, change.file.path}:  # of one process, so that they add up to its time
+        if spans and self._timed in {None, change.file.path}:  # one process's alone, so that they add up to its time
             self._timed = change.file.path
             for kind, seconds in spans.items():
                 self.span_s[kind] = self.span_s.get(kind, 0.0) + seconds
 
     def _move_env(self, change: Change) -> None:
-        """More environments than the scenario has share the blocks of the meter."""
+        """Adds an environment's counts to its block; if there are more environments than blocks, they share blocks."""
         block, env = self._block_of.setdefault(
             change.file.path, (self._blocks[len(self._block_of) % len(self._blocks)], len(self._block_of))
         )
@@ -248,7 +248,7 @@ class Relay:
             os.write(self._episodes_fd, RECORD.pack(number, end_s, gain, int(length), int(frames), success, spl))
 
     def take_spans(self, most_s: float) -> dict[str, float]:
-        """Seconds by kind of span for a row that lasted so long; what is more is left for the next one."""
+        """Takes the seconds by kind of span for a row of `most_s` seconds; what exceeds it stays for the next row."""
         taken = {}
         for kind, seconds in self.span_s.items():
             taken[kind] = min(seconds, most_s)

@@ -1,7 +1,7 @@
-"""What a file says of a trainer: how it is started, with what, and what it may take.
+"""The file that describes a trainer: how it is started, with which variables, and what it may use.
 
-A file is checked when a sweep is planned, and what it says is kept with the plan, paths resolved; so a run does what
-was planned although the file has changed since.
+The file is checked when a sweep is planned, and its contents are kept with the plan, with absolute paths. So a run does
+what was planned even if the file has changed since.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PLACEHOLDERS = {
 
 
 def _words(value: object) -> object:
-    """A command line is one text, as for a shell, or a list of words."""
+    """Splits a command line given as one text, as a shell does; leaves a list of words as it is."""
     return tuple(shlex.split(value)) if isinstance(value, str) else value
 
 
@@ -52,12 +52,12 @@ class _Table(BaseModel):
 
 
 class TrainerLimits(_Table):
-    """What the processes of one rank may take."""
+    """Limits on the processes of one rank."""
 
     processes: int = Field(default=1024, ge=1, le=16_384)
     """The trainer is ended when it has more."""
     output_mib: float = Field(default=16.0, gt=0, le=1024)
-    """Of its output so much is kept, the first half and the last half."""
+    """MiB of its output that are kept, half of them from the beginning and half from the end."""
 
 
 class Trainer(_Table):
@@ -96,13 +96,13 @@ class Trainer(_Table):
 
     @property
     def search_path(self) -> str:
-        """PATH of the command: the programs of its interpreter come first, so that `torchrun` is that one's."""
+        """PATH of the command: the interpreter's folder comes first, so `torchrun` is the one installed there."""
         path = self.variables.get("PATH", os.environ.get("PATH", os.defpath))
         return os.pathsep.join([str(Path(self.python).parent), path])
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
-    """Puts in the values of placeholders. Raises ValueError for one that is unknown, with the known ones."""
+    """Fills in the placeholders of a text. Raises ValueError for an unknown one, naming the known ones."""
 
     def value(match: re.Match[str]) -> str:
         escaped, name = match.groups()
@@ -116,7 +116,7 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 
 
 def read(path: Path) -> Trainer:
-    """What a file says, with absolute paths. Raises ValueError: one line with the field, the rule and the value."""
+    """Reads a file; makes its paths absolute. Raises ValueError: one line with the field, the rule and the value."""
     try:
         trainer = Trainer.model_validate(tomllib.loads(_text(path)))
     except tomllib.TOMLDecodeError as error:
@@ -127,7 +127,7 @@ def read(path: Path) -> Trainer:
     folder = (here / trainer.folder).resolve()
     if not folder.is_dir():
         raise ValueError(f"folder: {trainer.folder}: is no folder")
-    # Not resolved: the interpreter of a virtual environment is a link, and known by where it lies.
+    # The link is kept: a virtual environment's interpreter is a link, and finds its packages by where the link lies.
     python = os.path.abspath(here / trainer.python) if trainer.python else sys.executable  # noqa: PTH100
     if not os.access(python, os.X_OK) or Path(python).is_dir():
         raise ValueError(f"python: {trainer.python}: is no program; name the interpreter of a virtual environment")
@@ -139,7 +139,7 @@ def read(path: Path) -> Trainer:
 
 
 def _text(path: Path) -> str:
-    """The text of a file that is one, and no larger than such a file may be; a pipe is not waited for."""
+    """The text of a regular file of at most `LARGEST_BYTES`; a pipe does not block it. Raises ValueError otherwise."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:

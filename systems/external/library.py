@@ -1,9 +1,9 @@
-"""Systems that are made with somebody else's library: what they share.
+"""What systems made with other people's libraries share.
 
-Each is a folder beside this file: `adapter.py` translates a cell into settings for the library, `train.py` runs in the
-library's own virtual environment and hands them over, `requirements.txt` has the exact versions. The trainer is
-started, watched, counted and ended as any command is (`command.py`). What the library does otherwise than rlbench's own
-systems with the same settings is listed; what of it matters stands in the record, and the fairness check names it.
+Each library has a folder beside this file: `adapter.py` translates a cell into settings for the library, `train.py`
+runs in the library's own virtual environment and passes them to it, `requirements.txt` has the exact versions. The
+trainer is started, watched, counted and ended as any command is (`command.py`). Each system lists its departures from
+rlbench's own systems with the same settings; the record keeps those that matter, and the fairness check names them.
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PipLibrary:
-    """What pip installs from the requirements in a folder here; see `harness.plan.libraries.Library`."""
+    """A library that pip installs from the requirements in a folder here; see `harness.plan.libraries.Library`."""
 
     name: str
     distribution: str
     folder: str
-    """Beside this file."""
+    """Name of its folder beside this file."""
 
     @property
     def requirements(self) -> Path:
-        """With exact versions."""
+        """The requirements file, with exact versions."""
         return HERE / self.folder / "requirements.txt"
 
     def unavailable(self, place: Path) -> str | None:  # noqa: ARG002  wherever that is
-        """Nothing hinders pip."""
+        """None: pip alone can install it."""
         return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CondaLibrary(PipLibrary):
-    """A library that needs something which pip cannot install: conda does, and makes the environment with it.
+    """A library that needs a package that pip cannot install: conda makes the environment with that package.
 
     `rlbench systems install` then has pip install the requirements into that environment.
     """
 
     needs: str
-    """What conda installs, by the name of its package."""
+    """Name of the package that conda installs."""
     module: str
-    """By which it is known in the environment, of whatever it was installed with."""
+    """Name of that package's module; if the environment has it, the package is there, however it was installed."""
     words: str
-    """For conda: further packages and channels."""
+    """Further packages and channels on conda's command line."""
 
     def unavailable(self, place: Path) -> str | None:
-        """None once it is in the environment; else the command, with the Python that this one is."""
+        """None once the module is in the environment; else the command to use, with this Python's version."""
         if any(place.glob(f"lib/python*/site-packages/{self.module}")):
             return None
         made = f"conda create --prefix {shlex.quote(str(place))} python={sysconfig.get_python_version()} pip"
@@ -90,12 +90,12 @@ class Rollout:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Departure:
-    """What a library does otherwise than rlbench's own systems with the same settings, and cannot be told not to."""
+    """A difference between a library and rlbench's own systems with the same settings that no setting removes."""
 
     what: str
     theirs: str
     matters: bool = True
-    """For how fast it is or how well it learns."""
+    """Whether it affects how fast the library is or how well it learns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,15 +104,15 @@ class LibrarySystem:
 
     library: ClassVar[PipLibrary]
     corrections: ClassVar[tuple[str, ...]] = ("none",)
-    """What `learn.correct` may be."""
+    """Values that `learn.correct` may have."""
     observations: ClassVar[tuple[frozenset[str], ...]] = (frozenset({"pixels"}),)
-    """What a scenario may show."""
+    """Names of the observations that a scenario may have; each set is one alternative."""
     policies: ClassVar[Mapping[str, str]]
-    """Networks by the scenario's `policy`: which of ours it is, or in what it differs."""
+    """The library's network for each `policy` of a scenario: which of ours it is, or how it differs."""
     env_a_worker: ClassVar[bool] = False
-    """Each environment has a process of its own."""
+    """Whether each environment has its own process."""
     envs_of_group: ClassVar[int] = 1
-    """A worker has a multiple of so many environments."""
+    """The number of environments of a worker is a multiple of this."""
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     most_gpus: ClassVar[int] = 1
     in_step: ClassVar[bool] = False
@@ -124,7 +124,7 @@ class LibrarySystem:
     """Fields of `LearnSettings` that the system sets differently from the scenario."""
     rollout: Rollout = Rollout()
     num_workers: int = 0
-    """Processes that step environments; 0 for one a core."""
+    """Processes that step environments; 0 for about one per core (see `workers_of`)."""
 
     def __post_init__(self) -> None:
         """Checks every field once."""
@@ -133,18 +133,18 @@ class LibrarySystem:
             raise ValueError(f"num_workers={self.num_workers}: must be from 0 to 1024; 0 is one a core")
 
     def check(self, scenario: Scenario) -> Scenario:
-        """The scenario as the library learns on it; raises ValueError when the two cannot go together."""
+        """Returns the scenario with the settings that the library uses. Raises ValueError if it cannot run it."""
         learn = self.learned_with(replace(scenario.learn, **self.learn))
         if reason := self.why_not_on(scenario, learn):
             raise ValueError(f"{self.name} on {scenario.name}: {reason}")
         return replace(scenario, learn=learn)  # type: ignore[type-var]  # scenarios are dataclasses
 
     def learned_with(self, learn: LearnSettings) -> LearnSettings:
-        """The settings as they hold in the library, where some cannot be chosen."""
+        """Returns the settings that hold in the library, which may fix some of them."""
         return learn
 
     def why_not_on(self, scenario: Scenario, learn: LearnSettings) -> str | None:
-        """None, or why the library cannot do this."""
+        """None, or why the library cannot run this scenario with these settings."""
         if self.env_a_worker and self.num_workers not in {0, scenario.num_envs}:
             return f"num_workers={self.num_workers}: each environment has a process, so there are {scenario.num_envs}"
         spaces, num_envs = scenario.observation_space.spaces, scenario.num_envs
@@ -174,12 +174,12 @@ class LibrarySystem:
         return " or ".join(f"{names} alone" for names in known)
 
     def why_not_filled(self, batch: int, steps: int, num_envs: int) -> str | None:
-        """None, or why rollouts do not fill a batch; rollouts of all environments, unless a library has other ways."""
+        """None, or why rollouts do not fill a batch. By default a batch is one rollout of all environments."""
         filled = steps * num_envs
         return None if batch == filled else f"rollout.batch={batch}: must be a rollout of all environments, {filled}"
 
     def steps_of(self, scenario: Scenario) -> int:
-        """T."""
+        """T, env steps of an environment in one rollout."""
         return self.rollout.num_steps or scenario.rollout_steps
 
     def batch_of(self, scenario: Scenario) -> int:
@@ -187,7 +187,7 @@ class LibrarySystem:
         return self.rollout.batch or self.steps_of(scenario) * scenario.num_envs
 
     def workers_of(self, scenario: Scenario) -> int:
-        """Processes that step environments: as many as cores, if they can have as many environments each."""
+        """Processes that step environments: `num_workers`, or the most up to one per core that have equal shares."""
         if self.env_a_worker:
             return scenario.num_envs
         groups = max(1, scenario.num_envs // self.envs_of_group)
@@ -195,19 +195,19 @@ class LibrarySystem:
         return self.num_workers or max(number for number in range(1, most + 1) if groups % number == 0)
 
     def list_departures(self, scenario: Scenario) -> tuple[Departure, ...]:
-        """All in which the library departs, what does not matter too."""
+        """All departures of the library, including those that do not matter."""
         raise NotImplementedError
 
     def departures(self, scenario: Scenario) -> dict[str, str]:
-        """Those that matter, by what they are."""
+        """The departures that matter: what the library does, by what it concerns."""
         return {each.what: each.theirs for each in self.list_departures(scenario) if each.matters}
 
     def known_work(self, scenario: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Of what a record says of a scenario: all of it, with the library's own network."""
+        """The recorded scenario, with the network that the library uses in place of the scenario's."""
         return {**scenario, "policy": self.policies[scenario["policy"]]}
 
     def settings(self, context: Context) -> dict[str, Any]:
-        """What `train.py` is told, as JSON."""
+        """Settings that `train.py` gets as JSON."""
         scenario = context.scenario
         return {
             "seed": context.seed,

@@ -1,8 +1,8 @@
-"""What a trainer prints: passed on to the rank's own output, bounded, and searched for the first traceback.
+"""Passes a trainer's output on to the rank's own, up to a limit, and finds the first traceback in it.
 
-Who writes: the trainer's processes, to a pipe. Who reads: a thread for each pipe, which passes on the first half of
-what may be kept at once, and keeps the last half in memory until the end; so a trainer is never held up for long,
-whatever it prints. The thread ends when the last process that holds the pipe has ended, or with this process.
+The trainer's processes write to a pipe. One thread reads each pipe: it passes the first half of the limit on at once,
+and keeps the last half in memory until the end, so a trainer never blocks for long, whatever it prints. The thread
+ends when the last process that holds the pipe ends, or with this process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import IO
 
 TRACEBACK = b"Traceback (most recent call last):"
 MOST_LINES = 200
-"""Of a traceback."""
+"""Lines of a traceback that are kept."""
 LONGEST_LINE = 2000
 CHUNK_BYTES = 65_536
 END_LIMIT_S = 5.0
@@ -29,7 +29,7 @@ class FirstTraceback:
         self._is_whole = False
 
     def look(self, line: bytes) -> None:
-        """The next line."""
+        """Takes the next line of the output."""
         if self._is_whole:
             return
         line = line[:LONGEST_LINE]
@@ -41,8 +41,8 @@ class FirstTraceback:
             return
         if not line.startswith(self._prefix):
             if len(self._lines) > 1:
-                return  # of another process
-            self._prefix = b""  # it was the mark of a log's line, not of each
+                return  # a line of another process
+            self._prefix = b""  # the prefix marks a log's first line, not every line
         text = line.removeprefix(self._prefix)
         self._lines.append(text)
         # A line that is not indented is the exception, and the last one.
@@ -55,12 +55,12 @@ class FirstTraceback:
 
     @property
     def last_line(self) -> str | None:
-        """The exception; None where there is none, or its traceback is not whole."""
+        """The line with the exception; None if there is no traceback or it is not whole."""
         return self._lines[-1].decode(errors="replace").strip() if self._is_whole else None
 
 
 class Pump:
-    """Passes on what comes through one pipe."""
+    """Passes on what comes through one pipe, up to about `most_bytes` of it."""
 
     def __init__(self, source: IO[bytes], target: int, most_bytes: int) -> None:
         self.traceback = FirstTraceback()
@@ -94,7 +94,7 @@ class Pump:
             self._num_left_out += gone
 
     def end(self) -> None:
-        """Passes on the rest, once the trainer's processes have ended."""
+        """Passes on the rest. Call it once the trainer's processes have ended; it waits at most `END_LIMIT_S`."""
         self._thread.join(END_LIMIT_S)
         self.traceback.look(self._line)
         if self._num_left_out:

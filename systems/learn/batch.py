@@ -1,4 +1,4 @@
-"""The experience of one rollout, ready to learn from: flat samples in any order, and the sequences that they form.
+"""The experience of one rollout, ready to learn from: flat samples in any order, and the sequences they form.
 
 Letters: S samples, R runs (see `systems.learn.sequences`), D state size.
 """
@@ -21,10 +21,10 @@ from systems.learn.sequences import Sequence, cut_sequences
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Batch:
-    """S samples; sample i is one env step: what was seen, done and received."""
+    """S samples; sample i is one env step: its observation, action and reward, and what follows from them."""
 
     obs: Mapping[str, Tensor]
-    """[S, ...] by key of the observation space, what the action was chosen from."""
+    """[S, ...] by key of the observation space; the action was chosen from it."""
     actions: Tensor
     """int64 [S]."""
     prev_actions: Tensor
@@ -38,11 +38,11 @@ class Batch:
     terminated: Tensor
     """bool [S], the episode ended in a final state."""
     truncated: Tensor
-    """bool [S], the episode was ended, by a time limit say."""
+    """bool [S], the episode was cut off, for example by a time limit."""
     bootstrap: Tensor
     """float [S], V(final observation) where truncated, V(next observation) at the end of a run; else not read."""
     states: Tensor
-    """float [S, D], the recurrent state before each sample; at an episode's first step it is zero, whatever is here."""
+    """float [S, D], the recurrent state before each sample; at an episode's first step zero is used instead."""
     next_values: Tensor
     """float [S], V(s_(t+1)) under the acting weights, as `systems.learn.gae.next_values` says."""
     advantages: Tensor
@@ -50,9 +50,9 @@ class Batch:
     returns: Tensor
     """float [S], the value head's targets."""
     sampling_weights: Tensor
-    """float [S], how much rarer the sample's environment should be in the rollout; see `sampling_weights`."""
+    """float [S], the importance weight of the sample's environment, not truncated; see `sampling_weights`."""
     sequences: Listed[Sequence]
-    """Each sample is in one of them."""
+    """Each sample is in exactly one of them."""
 
 
 def make_batch(
@@ -76,9 +76,9 @@ def make_batch(
     Args:
         runs: the indices of each run's samples in order of time (`fixed_runs` for a rollout [T, N]); together they hold
             each of the S samples once.
-        envs: the environment of each run; one environment may have several runs, a stale and a fresh one say.
+        envs: the environment of each run; one environment may have several runs, such as a stale and a fresh one.
         states: float [S, D], the recurrent state before each sample.
-        obs: see `Batch`, and so for the tensors below.
+        obs: see `Batch`, also for the tensors below.
         actions: int64 [S].
         prev_actions: int64 [S].
         log_probs: float [S].
@@ -121,12 +121,12 @@ def make_batch(
 def sampling_weights(runs: Listed[NDArray[np.int64]], envs: Listed[int]) -> Tensor:
     """Importance weights that make environments count alike, however many samples each has: float64 [S].
 
-    A variable rollout holds more samples of fast environments: that is the biased sampling that VER corrects 'with
-    truncated importance sampling weighting' (section 4, 'Training'). The wanted distribution is the uniform one, S / E
-    samples of each of E environments, so a sample of an environment that has S_e gets (S / E) / S_e, not truncated yet.
+    A variable rollout holds more samples of fast environments: VER corrects this biased sampling 'with truncated
+    importance sampling weighting' (section 4, 'Training'). The wanted distribution is uniform, S / E samples of each of
+    E environments, so a sample of an environment that has S_e gets (S / E) / S_e, not truncated yet.
 
     Args:
-        runs: the indices of each run's samples; an environment that has none still counts as one of E.
+        runs: the indices of each run's samples; an environment whose runs are empty still counts as one of E.
         envs: the environment of each run.
     """
     counts: dict[int, int] = {}

@@ -1,6 +1,6 @@
-"""Encoders: what turns observations into features, for the small policy and for Sample Factory's.
+"""Encoders turn observations into features; here are those of the policies `small`, `conv` and `nature`.
 
-The encoder of the third policy is in `systems.learn.resnet`.
+`systems.learn.resnet` has the encoder of `resnet`.
 
 Letters: M observations, C channels, H x W pixels, K numbers of all vectors, F features.
 """
@@ -22,8 +22,8 @@ from systems.learn.observations import (
 )
 
 NUM_AT_ONCE = 64
-"""Images that a CPU takes through the convolutions at a time: what lies between two layers stays in its cache. Of
-3x72x128 pixels 32 to 128 take about as long; all 2048 of a mini-batch at once take nearly twice as long."""
+"""Images that a CPU takes through the convolutions at a time, so that the data between two layers stays in its cache.
+With 3x72x128 pixels, 32 to 128 at a time are about equally fast; all 2048 of a mini-batch take nearly twice as long."""
 
 
 class Encoder(nn.Module):
@@ -47,9 +47,9 @@ def conv_size(size: int, *layers: tuple[int, int]) -> int:
 class SmallEncoder(Encoder):
     """Cheap features and one hidden layer, for runs on a CPU.
 
-    A number x of a vector becomes sign(x) log(1 + |x|), exp(-|x|) and exp(-4 |x|): distances stay in range, and the
-    last 0.2 m to a goal are still told apart. Depth becomes a scan of 16 columns, the nearest of the central rows, as
-    x / 10 m and exp(-x). Pixels go through two small convolutions.
+    Each number x of a vector becomes sign(x) log(1 + |x|), exp(-|x|) and exp(-4 |x|): distances stay in range, and
+    even the last 0.2 m to a goal differ. Depth becomes a scan of 16 columns, each the nearest x of the central rows,
+    given as x / 10 m and exp(-x). Pixels go through two small convolutions.
     """
 
     num_columns = 16
@@ -108,8 +108,8 @@ NATURE = ((8, 4, 32), (4, 2, 64), (3, 1, 64))
 class ConvEncoder(Encoder):
     """Three convolutions and a fully connected layer of 512, each with ReLU.
 
-    Vectors, if there are any, go through two layers of 128, as the game information of Sample Factory's full network
-    does (figure A.1).
+    Vectors, if there are any, go through two layers of 128, like the game information in Sample Factory's full network
+    (figure A.1).
     """
 
     least_size = 36
@@ -155,7 +155,7 @@ class ConvEncoder(Encoder):
         return torch.cat((features, self.vectors(joined_vectors(obs, self.layout, weight.dtype))), 1)
 
     def _convolve(self, images: Mapping[str, Tensor], dtype: torch.dtype) -> Tensor:
-        """Some images through the convolutions, in the memory format in which these are fastest on a CPU."""
+        """Takes some images through the convolutions, in the memory format that is fastest on a CPU."""
         stacked = stacked_images(images, self.layout, dtype).contiguous(memory_format=torch.channels_last)
         seen: Tensor = self.convs(stacked)
         return seen

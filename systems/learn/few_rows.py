@@ -1,8 +1,8 @@
 """A step of the small policy on few rows, in numpy: what `Policy.act` computes with torch, to rounding.
 
-The small policy's step for a handful of environments is some 100,000 multiplications, and its cost is that of getting
-from one operation to the next. Measured in 8 processes on two cores that sleep 4 ms between steps, as ranks do, whose
-code and data are then no longer in the caches: `Policy.act` 490 us of CPU for 4 rows, this 230 us (hot, 150 and 95).
+For a handful of environments the small policy's step is some 100,000 multiplications, and most of its cost is getting
+from one operation to the next. Measured in 8 processes on two cores, which sleep 4 ms between steps as ranks do and so
+lose their code and data from the caches: 4 rows take `Policy.act` 490 us of CPU, and this 230 us (hot, 150 and 95).
 
 Letters: N environments, F features, U units, A actions.
 """
@@ -24,13 +24,14 @@ from systems.learn.policy import Policy
 Floats = NDArray[np.float32]
 
 MOST_ROWS = 16
-"""With more of them the products take the time, and torch has them done by several threads."""
+"""Most rows for which this is used: with more, the products take most of the time, and torch shares them out to
+several threads."""
 THREADS_VARIABLE = "OPENBLAS_NUM_THREADS"
-"""What numpy's products wait for threads that other ranks keep from running, unless it is 1."""
+"""Unless it is 1, numpy's products wait for threads that other ranks keep from running."""
 
 
 class FewRows:
-    """The weights of a policy as numpy sees them: the same memory, so they are always the newest."""
+    """The weights of a policy as numpy arrays: they share its memory, so they are always the newest."""
 
     def __init__(self, policy: Policy) -> None:
         assert isinstance(policy.encoder, SmallEncoder)
@@ -49,7 +50,10 @@ class FewRows:
 
     @classmethod
     def of(cls, policy: nn.Module) -> FewRows | None:
-        """For a policy on the CPU; None where it is another than the small one without pixels, or has other types."""
+        """Makes one for a policy; None if the policy is not covered, or `THREADS_VARIABLE` is not 1.
+
+        Covered is the small policy without pixels, on the CPU in float32, with a depth width that 16 columns divide.
+        """
         if os.environ.get(THREADS_VARIABLE) != "1" or not isinstance(policy, Policy):
             return None
         encoder, core = policy.encoder, policy.core
@@ -71,7 +75,7 @@ class FewRows:
     ) -> tuple[NDArray[np.int64], Floats, Floats, Floats]:
         """Samples an action for each of N environments.
 
-        Arguments and results are those of `Policy.act`; `state` is zeroed where an episode begins.
+        Arguments and results are those of `Policy.act`, as arrays; `state` is zeroed in place where an episode begins.
         """
         hidden, state = self._step(obs, prev_actions, state)
         weights, bias = self._actor
@@ -82,7 +86,7 @@ class FewRows:
         drawn = generator.random(len(reached)) * reached[:, -1]
         actions = np.minimum(
             (reached <= drawn[:, None]).sum(1), reached.shape[1] - 1
-        )  # of a draw rounded up to the end
+        )  # a draw may be rounded up to the end
         log_probs -= np.log(reached[:, -1:])
         value_weights, value_bias = self._critic
         return actions, log_probs[np.arange(len(actions)), actions], hidden @ value_weights + value_bias, state
@@ -118,7 +122,7 @@ class FewRows:
         return hidden, after
 
     def _features(self, obs: Mapping[str, NDArray[Any]]) -> Floats:
-        """What `SmallEncoder` makes of them, [N, F]."""
+        """The features that `SmallEncoder` makes, [N, F]."""
         layout = self._encoder.layout
         parts = []
         if layout.vectors:
@@ -135,7 +139,7 @@ class FewRows:
         return np.tanh(features, out=features)
 
     def _scan(self, depth: NDArray[Any]) -> NDArray[Any]:
-        """The nearest depth in metres of each column group, [N, columns]; as `SmallEncoder` says."""
+        """The nearest depth in metres of each column group, [N, columns], as in `SmallEncoder`."""
         num_envs, _, height, width = depth.shape
         half = max(1, height // 16)
         rows = depth[:, 0, max(0, height // 2 - half) : height // 2 + half].min(1)  # [N, W]

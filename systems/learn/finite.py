@@ -1,9 +1,9 @@
-"""Whether a learning phase is still made of numbers: its losses, its gradients, and the weights that came of it.
+"""Checks that a learning phase is still finite: its losses, its gradients, and the weights that it leaves.
 
     means, broken = gather(stats, policy.parameters())     # once for each learning phase: waits for the device
     if broken is not None: raise NotFinite(...)
 
-A loss that is not finite makes every later one and all weights so, and nothing of that is learning: the run fails.
+One loss that is not finite spoils every later loss and all weights. That is no longer learning, so the run fails.
 Letters: U updates, S samples.
 """
 
@@ -25,7 +25,7 @@ from systems.learn.ppo import STATS, mean_rows
 
 WATCHED = ("loss", "grad_norm")
 HUGE_REWARD = 1e6
-"""Such a reward, squared in a loss and summed over a batch, is on the way to what float32 cannot hold."""
+"""A reward this large, squared in a loss and summed over a batch, comes close to what float32 cannot hold."""
 
 
 class NotFinite(EndsTheRun, ArithmeticError):  # noqa: N818  says what is the case
@@ -34,10 +34,10 @@ class NotFinite(EndsTheRun, ArithmeticError):  # noqa: N818  says what is the ca
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The first update that left the numbers."""
+    """The first update that was not finite."""
 
     update: int
-    """From 0, of the learning phase."""
+    """Its index in the learning phase, from 0."""
     what: str
     """`loss`, `grad_norm` or `weights`."""
     value: float
@@ -49,9 +49,9 @@ class Suspect:
 
     env: int
     reward: float
-    """Its largest, by absolute value."""
+    """Its largest reward, by absolute value."""
     is_clear: bool
-    """Its returns are not finite and others' are, or its reward is huge."""
+    """Whether its returns are not finite while another's are, or its reward is huge."""
 
 
 def gather(
@@ -66,12 +66,12 @@ def gather(
 
 
 def largest_weight(parameters: Iterable[nn.Parameter]) -> Tensor:
-    """The largest absolute value, NaN or infinite where one is: a 0-dimensional tensor on the weights' device."""
+    """The largest absolute weight, NaN or infinite if any is: a 0-dimensional tensor on the weights' device."""
     return nn.utils.get_total_norm([parameter.detach() for parameter in parameters], norm_type=math.inf)
 
 
 def check_weights(parameters: Iterable[nn.Parameter]) -> None:
-    """Raises NotFinite where a weight is infinite or NaN; waits for the device."""
+    """Raises NotFinite if a weight is infinite or NaN; waits for the device."""
     largest = float(largest_weight(parameters))
     if not math.isfinite(largest):
         raise NotFinite(f"weights are {largest} at the end of the run, they must be finite")
@@ -90,7 +90,7 @@ def most_likely(batch: Batch, runs: Listed[NDArray[np.int64]], envs: Listed[int]
 
     Args:
         batch: S samples; sample i is row i of the runs laid end to end.
-        runs: of which only the lengths matter.
+        runs: only their lengths matter.
         envs: the environment of each run.
     """
     ends = np.cumsum([len(run) for run in runs])[:-1]

@@ -67,8 +67,8 @@ def gae_over_runs(
     """`gae` of samples in any layout, with runs of any length.
 
     Args:
-        runs: for each environment the indices of its samples in order of time; together they hold each of the S samples
-            once. A run may be empty.
+        runs: the indices of each run's samples in order of time; together they hold each of the S samples once. A run
+            may be empty.
         rewards: float [S]; `values`, `terminated`, `truncated`, `bootstrap` likewise. `bootstrap` is read where
             truncated and at the end of each run.
         values: see rewards.
@@ -82,8 +82,8 @@ def gae_over_runs(
         (advantages [S], returns [S]).
     """
     assert sum(map(len, runs)) == values.shape[0], "the runs hold each sample once"
-    # Runs stand side by side with their ends aligned: what pads the shorter ones lies before their start, where the
-    # backward scan has no more use for it.
+    # Runs stand side by side with their ends aligned. The padding of shorter ones lies before their start, where the
+    # backward scan no longer matters.
     num_rows = max(map(len, runs))
     grid = np.zeros((num_rows, len(runs)), np.int64)
     held = np.zeros((num_rows, len(runs)), np.bool_)
@@ -109,10 +109,10 @@ def gae_over_runs(
 def next_values(
     runs: Listed[NDArray[np.int64]], values: Tensor, terminated: Tensor, truncated: Tensor, bootstrap: Tensor
 ) -> Tensor:
-    """V(s_(t+1)) of each sample: what `gae` puts after it.
+    """V(s_(t+1)) of each sample, as `gae` uses it.
 
-    0 after a termination; `bootstrap` after a truncation and at the end of a run; else the value of the run's next
-    sample.
+    It is 0 after a termination, `bootstrap` after a truncation and at the end of a run, and else the value of the run's
+    next sample.
 
     Args:
         runs: see `gae_over_runs`.

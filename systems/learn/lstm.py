@@ -1,12 +1,12 @@
 """An LSTM layer for CPUs, over packed sequences or one step: what `torch.nn.LSTM` computes, to rounding.
 
 On a CPU torch takes packed sequences step by step and, in each step of the backward pass, writes a gradient of the
-size of the whole mini-batch; its fused operation wants sequences padded to one length. Here the products with the
-inputs, and those for the weights' gradients, are one each over all samples; what remains for each time step is the
-recurrent product of the sequences that have this step.
+size of the whole mini-batch; its fused operation wants sequences padded to one length. Here the inputs, and each of the
+weights' gradients, take one product over all samples; each time step only takes the recurrent product of the sequences
+that have this step.
 
-Weights are those of a layer of `torch.nn.LSTM`, in its order: of the input [4 U, F], recurrent [4 U, U], two biases
-[4 U]; the gates' order is entry, forget, candidate, exit.
+Weights are those of a layer of `torch.nn.LSTM`, in its order: input [4 U, F], recurrent [4 U, U], two biases [4 U].
+The gates' order is entry, forget, candidate, exit.
 
 Letters: N environments, M samples in packed order (see `systems.learn.sequences`), K sequences, F features, U units.
 """
@@ -26,7 +26,7 @@ def lstm_layer(inputs: Tensor, batch_sizes: list[int], state: tuple[Tensor, Tens
 
     Args:
         inputs: float [M, F], in packed order.
-        batch_sizes: how many sequences have a first, second, ... step; M in total.
+        batch_sizes: how many sequences have a first, second, ... step; the sum is M.
         state: hidden values and cells before each sequence, each [K, U], the longest sequence first; without gradient.
         weights: of the layer.
 
@@ -42,8 +42,8 @@ def lstm_layer(inputs: Tensor, batch_sizes: list[int], state: tuple[Tensor, Tens
 def lstm_step(inputs: Tensor, state: tuple[Tensor, Tensor], weights: Listed[Tensor]) -> tuple[Tensor, Tensor]:
     """One step of one layer, without gradients.
 
-    Works on columns: with few of them, the product weights x columns reads the weights as they lie in memory. With 16
-    environments and 512 units that takes half the time of torch's fused operation, or less.
+    It works on columns: with few of them, the product weights x columns reads the weights in memory order. With 16
+    environments and 512 units this takes at most half the time of torch's fused operation.
 
     Args:
         inputs: float [N, F].
@@ -75,7 +75,7 @@ class _Layer(torch.autograd.Function):
         bias: Tensor,
         sizes: list[int],
     ) -> Tensor:
-        """Fills `gates` [M, 4 U], first with the input's part of all, then step by step."""
+        """Fills `gates` [M, 4 U], first with the inputs' part for all samples, then step by step."""
         num_units = first_hidden.shape[1]
         gates = torch.addmm(bias, inputs, weight_ih.t())
         hidden, cells, squashed = (gates.new_empty(len(inputs), num_units) for _ in range(3))  # squashed: tanh(cells)
@@ -100,12 +100,12 @@ class _Layer(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_hidden: Tensor) -> tuple[Tensor | None, ...]:
-        """From the last step to the first; only then the weights' gradients."""
+        """Goes from the last step to the first, and then computes the weights' gradients."""
         inputs, first_hidden, first_cells, weight_ih, weight_hh, gates, hidden, cells, squashed = ctx.saved_tensors
         sizes: list[int] = ctx.sizes
         num_units = hidden.shape[1]
         entry, forget, candidate, exit_ = gates.chunk(4, 1)
-        # What the gradients of cells (three gates) and of hidden values (the fourth) are multiplied with.
+        # Factors for the gradients of cells (three gates) and of hidden values (the fourth).
         factors = torch.empty_like(gates)
         of_entry, of_forget, of_candidate, of_exit = factors.chunk(4, 1)
         torch.mul(candidate, entry, out=of_entry).mul_(1 - entry)
@@ -139,6 +139,6 @@ class _Layer(torch.autograd.Function):
 
 
 def _before(first: Tensor, steps: Tensor, sizes: list[int]) -> Tensor:
-    """What each sample's sequence had one step earlier: [M, U]."""
+    """The row one step earlier in each sample's sequence, [M, U]; that of `first` at the first step."""
     parts = torch.split(steps, sizes)
     return torch.cat([first, *(part[:size] for part, size in zip(parts, sizes[1:], strict=False))])

@@ -1,4 +1,4 @@
-"""What a policy network reads out of an observation space: images and vectors, by key.
+"""What a policy network reads from an observation space: images and vectors, by key.
 
 Letters: M observations, C channels, H x W pixels, K numbers of a vector.
 """
@@ -15,15 +15,15 @@ from torch import Tensor
 PIXELS = "pixels"
 DEPTH = "depth"
 MAX_DEPTH_M = 10.0
-"""Depth beyond it reads as it."""
+"""Larger depths are read as this one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """The entries of an observation space, sorted by what they are."""
+    """The entries of an observation space, sorted into images and vectors."""
 
     images: Mapping[str, tuple[int, int, int]]
-    """(C, H, W) of `pixels` and `depth`, as far as they are there."""
+    """(C, H, W) of `pixels` and `depth`, where the space has them."""
     vectors: Mapping[str, int]
     """K of every other entry."""
 

@@ -1,7 +1,7 @@
 """The optimisers of `LearnSettings.optimizer`: torch's functions, without the classes of `torch.optim` around them.
 
-To make or to step one of those classes imports torch's compiler, which nothing here uses: more than a second of CPU in
-every rank, as much as torch itself, before its first env step.
+Making or stepping one of those classes imports torch's compiler, which nothing here uses. It costs every rank more than
+a second of CPU before its first env step, as much as torch itself.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ class Adam(Optimizer):
 
 
 class Sgd(Optimizer):
-    """Gradient descent with Nesterov's momentum, if any."""
+    """Gradient descent, with Nesterov's momentum if the settings have any."""
 
     def __init__(self, parameters: Iterable[nn.Parameter], settings: LearnSettings) -> None:
         super().__init__(parameters, settings)
         self.velocities: list[Tensor | None] = [None] * len(self.parameters)
-        """As torch keeps them: None before a parameter's first step, and without momentum."""
+        """As torch keeps them: None before a parameter's first step, and always None without momentum."""
 
     def _apply(self, chosen: list[int], gradients: list[Tensor]) -> None:
         velocities = [self.velocities[k] for k in chosen]
@@ -98,5 +98,5 @@ class Sgd(Optimizer):
 
 
 def make_optimizer(parameters: Iterable[nn.Parameter], settings: LearnSettings) -> Optimizer:
-    """What `settings.optimizer` names."""
+    """Makes the optimiser that `settings.optimizer` names."""
     return {"adam": Adam, "sgd": Sgd}[settings.optimizer](parameters, settings)

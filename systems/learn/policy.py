@@ -1,9 +1,9 @@
 """Policies: an encoder, an LSTM (`nature` has none), a policy head and a value head.
 
 While collecting, `act` takes one step of each of N environments; the recurrent state goes in and out as one tensor
-[N, D], a column of the rollout's table. While learning, `evaluate` takes whole sequences, packed
-(`systems.learn.sequences`). An episode's first step is the one whose previous action is -1: there `act` starts from a
-zero state, and the sequences are cut there with zero states, so that both compute the same.
+[N, D], a column of the rollout's table. While learning, `evaluate` takes whole packed sequences
+(`systems.learn.sequences`). An episode's first step is the one whose previous action is -1. There `act` starts from a
+zero state, and sequences are cut and start from zero states, so that both compute the same.
 
 Letters: N environments, M samples of a mini-batch, K its sequences, A actions, F features, D state size, E layers of
 the LSTM, U its units.
@@ -61,8 +61,8 @@ class Policy(nn.Module):
 
         Args:
             obs: [N, ...] by key.
-            prev_actions: int64 [N]; -1 at an episode's first step, whatever the state there.
-            state: float [N, D], returned by the step before.
+            prev_actions: int64 [N]; -1 at an episode's first step, which ignores its `state`.
+            state: float [N, D], as the step before returned it.
             generator: on the policy's device.
 
         Returns:
@@ -70,7 +70,7 @@ class Policy(nn.Module):
         """
         hidden, state = self._step(obs, prev_actions, state)
         log_probs = torch.log_softmax(self.policy_head(hidden), -1)  # [N, A]
-        # Of exponential variables of rates p the smallest has index i with probability p_i.
+        # Among exponential variables with rates p, variable i is the smallest with probability p_i.
         waits = torch.empty_like(log_probs).exponential_(generator=generator)
         actions = (log_probs - waits.log()).argmax(-1)
         chosen = log_probs.gather(1, actions.unsqueeze(1)).squeeze(1)
@@ -94,7 +94,7 @@ class Policy(nn.Module):
         Args:
             obs: [M, ...] by key, in packed order.
             prev_actions: int64 [M], in packed order.
-            batch_sizes: int64, on the CPU: sequences that have a first, second, ... step.
+            batch_sizes: int64, on the CPU: how many sequences have a first, second, ... step.
             states: float [K, D], at the sequences' starts, the longest sequence first.
             actions: int64 [M], in packed order.
 
@@ -108,7 +108,7 @@ class Policy(nn.Module):
         return chosen, entropies, self.value_head(hidden).squeeze(1)
 
     def _run_core(self, features: Tensor, batch_sizes: Tensor, states: Tensor) -> Tensor:
-        """Packed sequences through the core: what it puts out, [M, U], in packed order."""
+        """Runs packed sequences through the core; returns its outputs [M, U], in packed order."""
         if self.core is None:
             return features
         hidden, cells = self._unfold(states)
@@ -137,7 +137,7 @@ class Policy(nn.Module):
         return features, after
 
     def _features(self, obs: Mapping[str, Tensor], prev_actions: Tensor) -> Tensor:
-        """What the core reads; index 0 of the embedding is the start token."""
+        """The core's inputs, [N or M, F]; index 0 of the embedding is the start token."""
         features: Tensor = self.encoder(obs)
         if self.prev_action is None:
             return features
@@ -163,7 +163,7 @@ def build_policy(kind: str, observation_space: gymnasium.spaces.Dict, num_action
         seed: the same seed gives the same weights.
 
     Raises:
-        ValueError: unknown kind, or observations that this kind does not read.
+        ValueError: the kind is unknown, or does not read these observations.
     """
     layout = Layout.of(observation_space)
     # torch's own initialisation draws from its global generator. (Modules without storage, on the meta device, would

@@ -36,16 +36,16 @@ def ppo_loss(policy: Policy, batch: Batch, packed: Packed, settings: LearnSettin
     Clipped surrogate (equation 7) + `value_coef` * 0.5 * squared error of the values, without clipping
     - `entropy_coef` * entropy (equation 9). What `settings.correct` changes:
 
-    - `vtrace`: targets and advantages are V-trace's, of the current policy and the mini-batch's own sequences.
+    - `vtrace`: targets and advantages are V-trace's, from the current policy and the mini-batch's own sequences.
     - `truncated_is`: each sample's part of all three terms is weighted with its sampling weight, at most `rho` (VER
-      section 4, 'Training'). PPO's ratio stays: it corrects which actions were taken, these weights which environments
-      were sampled. They are fixed for the rollout, so no gradient flows through them. VER does not correct stale
-      experience otherwise (section 2.3).
+      section 4, 'Training'). PPO's ratio stays: it corrects which actions were taken, and the weights which
+      environments were sampled. The weights are fixed for the rollout, so no gradient flows through them. VER does not
+      correct stale experience otherwise (section 2.3).
 
     Returns:
         (loss, the stats of `STATS` without `grad_norm`), 0-dimensional tensors on the batch's device. `approx_kl` is
-        the mean of (ratio - 1) - log(ratio), Schulman's estimator of KL(old policy, new policy); `mean_weight` that of
-        the truncated weights of the correction, 1 without one; `entropy` is not weighted.
+        the mean of (ratio - 1) - log(ratio), Schulman's estimator of KL(old policy, new policy). `mean_weight` is the
+        mean of the correction's truncated weights, 1 without a correction. `entropy` is not weighted.
     """
     index = packed.index
     log_probs, entropies, values = policy.evaluate(
@@ -92,7 +92,7 @@ def ppo_loss(policy: Policy, batch: Batch, packed: Packed, settings: LearnSettin
 def _targets(
     batch: Batch, packed: Packed, log_ratios: Tensor, values: Tensor, settings: LearnSettings
 ) -> tuple[Tensor, Tensor]:
-    """(targets of the value head [M], advantages [M]) of a mini-batch; `log_ratios` and `values` are the policy's."""
+    """(value targets [M], advantages [M]) of a mini-batch; `log_ratios` and `values` are the current policy's."""
     index = packed.index
     if settings.correct != "vtrace":
         return batch.returns[index], batch.advantages[index]
@@ -124,7 +124,7 @@ def update(
         batch: the rollout.
         packed: the mini-batch, of the rollout's sequences.
         settings: the loss, and the norm to which gradients are scaled down.
-        average_gradients: called between the backward pass and the scaling, so that all ranks scale alike.
+        average_gradients: called between the backward pass and the scaling, so that all ranks scale equally.
 
     Returns:
         `STATS`, 0-dimensional tensors on the batch's device; nothing waits for that device. `grad_norm` is the norm

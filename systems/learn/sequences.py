@@ -1,9 +1,9 @@
 """Sequences: what recurrent policies learn from (VER section 2.2).
 
 A *run* is the consecutive steps of one environment within a rollout, as indices of samples. A run is cut where an
-episode starts; the pieces are the sequences, for each of which the recurrent state at its start is known. Mini-batches
-are groups of sequences, packed so that one time step of all sequences is contiguous: the encoder and the heads work on
-all samples at once, the recurrent core on one time step of all sequences.
+episode starts. The pieces are the sequences; the recurrent state at the start of each is known. Mini-batches are groups
+of sequences, packed so that one time step of all sequences is contiguous: the encoder and the heads work on all samples
+at once, the recurrent core on one time step of all sequences.
 
 Letters: S samples of a rollout, L steps of a sequence, K sequences and M samples of a mini-batch, D state size.
 """

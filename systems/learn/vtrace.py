@@ -20,16 +20,16 @@ def vtrace(
     rho: float,
     c: float,
 ) -> tuple[Tensor, Tensor]:
-    """Value targets and advantages of sequences that another policy than the current one acted.
+    """Value targets and advantages of sequences that were acted by a policy other than the current one.
 
     With ratio_t = pi(a_t) / mu(a_t), rho_t = min(rho, ratio_t), c_t = min(c, ratio_t) and
     delta_t = rho_t (r_t + discount V(x_(t+1)) - V(x_t)), equation 1 of Espeholt et al. is
     v_s = V(x_s) + sum over t >= s of discount^(t - s) (c_s ... c_(t-1)) delta_t. Here it is the scan of their remark 1,
     v_s - V(x_s) = delta_s + discount c_s (v_(s+1) - V(x_(s+1))), from the last step of all sequences to the first.
 
-    The advantages are r_s + discount v_(s+1) - V(x_s), those of their section 4.2 but for the weight rho_s: PPO's loss
-    multiplies them with the ratio, so the weight is there already, and its clipping bounds it (Sample Factory 3.4 keeps
-    both V-trace and clipping).
+    The advantages are r_s + discount v_(s+1) - V(x_s), those of their section 4.2 without the weight rho_s: PPO's loss
+    already multiplies them with the ratio, and its clipping bounds that (Sample Factory 3.4 keeps both V-trace and
+    clipping).
 
     Args:
         log_ratios: float [M], log(pi(a) / mu(a)) of the current and the acting policy.
@@ -50,7 +50,7 @@ def vtrace(
         sizes: list[int] = batch_sizes.tolist()
         following = _following(values, next_values, sizes)  # [M], V(x_(t+1))
         decays = discount * ratios.clamp(max=c)
-        # delta_s, to which the scan adds in place what makes it v_s - V(x_s); a sequence's last step stays.
+        # These begin as delta_s; the scan makes them v_s - V(x_s) in place. A sequence's last step stays as it is.
         corrections = ratios.clamp(max=rho) * (rewards + discount * following - values)
         steps, decay_steps = torch.split(corrections, sizes), torch.split(decays, sizes)
         for step in range(len(sizes) - 2, -1, -1):
@@ -62,7 +62,7 @@ def vtrace(
 
 
 def _following(entries: Tensor, ends: Tensor, sizes: list[int]) -> Tensor:
-    """What the next step of each sample's sequence has, [M]; `ends` where the sample is the last."""
+    """The entry of the next step in each sample's sequence, [M]; that of `ends` where the sample is the last."""
     following = ends.clone()
     steps, next_steps = torch.split(following, sizes), torch.split(entries, sizes)
     for step in range(len(sizes) - 1):

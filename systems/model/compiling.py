@@ -1,7 +1,7 @@
 """How the model's inner loops are compiled: by numba, once for each state of the sources.
 
-Numba keeps what it has compiled in a folder, and looks at a function's own file alone to see whether that is still
-true: what the function calls may have changed meanwhile. So the folder is named after all the sources.
+Numba keeps what it has compiled in a folder. To see whether that is still valid it looks only at the function's own
+file, though functions that it calls may have changed. So the folder is named after a hash of all the sources.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 def cache_folder() -> Path:
-    """Where compiled code of these very sources is kept: below `$XDG_CACHE_HOME`, or `~/.cache`."""
+    """The folder for code compiled from exactly these sources, below `$XDG_CACHE_HOME` or `~/.cache`."""
     modules = (booking, collect, preempt, commands)
     sources = [*sorted(Path(__file__).parent.glob("*.py")), *(Path(str(module.__file__)) for module in modules)]
     digest = hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()[:16]
@@ -39,26 +39,26 @@ _njit: Any = numba.njit  # its types do not know `_nrt`
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """A function, compiled when it is first called and kept."""
+    """Compiles a function when it is first called, and keeps the result on disk."""
     return cast("Callable[P, R]", _njit(cache=True, _nrt=True)(function))
 
 
 def compiled_bare(function: Callable[P, R]) -> Callable[P, R]:
-    """The same without reference counts: the function can neither make arrays nor call what returns any.
+    """The same without reference counts: the function can neither make arrays nor call a function that returns any.
 
-    Numba counts references each time that an array is handed on, and the model hands on a score of them several times
-    an event: counting took more than half of a prediction's time.
+    Numba counts references each time an array is passed on, and the model passes on about twenty of them several times
+    per event: counting took more than half of a prediction's time.
     """
     return cast("Callable[P, R]", _njit(cache=True, _nrt=False)(function))
 
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
-    """The same as a part of whatever calls it."""
+    """The same without reference counts, compiled into each caller."""
     return cast("Callable[P, R]", _njit(cache=True, _nrt=False, forceinline=True)(function))
 
 
 def compiled_with(function: Callable[P, R], **known: Any) -> Callable[P, R]:
-    """A function of another module, compiled, that finds by these names what is compiled already."""
+    """Compiles a function of another module; the names in `known` stand for functions that are compiled already."""
     assert isinstance(function, FunctionType)
     names = {**function.__globals__, **known}
     return compiled(

@@ -1,7 +1,7 @@
-"""Ranks that go through a run together: all of them where updates wait for all, else each one is a crew of its own.
+"""A crew is the ranks that go through a run together: all of them where updates wait for all, else one rank each.
 
-A crew's loop is a generator that yields before each update, which may touch other ranks' links, and before it says how
-far it is; whoever runs the crews takes the one that does so first. Letters: K ranks of the crew, R of the run.
+A crew's loop is a generator. It yields before each update, which may use other ranks' links, and before it says how far
+it is; `predict.py` always resumes the crew that is earliest in time. Letters: K ranks of the crew, R of the run.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 
 class Talks(Protocol):
-    """How ranks agree."""
+    """How long ranks take to agree."""
 
     is_synchronous: bool
     synchronize_s: float
-    """Of ranks that end an iteration together."""
+    """Seconds that ranks take to end an iteration together."""
     holds_weights: bool
     """Whether a sampler beside the learner can take no weights while an update's messages are under way."""
 
     def update(self, ranks: Ints, begin: Floats) -> Floats:
-        """An update begins on some ranks, at moments [K]; returns when its messages have passed, [K]."""
+        """An update begins on `ranks` at moments [K]; returns when its messages have passed, [K]."""
 
     def end_iteration(self, ranks: Ints, at: Floats) -> Floats:
-        """Some ranks end an iteration, at moments [K]; returns when they go on, [K]."""
+        """`ranks` end an iteration at moments [K]; returns when they go on, [K]."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -52,7 +52,7 @@ class Run:
     split: Split
     costs: GpuCosts
     is_over: bool = False
-    """Whether some rank has said so, where ranks do not wait for each other."""
+    """Whether some rank has said that the run is over; used where ranks do not wait for each other."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -65,36 +65,36 @@ class Crew:
     followers: Ints
     """Ranks that only own a device, and wait for the crew."""
     at: Floats = field(init=False)
-    """[K]."""
+    """The moment at which each rank stands, [K]."""
     learn_s: Floats = field(init=False)
-    """Of the last learning phase, without messages, [K]."""
+    """Seconds of the last learning phase, without messages, [K]."""
 
     def __post_init__(self) -> None:
-        """All begin at 0."""
+        """All ranks begin at moment 0."""
         self.at, self.learn_s = np.zeros(len(self.sites)), np.zeros(len(self.sites))
 
     def meet(self, kind: str) -> None:
-        """All wait for the last."""
+        """All ranks wait for the last one; `kind` is the span of the wait."""
         self.wait_until(kind, np.full_like(self.at, self.at.max()))
 
     def wait_until(self, kind: str, moments: Floats) -> None:
-        """Each goes on at its moment [K], if that is later."""
+        """Each rank goes on at its moment [K], if that is later; `kind` is the span of the time until then."""
         self.run.ledger.spend(self.ranks, kind, np.maximum(moments - self.at, 0.0))
         self.at = np.maximum(moments, self.at)
 
     def infer(self, num_items: Ints) -> None:
-        """Values of observations [K] are estimated."""
+        """Estimates the values of `num_items` [K] observations."""
         self.wait_until("infer", self.run.fleet.infer(self.sites, self.at, num_items))
 
     def prepare(self) -> None:
-        """Returns and advantages; a learning phase begins."""
+        """Begins a learning phase with the returns and advantages."""
         self.learn_s = np.zeros_like(self.at)
         costs = np.full_like(self.at, self.run.costs.prepare_s)
         ends = self.run.fleet.book_learning(self.sites, self.at, costs)
         self._learn_until(self.run.fleet.end_learning(self.sites, ends, costs))
 
     def update(self, num_samples: Floats) -> None:
-        """One optimiser step on so many samples [K]; messages between ranks hide behind it, as far as it lasts."""
+        """One optimiser step on `num_samples` [K] samples; messages between ranks overlap with it."""
         begin = self.at
         costs = self.run.costs.learn_item_s * num_samples
         fleet = self.run.fleet
@@ -114,7 +114,7 @@ class Crew:
         self.wait_until("learn", moments)
 
     def count_learned(self, fresh: Ints, stale: Ints, lag_sum: Ints, lag_max: Ints) -> None:
-        """A batch [K] is learned from, in all epochs."""
+        """Counts a batch [K] that is learned from in all epochs."""
         ledger, epochs = self.run.ledger, self.run.learn.epochs
         ledger.count(self.ranks, "learned", fresh)
         ledger.count(self.ranks, "reused", stale + (epochs - 1) * (fresh + stale))

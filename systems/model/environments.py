@@ -4,8 +4,8 @@
 
 An actor infers on a core before it simulates, and goes on with its next step instead of replying.
 
-Each environment has at most one event ahead: the moments lie in a tournament, whose first is found at once. A worker
-steps its environments one after the other, in the order in which their actions came.
+Each environment has at most one event ahead. Their moments are in a tournament tree, which gives the first one at once.
+A worker steps its environments one after the other, in the order in which their actions came.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @inlined
 def put_event(events: Floats, env: int, moment: float) -> None:
-    """Environment `env` will go on at `moment`."""
+    """Schedules environment `env` to go on at `moment`."""
     place = len(events) // 2 + env
     events[place] = moment
     while place > 1:
@@ -36,7 +36,7 @@ def put_event(events: Floats, env: int, moment: float) -> None:
 
 @inlined
 def first_env(events: Floats) -> int:
-    """The environment that goes on first."""
+    """Finds the environment that goes on first."""
     half, place = len(events) // 2, 1
     while place < half:
         place *= 2
@@ -47,7 +47,7 @@ def first_env(events: Floats) -> int:
 
 @inlined
 def _compute(st: State, rules: Rules, s: int, env: int, now: float, seconds: float) -> None:
-    """Keeps a core busy."""
+    """Keeps a core busy for `seconds`, after others' work where cores are shared."""
     done = now + seconds
     if rules.cores > 0:
         done = book_core(st.words[s, st.envs[s, env].cores_of], rules.cores, now, seconds)
@@ -56,7 +56,7 @@ def _compute(st: State, rules: Rules, s: int, env: int, now: float, seconds: flo
 
 @inlined
 def begin_step(st: State, rules: Rules, s: int, env: int, now: float) -> None:
-    """An environment applies its action; an actor finds one first."""
+    """An environment applies its action; an actor infers one first."""
     if rules.collect == ACTOR_SIDE:
         st.envs[s, env].phase = INFERRING
         _compute(st, rules, s, env, now, rules.actor_infer_s)
@@ -74,7 +74,7 @@ def _simulate(st: State, rules: Rules, s: int, env: int, now: float) -> None:
 
 @inlined
 def send(st: State, rules: Rules, s: int, env: int, now: float) -> None:
-    """An action goes to an environment's worker, which may have others to step first."""
+    """Sends an action to an environment's worker, which may have others to step first."""
     st.sites[s].num_in_flight += 1
     worker = env // rules.envs_per_worker
     if st.workers[s, worker].is_busy:
@@ -124,7 +124,7 @@ def _render(st: State, rules: Rules, s: int, env: int, now: float) -> None:
 
 @inlined
 def go_on(st: State, rules: Rules, s: int, env: int, now: float) -> bool:
-    """What is next for an environment at its event; True when its worker has replied."""
+    """Does what is next for an environment at its event; returns whether its worker has replied."""
     if st.envs[s, env].phase == INFERRING:
         _simulate(st, rules, s, env, now)
         return False

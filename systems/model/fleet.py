@@ -1,4 +1,4 @@
-"""The sites of a run, as the loops of the model see them: compiled steps, and draws whenever some have run out.
+"""The sites of a run, as the model's loops see them: moved on by compiled code, with new draws when some run out.
 
 Letters as in `state.py`.
 """
@@ -18,49 +18,49 @@ if TYPE_CHECKING:
     from systems.model.state import Bools, Floats, Ints, Rules, State
 
 DRAWN_AT_ONCE = 1024
-"""Environments; more would only take more memory."""
+"""Environments whose times are drawn in one call; more would only take more memory."""
 
 
 class Fleet:
-    """Moves sites on in time. Arguments named `sites` are numbers of sites [K], and moments [K] of them."""
+    """Moves sites on in time. Arguments named `sites` are site numbers [K]; moments [K] belong to them."""
 
     def __init__(self, state: State, rules: Rules, times: Times) -> None:
         self.state, self.rules = state, rules
         self._times = times
         self.keeps_draws = False
-        """Whether draws that were used may be needed again: a snapshot is held."""
+        """Whether used draws may be needed again, because a snapshot is held."""
 
     def begin(self, sites: Ints, at: Floats) -> None:
-        """Samplers begin a rollout."""
+        """The samplers begin a rollout, at moments [K]."""
         self.reach(sites, at)
         self._top_up(sites)
         compiled.begin_rollouts(self.state, sites, at)
 
     def reach(self, sites: Ints, at: Floats) -> None:
-        """Everything before these moments happens."""
+        """Moves sites on until everything before these moments has happened."""
         self._advance(sites, at, REACHED)
 
     def await_rollouts(self, sites: Ints, until: Floats | None = None) -> None:
-        """Until the samplers are off, or the moments are reached."""
+        """Moves sites on until their samplers are off, or the moments are reached."""
         self._advance(sites, until, OVER)
 
     def await_batches(self, sites: Ints) -> Floats:
-        """Until the learners' batches are there; returns when that is."""
+        """Moves sites on until the learners' batches are there; returns when that is, [K]."""
         self._advance(sites, None, BATCH)
         now: Floats = self.state.sites["now"][sites]
         return now
 
     def infer(self, sites: Ints, at: Floats, num_items: Ints) -> Floats:
-        """The learners' threads estimate values of so many observations, if any; returns when they are done."""
+        """The learners' threads estimate values of `num_items` observations; returns when they are done, [K]."""
         took = np.where(num_items > 0, self.rules.infer_fixed_s + self.rules.infer_item_s * num_items, 0.0)
         return self._book(sites, 0, at, took)
 
     def book_learning(self, sites: Ints, at: Floats, took: Floats) -> Floats:
-        """Learning begins that takes so many seconds on idle GPUs; returns when it is done, unless it is put off."""
+        """Begins learning that takes `took` seconds on idle GPUs; returns when it ends, unless it is put off."""
         return self._book(sites, 1, at, took)
 
     def end_learning(self, sites: Ints, ends: Floats, took: Floats) -> Floats:
-        """Until the learning that was booked is done, however often it is put off; returns when that is."""
+        """Moves sites on until booked learning has ended, however often it is put off; returns when that is."""
         while True:
             self._advance(sites, ends, REACHED)
             put_off = np.where(took > 0, self.state.words[sites, 0, LANE + 1], ends)
@@ -69,7 +69,7 @@ class Fleet:
             ends = np.maximum(ends, put_off)
 
     def drain(self) -> None:
-        """The run is over: every step that was begun ends, and none begins."""
+        """Ends the run: every step that has begun ends, and none begins."""
         sites = np.arange(len(self.state.sites))
         self.state.sites["stopping"] = True
         self._advance(sites, None, REACHED, may_end=True)
@@ -93,13 +93,13 @@ class Fleet:
             self._draw(sites[rows], envs)
 
     def _top_up(self, sites: Ints) -> None:
-        """Every environment has a rollout's worth of draws, so that few will run out in the midst of it."""
+        """Gives every environment a rollout's worth of draws, so that few run out in the middle of it."""
         wanted = max(1, min(self.rules.num_steps + 2, self.state.seconds.shape[2] // 2))
         rows, envs = np.nonzero(self.state.envs["drawn"][sites] - self.state.envs["position"][sites] < wanted)
         self._draw(sites[rows], envs)
 
     def _draw(self, of_sites: Ints, envs: Ints) -> None:
-        """A block for each of some environments."""
+        """Draws a block for each of some environments."""
         num_envs = self.state.envs.shape[1]
         for first in range(0, len(envs), DRAWN_AT_ONCE):
             sites, places = of_sites[first : first + DRAWN_AT_ONCE], envs[first : first + DRAWN_AT_ONCE]

@@ -25,15 +25,15 @@ class Places:
     """Where ranks are in the model's arrays, [R] each."""
 
     site: Ints
-    """Whose sampler a rank has, or `NO_SAMPLER`."""
+    """The site of the rank's sampler, or `NO_SAMPLER`."""
     gpu_site: Ints
     gpu: Ints
-    """The rank's GPU is this one of that site."""
+    """The number of the rank's GPU at `gpu_site`."""
 
 
 @dataclass(kw_only=True, slots=True)
 class Ledger:
-    """Of R ranks; every array is [R] unless said otherwise."""
+    """Counters and spans of R ranks; every array is [R] unless it says otherwise."""
 
     places: Places
     has_lane: bool
@@ -43,9 +43,9 @@ class Ledger:
     """Seconds of the ranks' main timelines, [R, kinds]."""
     counts: dict[str, Ints] = field(init=False)
     published: Ints = field(init=False)
-    """Env steps learned that each rank has told the others of."""
+    """Learned env steps that each rank has told the others."""
     _told: dict[str, Floats] = field(init=False)
-    """Statistics that it has told them of."""
+    """Statistics that each rank has told the others."""
     _has_told: Bools = field(init=False)
     lag_max: Ints = field(init=False)
     iterations: Ints = field(init=False)
@@ -54,7 +54,7 @@ class Ledger:
     _last: dict[str, Floats] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Nothing was counted yet."""
+        """Begins with nothing counted."""
         num_ranks = len(self.places.site)
         self.spans = np.zeros((num_ranks, len(SPANS)))
         self.counts = {name: np.zeros(num_ranks, np.int64) for name in ("learned", "reused", "discarded", "lag_sum")}
@@ -64,15 +64,15 @@ class Ledger:
         self._has_told = np.zeros(num_ranks, np.bool_)
 
     def spend(self, ranks: Ints, kind: str, seconds: Floats) -> None:
-        """Time of main timelines, [ranks]."""
+        """Adds seconds [ranks] to a kind of span of the main timelines."""
         self.spans[ranks, KIND_OF[kind]] += seconds
 
     def count(self, ranks: Ints, name: str, amount: Ints) -> None:
-        """Adds to a counter, [ranks]."""
+        """Adds amounts [ranks] to a counter."""
         self.counts[name][ranks] += amount
 
     def publish(self, ranks: Ints, statistics: Mapping[str, Floats | float]) -> dict[str, float]:
-        """Ranks say how far they are; returns means of what all ranks have said of late."""
+        """Ranks say how far they are; returns the means of what each rank said last."""
         self.published[ranks] = self.counts["learned"][ranks]
         self._has_told[ranks] = True
         means = {}
@@ -83,12 +83,12 @@ class Ledger:
         return means
 
     def note_lag(self, ranks: Ints, total: Ints, largest: Ints) -> None:
-        """Lag of samples that are learned now, [ranks]."""
+        """Adds the lag of samples that are learned now: its sum and its maximum, [ranks]."""
         self.counts["lag_sum"][ranks] += total
         self.lag_max[ranks] = np.maximum(self.lag_max[ranks], largest)
 
     def end_iteration(self, state: State, ranks: Ints, ends: Floats, statistics: Mapping[str, float]) -> None:
-        """Closes an iteration of some ranks, at moments [ranks] up to which everything has happened."""
+        """Closes an iteration of `ranks`, at moments [ranks] up to which everything has happened."""
         columns: dict[str, list[float | int]] = {
             "rank": ranks.tolist(),
             "iteration": self.iterations[ranks].tolist(),
@@ -106,7 +106,7 @@ class Ledger:
         self.iterations[ranks] += 1
 
     def _totals(self, state: State, ranks: Ints, ends: Floats) -> dict[str, Floats | Ints]:
-        """All that the series has the changes of, [ranks] each; all of one call have samplers, or none has."""
+        """Totals whose changes the series has, [ranks] each; in one call all ranks have samplers, or none has."""
         sites, gpus = self.places.site[ranks], (self.places.gpu_site[ranks], self.places.gpu[ranks])
         totals: dict[str, Floats | Ints] = {name: counts[ranks] for name, counts in self.counts.items()}
         totals |= {f"span/{name}": self.spans[ranks, kind] for name, kind in KIND_OF.items()}
@@ -122,7 +122,7 @@ class Ledger:
 
 
 def _open_spans(state: State, sites: Ints, ends: Floats) -> Floats:
-    """Seconds up to `ends` [K] of what the samplers of some sites [K] have not ended yet, [K, 3]."""
+    """Seconds up to `ends` [K] of the spans that the samplers of some sites [K] have open, [K, 3]."""
     of_sites = state.sites[sites]
     is_off, waits_for = of_sites["sampler"] == OFF, np.where(of_sites["num_in_flight"] > 0, SIMULATE, WAIT_LEARNER)
     kinds = np.where(is_off, WAIT_LEARNER, np.where(of_sites["sampler"] == ACTING, INFER, waits_for))

@@ -1,6 +1,6 @@
-"""What crews do one after the other: `systems.choices.overlap`.
+"""What a crew does in which order, as `systems.choices.overlap` has it.
 
-They yield before whatever other ranks hear of: each update, and the end of an iteration.
+Loops yield before anything that other ranks notice: each update, and the end of an iteration.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Taken(NamedTuple):
 
 
 class Experience:
-    """Rollouts that become experience, filled with stale steps where the system wants that."""
+    """Makes experience of rollouts, and fills them with stale steps where the system does so."""
 
     def __init__(self, crew: Crew, *, fills_stale: bool) -> None:
         self._crew, self._fills_stale = crew, fills_stale
         self._buffer = np.zeros(len(crew.sites), np.int64)
 
     def take(self) -> Taken:
-        """The rollouts [K] end, and the next ones begin; values that are not known are estimated."""
+        """Ends the rollouts [K] and begins the next ones; estimates the values that are not known."""
         crew = self._crew
         state, rules, sites = crew.run.fleet.state, crew.run.fleet.rules, crew.sites
         arrived = state.sites["num_arrived"][sites]
@@ -60,7 +60,7 @@ class Experience:
 
 
 def learn(crew: Crew, taken: Taken) -> Iterator[None]:
-    """All epochs over the experience."""
+    """Learns from the experience in all epochs."""
     crew.prepare()
     sizes = minibatches(crew, taken.fresh + taken.stale)
     for size in sizes * crew.run.learn.epochs:
@@ -72,8 +72,8 @@ def learn(crew: Crew, taken: Taken) -> Iterator[None]:
 def minibatches(crew: Crew, num_samples: Ints) -> list[Floats]:
     """Samples of each mini-batch, [K] each, as `systems.learn.sequences` splits them.
 
-    Environments of a rollout that was cut may have different numbers of samples, and which go together is random there;
-    here a mini-batch then has as many as it has on average.
+    Environments of a rollout that was cut may have different numbers of samples, and the engine groups environments at
+    random. Here a mini-batch has the mean number of samples for its number of environments.
     """
     count = crew.run.learn.num_minibatches
     if crew.run.split == "steps":
@@ -85,12 +85,12 @@ def minibatches(crew: Crew, num_samples: Ints) -> list[Floats]:
 
 
 def statistics_of(taken: Taken) -> dict[str, Floats | float]:
-    """Of learning, as the engine has them."""
+    """The statistics of learning, as the engine has them."""
     return {"collected": taken.fresh.astype(np.float64)}
 
 
 def alternate(crew: Crew, monitor: Monitor, *, fills_stale: bool) -> Iterator[None]:
-    """Collect, learn, begin again (VER section 2.1)."""
+    """Collects, learns, and begins again (VER section 2.1)."""
     fleet, experience = crew.run.fleet, Experience(crew, fills_stale=fills_stale)
     spent = False
     while not spent:
@@ -106,7 +106,7 @@ def alternate(crew: Crew, monitor: Monitor, *, fills_stale: bool) -> Iterator[No
 
 
 def one_ahead(crew: Crew, monitor: Monitor, *, fills_stale: bool) -> Iterator[None]:
-    """Learn on one rollout while the next is collected (HTS-RL; VER sections 2.1, 7)."""
+    """Learns on one rollout while the next is collected (HTS-RL; VER sections 2.1, 7)."""
     fleet, experience = crew.run.fleet, Experience(crew, fills_stale=fills_stale)
     fleet.state.sites["is_held"][crew.sites] = True
     monitor.begin(crew)
@@ -142,7 +142,7 @@ def continuous(crew: Crew, max_lag: int) -> Iterator[None]:
         crew.wait_until("wait:rollout", fleet.await_batches(sites))
         state = fleet.state
         crew.run.ledger.count(crew.ranks, "discarded", state.sites["discarded"][sites] - before)
-        # Nobody has acted on what followed these, so that its value must be estimated.
+        # The observations after these runs were not acted on yet, so their values must be estimated.
         is_unknown = (state.envs["run_end"][sites] == state.envs["acted"][sites]) & ~state.envs["run_has_ended"][sites]
         crew.infer(is_unknown.sum(1))
         fresh = np.full(len(sites), target)

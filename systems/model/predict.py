@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def predict(system: Choices, scenario: Scenario, num_ranks: int, seed: int, limits: Limits) -> Prediction:
-    """What a run on so many emulated GPUs would do. Raises ValueError for what the model does not cover."""
+    """Predicts a run on `num_ranks` emulated GPUs. Raises ValueError for a run that the model does not cover."""
     if reason := why_not(system, scenario, limits):
         raise ValueError(f"predict: {system.name} on {scenario.name}: {reason}")
     assert isinstance(scenario, Timed)
@@ -64,7 +64,7 @@ def predict(system: Choices, scenario: Scenario, num_ranks: int, seed: int, limi
 
 
 def why_not(system: Choices, scenario: Scenario, limits: Limits) -> str | None:
-    """None, or what the model does not cover, with what it does."""
+    """None if the model covers the run; else what it does not cover, and what it does."""
     if not isinstance(scenario, Timed):
         return "its times are not known; a profile states them: `rlbench profile` makes one, for --scenario emulated/…"
     if limits.until is not None:
@@ -129,7 +129,7 @@ def _loop(system: Choices, crew: Crew) -> Iterator[None]:
 
 
 def _run_crews(crews: Sequence[tuple[Crew, Iterator[None]]]) -> None:
-    """The crew whose next update begins first goes on."""
+    """Resumes the crew that is earliest in time, until all have ended."""
     waiting = [(0.0, number) for number in range(len(crews))]
     while waiting:
         _, number = heapq.heappop(waiting)
@@ -140,7 +140,7 @@ def _run_crews(crews: Sequence[tuple[Crew, Iterator[None]]]) -> None:
 
 
 def _outcome(run: Run, num_ranks: int, num_envs: int) -> Prediction:
-    """Counts what is left when every step that was begun has ended."""
+    """Lets every step that has begun end, and counts what is left."""
     run.fleet.drain()
     state, counts = run.fleet.state, run.ledger.counts
     unlearned = state.sites["num_arrived"]

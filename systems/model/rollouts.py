@@ -1,6 +1,6 @@
-"""What fills a batch, as `systems.engine.rollouts` has it, in counts (compiled).
+"""What fills a batch, as in `systems.engine.rollouts`, but as counts (compiled).
 
-Versions are those of the policies that acted, of which the lag of learned samples is made.
+Versions are those of the policies that acted; they give the lag of learned samples.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _note_version(st: State, s: int, version: int) -> None:
 
 @inlined
 def finish(st: State, rules: Rules, s: int, env: int, num_steps: int) -> None:
-    """Steps of an environment have ended and were received."""
+    """Counts steps of an environment that have ended and were received."""
     version = st.envs[s, env].acted_version
     for _ in range(num_steps):
         if rules.rollout == STREAM:
@@ -38,7 +38,7 @@ def finish(st: State, rules: Rules, s: int, env: int, num_steps: int) -> None:
 
 @inlined
 def _add_to_stream(st: State, rules: Rules, s: int, env: int, version: int) -> None:
-    """A trajectory that is whole waits for the learner."""
+    """Adds a step to the environment's trajectory, which waits for the learner once it is whole."""
     st.partial_versions[s, env, st.envs[s, env].taken] = version
     st.envs[s, env].taken += 1
     if st.envs[s, env].taken < rules.num_steps:
@@ -58,7 +58,7 @@ def _add_to_stream(st: State, rules: Rules, s: int, env: int, version: int) -> N
 
 @inlined
 def take_from_stream(st: State, rules: Rules, s: int) -> bool:
-    """The learner takes what it lacks, as far as it is there; True when that frees environments that were held back."""
+    """The learner takes what it lacks, as far as it is there; returns whether that frees environments held back."""
     freed = False
     while st.sites[s].missing > 0 and st.sites[s].num_whole > 0:
         place = st.sites[s].whole_first
@@ -111,7 +111,7 @@ def is_full(st: State, rules: Rules, s: int) -> bool:
 
 @inlined
 def num_steps_of(st: State, rules: Rules, s: int) -> int:
-    """Steps that the rank has of each environment: the fewest, or the mean where they may differ."""
+    """Steps that the rank has of each environment: the fewest for fixed rollouts, else the mean, rounded down."""
     if rules.rollout == FIXED:
         fewest = st.envs[s, 0].taken
         for env in range(1, st.envs.shape[1]):
@@ -123,20 +123,20 @@ def num_steps_of(st: State, rules: Rules, s: int) -> int:
 @inlined
 def report(st: State, rules: Rules, s: int, now: float) -> None:
     """A rank adds its new steps to the count of all ranks."""
-    share = rules.target  # of a rank; what ended later belongs to the next rollout
+    share = rules.target  # of a rank; steps that ended later belong to the next rollout
     new = min(st.sites[s].num_arrived, share) - st.sites[s].reported
     st.sites[s].reported += new
     place = min(st.sites[s].num_reports, st.reports.shape[1] - 1)
     if place == st.sites[s].num_reports:
         st.reports[s, place].new = 0
         st.sites[s].num_reports += 1
-    st.reports[s, place].at = now  # those that find no place are joined to the last
+    st.reports[s, place].at = now  # reports that find no place are added to the last one
     st.reports[s, place].new += new
 
 
 @inlined
 def should_stop(st: State, rules: Rules, s: int, now: float) -> bool:
-    """Whether the rank is cut, as far as it is known when others finish."""
+    """Whether the rank is cut, by what is known of the others; under `OPTIMAL` it also reports its steps."""
     if rules.preempt == NEVER:
         return False
     if rules.preempt == THRESHOLD:

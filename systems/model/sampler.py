@@ -1,4 +1,4 @@
-"""A sampler and its environments, event after event (compiled): `systems.engine.rollouts.sampler` in time.
+"""A sampler and its environments, event by event (compiled): the model of `systems.engine.rollouts.sampler`.
 
 decide: is it over? -> whom to act for -> infer (on the site's first GPU) -> send -> read replies -> decide
                                    no one: ------------> wait for replies ---------------^
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 FEW = 32
 REACHED, OVER, BATCH, HUNGRY, STUCK = range(5)
-"""Why the model stops: at the moment; the rollout is over; the learner's batch is there; draws ran out; nothing will
-ever happen again."""
+"""Why the model stops: the moment is reached; the rollout is over; the learner's batch is there; draws ran out;
+nothing will ever happen again."""
 
 
 @inlined
@@ -49,7 +49,7 @@ def _close_wait(st: State, s: int, now: float) -> None:
 
 @inlined
 def _sort_replied(st: State, s: int) -> None:
-    """Sorts the environments that have replied; they are few, and mostly in order."""
+    """Sorts the environments that have replied; mostly they are few and in order."""
     replied, count = st.replied[s], st.sites[s].num_replied
     if count > FEW:
         place = 0
@@ -91,7 +91,7 @@ def receive(st: State, rules: Rules, s: int, now: float) -> None:
 
 @compiled
 def _keep_whole_groups(st: State, s: int, count: int) -> int:
-    """Leaves of the first environments of a batch those whose group has nobody in flight; returns how many."""
+    """Keeps those of the first `count` of a batch whose group has no environment in flight; returns how many."""
     whole = whole_groups(st.batch[s, :count], st.envs["phase"][s] != IDLE, st.group_of[s])
     for place, env in enumerate(whole):
         st.batch[s, place] = env
@@ -100,7 +100,7 @@ def _keep_whole_groups(st: State, s: int, count: int) -> int:
 
 @compiled
 def _keep_chosen(batch: Ints, count: int, num_in_flight: int, rules: Rules, turn: int) -> int:
-    """Leaves of the first environments of a batch those of the next inference; returns how many."""
+    """Keeps those of the first `count` of a batch that the next inference acts for; returns how many."""
     chosen = choose_batch(batch[:count], num_in_flight, rules.min_batch, rules.max_batch, turn)
     for place, env in enumerate(chosen):
         batch[place] = env
@@ -127,7 +127,7 @@ def _choose(st: State, rules: Rules, s: int) -> int:
 
 @inlined
 def _decide(st: State, rules: Rules, s: int, now: float) -> None:
-    """What the sampler does next, at `now`; it has nothing under way."""
+    """Decides what the sampler does next, at `now`; it has nothing under way."""
     must_drain = rules.collect == LOCKSTEP and st.sites[s].num_in_flight > 0
     if not must_drain and (is_full(st, rules, s) or should_stop(st, rules, s, now)):
         if rules.preempt == OPTIMAL and st.sites[s].planned >= 0:
@@ -161,7 +161,7 @@ def _decide(st: State, rules: Rules, s: int, now: float) -> None:
 
 @inlined
 def _act(st: State, rules: Rules, s: int, now: float) -> None:
-    """The inference is done: actions go out; replies are read next."""
+    """Ends an inference: sends the actions; replies are read next."""
     st.spans[s, INFER] += now - st.sites[s].since
     st.sites[s].since = now
     for place in range(st.sites[s].batch_size):
@@ -174,7 +174,7 @@ def _act(st: State, rules: Rules, s: int, now: float) -> None:
 
 @inlined
 def begin_rollout(st: State, s: int, now: float) -> None:
-    """The sampler begins; its environments may still be stepping."""
+    """The sampler begins a rollout; its environments may still be stepping."""
     site = st.sites[s]
     site.now = now
     site.rollout_began = now
@@ -196,7 +196,7 @@ def begin_rollout(st: State, s: int, now: float) -> None:
 
 @inlined
 def _look(st: State, rules: Rules, s: int) -> bool:
-    """The sampler goes on if it has waited for what has happened, in lockstep for all replies; whether it has."""
+    """Lets a sampler go on that waited for what happened (in lockstep: all replies); returns whether it did."""
     site = st.sites[s]
     if not site.looks:
         return False
@@ -211,18 +211,18 @@ def _look(st: State, rules: Rules, s: int) -> bool:
 
 @inlined
 def _has_batch(st: State, rules: Rules, s: int) -> bool:
-    """Gives the learner what it lacks; whether it has its batch."""
+    """Gives the learner what it lacks; returns whether it has its batch."""
     st.sites[s].looks |= take_from_stream(st, rules, s)
     return bool(st.sites[s].missing == 0)
 
 
 @compiled_bare
 def advance(st: State, rules: Rules, s: int, until: float, goal: int) -> int:
-    """Everything that happens before a moment, or up to the goal; returns why it stopped.
+    """Does everything that happens before `until`, or up to the goal; returns why it stopped.
 
-    What happens at that very moment comes later: the learner's thread, which is there already, goes first.
+    Events at that very moment come later: the learner's thread, which is there already, goes first.
 
-    `goal`: `OVER` stops when the sampler is off, `BATCH` when the learner's batch is there, `REACHED` at nothing.
+    `goal`: `OVER` stops when the sampler is off, `BATCH` when the learner's batch is there, `REACHED` at `until` only.
     """
     events, site = st.events[s], st.sites[s]
     while True:

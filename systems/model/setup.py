@@ -1,4 +1,4 @@
-"""A system's choices and a scenario's costs as the model's rules, and its first state."""
+"""From a system's choices and a scenario's costs to the model's rules and first state."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ COLLECT = {Dynamic: names.DYNAMIC, DoubleBuffered: names.DOUBLE_BUFFERED, ActorS
 ROLLOUT = {Variable: names.VARIABLE, Trajectories: names.STREAM}
 PREEMPT = {Threshold: names.THRESHOLD, Optimal: names.OPTIMAL}
 DRAWN_AHEAD = 768
-"""Steps of each environment that there is room for at first: a rollout's, and a block or two."""
+"""Draws of each environment that there is room for at first: a rollout's, and a block or two."""
 
 
 def make_rules(system: Choices, scenario: Scenario, num_ranks: int) -> Rules:
-    """What never changes; the scenario has the system's learning settings."""
+    """Makes what never changes; `scenario` already has the system's learning settings."""
     assert isinstance(scenario, Timed)
     costs, collect, preempt = scenario.gpu_costs, system.collect, system.preempt
     num_steps = system.rollout.steps(scenario.rollout_steps)
@@ -63,12 +63,12 @@ def make_rules(system: Choices, scenario: Scenario, num_ranks: int) -> Rules:
 
 
 def _num_envs(system: Choices, scenario: Scenario, num_ranks: int) -> int:
-    """Environments of one sampler."""
+    """Number of environments of one sampler."""
     return scenario.num_envs * (num_ranks if isinstance(system.average, Central) else 1)
 
 
 def make_fleet_state(system: Choices, scenario: Scenario, num_ranks: int, rules: Rules) -> State:
-    """All environments wait for their first actions."""
+    """Makes the first state: all environments wait for their first actions."""
     num_envs = _num_envs(system, scenario, num_ranks)
     if not isinstance(system.average, Central):
         state = make_state(num_ranks, num_envs, 1, rules, num_drawn=DRAWN_AHEAD)

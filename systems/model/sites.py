@@ -1,6 +1,6 @@
-"""Many sites at once, each up to a moment of its own (compiled): what the loops of the model are made of.
+"""Compiled functions that move many sites on at once, each to its own moment; the model's loops are made of them.
 
-`sites` are numbers of sites [K]; everything else is [K] too.
+`sites` are site numbers [K]; everything else is [K] too, unless it says otherwise.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @compiled
 def begin_rollouts(st: State, sites: Ints, at: Floats) -> None:
-    """Samplers begin, at moments up to which everything has happened."""
+    """The samplers begin a rollout, at moments up to which everything has happened."""
     for place, site in enumerate(sites):
         begin_rollout(st, site, at[place])
 
 
 @compiled
 def advance_sites(st: State, rules: Rules, sites: Ints, until: Floats, goal: int) -> Ints:
-    """Everything up to the moments, or to the goal; returns why each stopped: see `sampler.advance`."""
+    """Moves sites on up to their moments, or to the goal; returns why each stopped, as `sampler.advance` says."""
     codes = np.empty(len(sites), np.int64)
     for place, site in enumerate(sites):
         codes[place] = advance(st, rules, site, until[place], goal)
@@ -35,7 +35,7 @@ def advance_sites(st: State, rules: Rules, sites: Ints, until: Floats, goal: int
 
 @compiled
 def book_lanes(st: State, rules: Rules, sites: Ints, lane: int, at: Floats, took: Floats) -> Floats:
-    """Books work of so many seconds on the sites' first GPUs; returns when it will be done, if it is not put off."""
+    """Books work of `took` seconds on the sites' first GPUs; returns when it will be done, if it is not put off."""
     ends = at.copy()
     factor, other = rules.render_factor, rules.learn_factor
     if lane == 1:
@@ -47,14 +47,14 @@ def book_lanes(st: State, rules: Rules, sites: Ints, lane: int, at: Floats, took
 
 @compiled
 def read_replies(st: State, rules: Rules, sites: Ints) -> None:
-    """All replies are read, though no sampler waits for them: the run is over."""
+    """Reads all replies, though no sampler waits for them: the run is over."""
     for site in sites:
         receive(st, rules, site, st.sites[site].now)
 
 
 @compiled
 def forget_used_draws(st: State, sites: Ints, envs: Ints) -> None:
-    """Moves the draws that are left of some environments, [J] at sites [J], to the front."""
+    """Drops the used draws of some environments, [J] at sites [J], and moves the others to the front."""
     for row, env in enumerate(envs):
         site = sites[row]
         used = st.envs[site, env].position
@@ -68,7 +68,7 @@ def forget_used_draws(st: State, sites: Ints, envs: Ints) -> None:
 
 @compiled
 def add_draws(st: State, sites: Ints, envs: Ints, seconds: Floats, ends: Bools) -> None:
-    """Puts a block of draws, [J, B], behind those that some environments, [J] at sites [J], still have."""
+    """Appends a block of draws, [J, B], to those that some environments, [J] at sites [J], still have."""
     for row, env in enumerate(envs):
         site = sites[row]
         first = st.envs[site, env].drawn

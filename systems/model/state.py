@@ -1,8 +1,8 @@
 """What the model knows of a run, as arrays: `Rules` never change, `State` does.
 
-A *site* is a sampler with its environments: one for each rank, or a single one for all where one learner learns for
-all. Letters: S sites, E environments of a site, G GPUs of a site, W environment workers of a site with K environments
-each, D steps drawn ahead, T steps of a trajectory, Q whole trajectories that may wait, M reports of a rollout.
+A *site* is a sampler with its environments: one for each rank, or a single one where one learner learns for all ranks.
+Letters: S sites, E environments of a site, G GPUs of a site, W environment workers of a site with K environments each,
+D steps drawn ahead, T steps of a trajectory, Q whole trajectories that may wait, M reports of a rollout.
 Moments and times are seconds of the profile.
 """
 
@@ -29,10 +29,10 @@ FIXED, VARIABLE, STREAM = range(3)
 NEVER, THRESHOLD, OPTIMAL = range(3)
 """When stragglers are cut."""
 IDLE, QUEUED, INFERRING, SIMULATING, RENDERING, REPLIED = range(6)
-"""Environments: without an action; behind another of their worker; until their actor has one; until they have
-simulated; until their reply; until it is read."""
+"""Phases of an environment: it has no action; it waits for others of its worker; its actor infers; it simulates; it
+renders and resets; its reply is not read yet."""
 OFF, WAITING, ACTING = range(3)
-"""Samplers: between rollouts; for replies, or for the learner; for inference."""
+"""Phases of a sampler: between rollouts; waiting for replies or the learner; inferring."""
 INFER, SIMULATE, WAIT_LEARNER = range(3)
 """Spans of a sampler."""
 NO_VERSION = np.iinfo(np.int64).max
@@ -55,7 +55,7 @@ class Rules(NamedTuple):
     p: float
     least_steps: int
     num_ranks: int
-    """That watch each other."""
+    """Number of ranks that watch each other."""
     render_s: float
     infer_fixed_s: float
     infer_item_s: float
@@ -64,27 +64,27 @@ class Rules(NamedTuple):
     learn_factor: float
     reset_s: float
     cores: int
-    """That environments of a rank share; 0 where each has one."""
+    """Cores that the environments of a rank share; 0 where each environment has one."""
     actor_infer_s: float
-    """Of each step of an actor; 0 unless actors hold the policy."""
+    """Inference for each step of an actor; 0 unless actors hold the policy."""
     envs_per_worker: int
 
 
 ENVIRONMENT = np.dtype(
     [
         ("phase", "i8"),
-        ("gpu_of", "i8"),  # on which of the site's GPUs it renders
-        ("cores_of", "i8"),  # at which of them its cores are
+        ("gpu_of", "i8"),  # the site's GPU on which it renders
+        ("cores_of", "i8"),  # the site's GPU whose clock has its cores
         ("position", "i8"),  # the next draw
-        ("drawn", "i8"),  # how many there are
+        ("drawn", "i8"),  # how many draws there are
         ("has_ended", "?"),  # whether its last step ended the episode
         ("burst", "i8"),  # steps that an actor has yet to play
-        ("played", "i8"),  # and has played
+        ("played", "i8"),  # steps that it has played
         ("acted_version", "i8"),
         ("acted", "i8"),  # steps of which the rank knows the action
         ("began_step", "f8"),
         ("answered", "f8"),
-        # what its meter would have
+        # what its meter would hold
         ("num_env_steps", "i8"),
         ("num_episodes", "i8"),
         ("step_s", "f8"),
@@ -97,8 +97,8 @@ ENVIRONMENT = np.dtype(
         ("num_replies", "i8"),
         ("carried", "?"),
         # the rollout
-        ("taken", "i8"),  # steps of this one, or of a stream's trajectory
-        ("left", "i8"),  # steps that ended when it was full, and belong to the next
+        ("taken", "i8"),  # steps of this rollout, or of a stream's trajectory
+        ("left", "i8"),  # steps that ended when the rollout was full, and belong to the next
         ("run_end", "i8"),  # `acted` at the end of its last trajectory in the learner's batch, or -1
         ("run_has_ended", "?"),  # whether an episode ended there
     ]
@@ -110,10 +110,10 @@ SITE = np.dtype(
         ("stopping", "?"),  # the run is over: no step is to begin
         ("version", "i8"),  # of the weights that learn
         ("acts_with", "i8"),  # version of the weights that act
-        ("is_held", "?"),  # they stay as they are, though newer ones are there
+        ("is_held", "?"),  # the weights that act stay as they are, though newer ones are there
         # the sampler
         ("sampler", "i8"),
-        ("looks", "?"),  # something has happened that it may have waited for
+        ("looks", "?"),  # something has happened that the sampler may have waited for
         ("since", "f8"),  # when its open span began
         ("until", "f8"),  # when its inference will be done
         ("batch_size", "i8"),
@@ -130,7 +130,7 @@ SITE = np.dtype(
         ("rollout_began", "f8"),
         ("finished_at", "f8"),
         # preemption
-        ("planned", "i8"),  # S, or -1 where nobody counts
+        ("planned", "i8"),  # S, or -1 where ranks do not count
         ("planned_s", "f8"),
         ("reached_at", "f8"),  # when the ranks had S steps together, as far as that is known
         ("counts_at", "f8"),
@@ -139,9 +139,9 @@ SITE = np.dtype(
         # a stream
         ("whole_first", "i8"),
         ("num_whole", "i8"),
-        ("num_waiting", "i8"),  # env steps
+        ("num_waiting", "i8"),  # env steps that wait for the learner
         ("missing", "i8"),  # env steps that the learner's batch lacks; 0 while it learns
-        ("oldest", "i8"),  # policy version of the oldest samples that it takes
+        ("oldest", "i8"),  # policy version of the oldest samples that the learner takes
         ("discarded", "i8"),
         ("batch_lag", "i8"),  # sum of the versions of the batch's samples
         ("batch_least", "i8"),
@@ -149,13 +149,13 @@ SITE = np.dtype(
 )
 WORKER = np.dtype([("length", "i8"), ("is_busy", "?")])
 TRAJECTORY = np.dtype([("env", "i8"), ("acted", "i8"), ("has_ended", "?"), ("first", "i8")])
-"""Of which environment, its `acted` and `has_ended` when it was whole, and how much of it was taken."""
+"""Its environment, that one's `acted` and `has_ended` when it was whole, and how many steps were taken or discarded."""
 REPORT = np.dtype([("at", "f8"), ("new", "i8")])
 MOST_REPORTS = 1024
 
 
 class State(NamedTuple):
-    """How the run stands; records, so that compiled functions have few arrays to hand on."""
+    """How the run stands; it uses records so that compiled functions pass on few arrays."""
 
     sites: Records
     """[S]."""
@@ -164,7 +164,7 @@ class State(NamedTuple):
     words: Floats
     """Clocks of the GPUs, [S, G, words]; see `harness.devices.booking`. A site infers and learns on its first."""
     events: Floats
-    """When each environment will go on, as a tournament: [S, 2 P], leaf e at P + e, the first of all at 1."""
+    """When each environment will go on, as a tournament tree: [S, 2 P], leaf e at P + e, the first of all at 1."""
     seconds: Floats
     """Simulation times drawn ahead, [S, E, D]."""
     ends: Bools
@@ -176,9 +176,9 @@ class State(NamedTuple):
     queue: Ints
     """Environments that wait for their worker, [S, W, K]."""
     batch: Ints
-    """Environments acted for, [S, E]."""
+    """Environments of the inference under way, [S, E]."""
     replied: Ints
-    """Whose replies are not read, [S, E]."""
+    """Environments whose replies are not read yet, [S, E]."""
     spans: Floats
     """Seconds of samplers, [S, 3]."""
     known_finishes: Floats
@@ -186,15 +186,15 @@ class State(NamedTuple):
     reports: Records
     """Steps counted in this rollout, [S, M]."""
     partial_versions: Ints
-    """Of trajectories under way, [S, E, T]."""
+    """Versions of the steps of trajectories under way, [S, E, T]."""
     whole: Records
     """A ring of whole trajectories, [S, Q]."""
     whole_versions: Ints
-    """[S, Q, T]."""
+    """Versions of their steps, [S, Q, T]."""
 
 
 def make_state(num_sites: int, num_envs: int, num_gpus: int, rules: Rules, *, num_drawn: int) -> State:
-    """Nothing has happened yet."""
+    """Makes a state in which nothing has happened yet."""
     num_workers, leaves = num_envs // rules.envs_per_worker, 1 << max(1, (num_envs - 1).bit_length())
     is_stream = rules.rollout == STREAM
     steps = rules.num_steps if is_stream else 1
@@ -233,11 +233,11 @@ def make_state(num_sites: int, num_envs: int, num_gpus: int, rules: Rules, *, nu
 
 
 NOT_HELD = frozenset({"seconds", "ends", "known_finishes", "group_of"})
-"""What a snapshot need not hold: a rollout only reads it, or adds to it."""
+"""Arrays that a snapshot need not hold: a rollout only reads them, or adds to them."""
 
 
 def snapshot(state: State) -> dict[str, npt.NDArray[Any]]:
-    """A copy of what a rollout changes."""
+    """Copies what a rollout changes."""
     return {name: values.copy() for name, values in state._asdict().items() if name not in NOT_HELD}
 
 

@@ -1,8 +1,8 @@
 """When ranks stop collecting: `systems.engine.rollouts.monitors`, for all ranks of a crew at once.
 
-A rank stops when others have come so far, so what it does depends on ranks that the model has not moved on yet. So all
-are moved on as if nobody stopped, until it is known when the condition was met; then they are taken back and moved on
-again, each until it notices.
+When a rank stops depends on other ranks, which the model may not have moved on yet. So it moves all ranks on as if none
+stopped, until it knows when the condition was met. Then it takes them back and moves them on again, each until it
+notices.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from systems.model.state import Bools, Floats, Ints
 
 UNTOUCHED = 0.8
-"""Of the planned time: until then ranks hardly ever have what was planned."""
+"""Share of the planned time before which ranks hardly ever have the planned steps."""
 WINDOW = 0.1
-"""Of the planned time: as far as ranks are moved on before they may be taken back."""
+"""Share of the planned time by which ranks are moved on before they may be taken back."""
 
 
 @contextmanager
 def held(fleet: Fleet) -> Iterator[dict[str, npt.NDArray[np.generic]]]:
-    """A snapshot, and draws that are kept for as long as it may be needed."""
+    """Takes a snapshot, and keeps used draws for as long as it may be needed."""
     fleet.keeps_draws = True
     yield snapshot(fleet.state)
     fleet.keeps_draws = False
@@ -42,7 +42,7 @@ class Monitor(Protocol):
     """Watches the ranks of a crew."""
 
     def begin(self, crew: Crew) -> None:
-        """A rollout begins; may wait for all."""
+        """Begins a rollout; may wait for all ranks."""
 
     def collect(self, crew: Crew) -> None:
         """Moves the crew's sites on until their rollouts are over."""
@@ -58,7 +58,7 @@ class NeverMonitor:
         """Nothing to do."""
 
     def collect(self, crew: Crew) -> None:
-        """Until all are full."""
+        """Moves sites on until all rollouts are full."""
         fleet = crew.run.fleet
         fleet.begin(crew.sites, crew.at)
         fleet.await_rollouts(crew.sites)
@@ -72,7 +72,7 @@ class ThresholdMonitor(NeverMonitor):
     """A rank stops when strictly more than p of the ranks have finished (DD-PPO section 3)."""
 
     def collect(self, crew: Crew) -> None:
-        """Until each is full, or cut."""
+        """Moves sites on until each rollout is full, or cut."""
         fleet, rules, sites = crew.run.fleet, crew.run.fleet.rules, crew.sites
         with held(fleet) as saved:
             super().collect(crew)
@@ -117,7 +117,7 @@ class OptimalMonitor(NeverMonitor):
             self._plan = plan(times, learn_s, rules.num_steps, whole=rules.rollout == FIXED)
 
     def collect(self, crew: Crew) -> None:
-        """Until each is full, or notices that the ranks have S steps."""
+        """Moves sites on until each has a full rollout, or notices that the ranks have S steps."""
         fleet, sites = crew.run.fleet, crew.sites
         begun_at = crew.at
         is_counted = self._plan.num_samples < self._all
@@ -147,13 +147,13 @@ class OptimalMonitor(NeverMonitor):
 
     @staticmethod
     def _reported(fleet: Fleet, sites: Ints) -> Bools:
-        """Which places of the reports are taken, [K, M]."""
+        """Which places for reports are taken, [K, M]."""
         size = fleet.state.reports.shape[1]
         taken: Bools = np.arange(size) < fleet.state.sites["num_reports"][sites, None]
         return taken
 
     def _reached_at(self, fleet: Fleet, sites: Ints) -> float:
-        """When the reports so far came to S; infinite when they have not."""
+        """When the steps reported so far came to S; infinite if they have not."""
         taken = self._reported(fleet, sites)
         reports = fleet.state.reports[sites][taken]
         moments, new = reports["at"], reports["new"]
@@ -164,7 +164,7 @@ class OptimalMonitor(NeverMonitor):
         return float(moments[order][place])
 
     def statistics(self) -> dict[str, Floats | float]:
-        """As the engine's monitor."""
+        """The plan and what came of it, as the engine's monitor has them."""
         return {
             "preempt/planned_steps": float(self._plan.num_samples),
             "preempt/planned_s": self._plan.seconds,

@@ -1,4 +1,4 @@
-"""How ranks agree, in time: `systems.engine.averaging`, without any weights."""
+"""How long ranks take to agree: `systems.engine.averaging` without any weights."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class AllReduceTalks:
         self.synchronize_s = network.synchronize_ranks_s(num_ranks)
 
     def update(self, ranks: Ints, begin: Floats) -> Floats:  # noqa: ARG002  it is all of them
-        """When the last has come, and the all-reduce is over."""
+        """When the last rank has come, and the all-reduce is over."""
         return np.full_like(begin, begin.max() + self._all_reduce_s)
 
     def end_iteration(self, ranks: Ints, at: Floats) -> Floats:  # noqa: ARG002  it is all of them
-        """When the last has come, and all have synchronised."""
+        """When the last rank has come, and all have synchronised."""
         return np.full_like(at, at.max() + self.synchronize_s)
 
 
@@ -46,11 +46,11 @@ class CentralTalks:
     holds_weights = False
 
     def update(self, ranks: Ints, begin: Floats) -> Floats:  # noqa: ARG002  it is the one
-        """Nobody has to hear of it."""
+        """At once: no other rank takes part."""
         return begin
 
     def end_iteration(self, ranks: Ints, at: Floats) -> Floats:  # noqa: ARG002  it is the one
-        """The others are there already."""
+        """At once: the other ranks wait already."""
         return at
 
 
@@ -74,7 +74,7 @@ class _Asynchronous:
         return passed + 2 * self._network.latency_s
 
     def end_iteration(self, ranks: Ints, at: Floats) -> Floats:  # noqa: ARG002  all do the same
-        """Asks every other rank how far it is, one after the other."""
+        """When the rank has asked every other rank how far it is, one after the other."""
         return at + 2 * self._network.latency_s * (self._num_ranks - 1)
 
 
@@ -97,7 +97,7 @@ class GossipTalks(_Asynchronous):
 
 
 class ServerTalks(_Asynchronous):
-    """Every `interval` updates, but before the first, a rank exchanges with rank 0 (Algorithms 3 and 4)."""
+    """Every `interval` updates, except before the first, a rank exchanges with rank 0 (Algorithms 3 and 4)."""
 
     def update(self, ranks: Ints, begin: Floats) -> Floats:
         """When the exchange is over, if one is due."""

@@ -1,1 +1,1 @@
-"""What messages between the ranks of a run take: measured, not trained."""
+"""Measures how long messages between the ranks of a run take; trains nothing."""

@@ -1,7 +1,8 @@
-"""Times messages between ranks with what the systems send theirs with; `rlbench doctor --network` runs it.
+"""Times messages between ranks, sent as the systems send theirs; `rlbench doctor --network` runs it.
 
-Who blocks: all ranks meet in every all-reduce; of a pair's messages the others wait at a barrier. What frees them: the
-other ranks, or their death, which raises here as in any system. Rank 0 writes what it found into the run's folder.
+Every rank blocks in an all-reduce until all have reached it. While a pair sends messages, the other ranks wait at the
+next broadcast or barrier. The other ranks free them; if one dies, this raises here as in any system. Rank 0 writes what
+it found into the run's folder.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
 FILE = "network.json"
 LARGEST_BYTES = 64 * 2**20
 SIZES = tuple(4 ** (1 + k) for k in range(13))
-"""Bytes, from 4 to 64 MiB."""
+"""Bytes of a message, from 4 bytes to 64 MiB."""
 ROUNDS, WARM_UP = (3, 50), 2
-"""Of one size, at least and at most, after so many that do not count."""
+"""Rounds of one size, at least and at most; and rounds before them that are not counted."""
 SIZE_S = 0.5
-"""About how long one size is measured."""
+"""About how many seconds one size is measured."""
 LONGEST_S = 2.0
-"""When one message takes longer, no larger one is tried."""
+"""If a round takes longer than this, no larger message is tried."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +47,7 @@ class NetworkProbe:
     in_step = True
 
     def run(self, context: Context) -> None:
-        """Measures on this rank. Raises ValueError for one rank alone, which has nobody to talk to."""
+        """Measures on this rank. Raises ValueError if it is the only rank."""
         place = context.place
         if place.num_ranks < 2:
             raise ValueError("doctor --network: needs at least 2 GPUs")
@@ -67,7 +68,7 @@ class NetworkProbe:
 
 
 Messages = Callable[[torch.Tensor, int], Iterator[None]]
-"""Sends a message so many times, and yields after each."""
+"""Sends a message a given number of times, and yields after each."""
 
 
 def _all_reduce(message: torch.Tensor, rounds: int) -> Iterator[None]:
@@ -77,11 +78,11 @@ def _all_reduce(message: torch.Tensor, rounds: int) -> Iterator[None]:
 
 
 def _to_and_fro(place: Place, message: torch.Tensor, rounds: int) -> Iterator[None]:
-    """From rank 0 to the last one and back.
+    """Sends a message from rank 0 to the last rank and back.
 
-    Gloo sends at once to who it knows to wait for it; else it asks first, and a message takes three ways instead of
-    one. So each of the two begins to wait before it sends what the other one will answer. NCCL asks nobody, and does
-    one thing after the other.
+    Gloo sends at once if it knows that the receiver waits; otherwise it asks first, and the message takes three trips
+    instead of one. So each of the two ranks posts its receive before it sends the message that the other answers. NCCL
+    does not ask, and runs one operation after the other.
     """
     last = place.num_ranks - 1
     if place.rank not in {0, last}:
@@ -115,13 +116,13 @@ def _await(message: torch.Tensor, rank: int) -> distributed.Work:
 
 
 def _measure(context: Context, messages: Messages) -> list[dict[str, float]]:
-    """A row for each size: bytes, and of rank 0 the median and the least of the seconds that it took."""
+    """A row for each size: bytes, the number of rounds, and the median and least seconds of a round on this rank."""
     device = context.device.torch_name
     rows: list[dict[str, float]] = []
     for size in SIZES:
         message = torch.ones(size // 4, device=device)
         warm = _time(messages, message, WARM_UP)
-        # What one rank finds must not decide: all do as many rounds.
+        # Rank 0 decides for all, so that every rank does the same number of rounds.
         told = torch.tensor([SIZE_S / warm[-1], warm[-1]], dtype=torch.float64, device=device)
         distributed.broadcast(told, src=0)
         rounds, one_s = told.tolist()
@@ -134,7 +135,7 @@ def _measure(context: Context, messages: Messages) -> list[dict[str, float]]:
 
 
 def _time(messages: Messages, message: torch.Tensor, rounds: int) -> list[float]:
-    """Seconds of each round, one right after the other; a first one, in which ranks come at their own times, is not."""
+    """Seconds of each round, back to back; one more round before them, which ranks begin apart, is left out."""
     ends = []
     for _ in messages(message, 1 + rounds):
         if message.is_cuda:

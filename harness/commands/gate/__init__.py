@@ -1,1 +1,1 @@
-"""`rlbench gate`: whether a candidate is slower than a baseline; what it judges by is in `results.verdicts.gate`."""
+"""`rlbench gate`: measures whether a candidate is slower than a baseline; `results.verdicts.gate` judges."""

@@ -1,4 +1,4 @@
-"""What `rlbench gate` does, in steps; `cli_gate.py` gives it its options."""
+"""What `rlbench gate` does, in steps; `harness/cli/gate.py` gives it its options."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from results.verdicts.compare import Runs
 from results.verdicts.gate import Gate, check_tolerance, judge
 
 NOT_WRITTEN = 2
-"""Exit code of a gate that passed and could not say so."""
+"""Exit code of a gate that passed but could not write its output files."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +79,7 @@ def gate_revisions(
 ) -> int:
     """Builds two revisions of the git repository here, measures them in turn, and judges; returns the exit code.
 
-    With the same revision on both sides it says as well how large a change must be to be seen.
+    With the same revision on both sides it also says how large a change must be to be seen.
     """
     console, repository = make_console(), Path.cwd()
     outputs.check()
@@ -96,7 +96,7 @@ def gate_revisions(
             revisions[commit] = stack.enter_context(checked_out(name, commit, repository, folder))
         measuring = Measuring(
             options=options,
-            out=out / f"{datetime.now().astimezone():gate-%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",  # nobody foresees it
+            out=out / f"{datetime.now().astimezone():gate-%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",  # unpredictable
             first_seed=seed,
             budget_s=budget_s,
             tolerance=tolerance,
@@ -117,7 +117,7 @@ def gate_revisions(
 
 
 def noise_floor(gate: Gate) -> list[str]:
-    """Of the same code on both sides: how far apart it was, and the smallest change that could be seen."""
+    """For a gate with the same code on both sides: how far apart they are, and the smallest change that can be seen."""
     lines = []
     for check in gate.checks:
         ratio = check.ratio
@@ -137,7 +137,7 @@ def _tell(gate: Gate, console: Console, outputs: Outputs) -> int:
         sys.stdout.writelines(f"{line}\n" for line in workflow_commands(gate))
     try:
         outputs.write(gate)
-    except OSError as problem:  # what was measured counts all the same
+    except OSError as problem:  # the verdict counts anyway
         print(f"rlbench: {problem.filename}: cannot be written ({problem.strerror})", file=sys.stderr)  # noqa: T201
         return gate.exit_code or NOT_WRITTEN
     return gate.exit_code

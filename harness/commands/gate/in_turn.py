@@ -1,13 +1,12 @@
 """Measures two revisions in turn, A B B A ..., until the answer is clear or the budget is spent.
 
-Repetition k of both sides has the same seed, and the order changes with each, so that a machine that slows down, or a
-neighbour who comes and goes, hits both alike; the judgement holds them against each other in pairs. One run of
-`rlbench` at a time; this process waits for it and starts nothing else. Ctrl-C reaches the run by itself, which ends its
-processes; where this process alone was asked to end, it asks the run, and kills one that does not end. Then this
-process ends too.
+Repetition k has the same seed on both sides, and the order alternates, so that a machine that slows down, or a
+neighbour that comes and goes, affects both alike; the judgement compares them in pairs. One `rlbench` runs at a time;
+this process waits for it and starts nothing else. Ctrl-C also reaches the run, which ends its processes. If only this
+process was asked to end, it asks the run to end, and kills it if it does not. Then this process ends too.
 
-Looks before the end: after every repetition the gate is judged at `LOOK_LEVEL`, and ends when nothing is inconclusive.
-The intervals of looks are so wide that they hardly add to the error of the last one, which has the usual level
+Early looks: after every repetition the gate is judged at `LOOK_LEVEL`, and ends when nothing is inconclusive. The
+intervals of these looks are so wide that they hardly add to the error of the last one, which has the usual level
 (Haybittle 1971; Peto et al., British Journal of Cancer 34, 1976).
 """
 
@@ -30,7 +29,7 @@ from results.verdicts.gate import LEAST_REPETITIONS, Gate, judge, pooled
 LOOK_LEVEL = 0.999
 OK, RUN_FAILED = 0, 1
 END_S = 15.0
-"""A run that is interrupted needs some seconds to end its processes."""
+"""Seconds that an interrupted run has to end its processes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +37,7 @@ class Measuring:
     """What is measured, and for how long."""
 
     options: Sequence[str]
-    """Of `rlbench run`, without `--seeds` and `--out`."""
+    """Options of `rlbench run`, without `--seeds` and `--out`."""
     out: Path
     """Where both sides leave their runs."""
     first_seed: int
@@ -97,7 +96,7 @@ def _run(revision: Revision, name: str, measuring: Measuring, out: Path, seed: i
 
 
 def _end(running: subprocess.Popen[bytes]) -> None:
-    """Waits for a run that was interrupted, asks it to end, and kills it, one after the other."""
+    """Waits for an interrupted run, then asks it to end, then kills it; stops as soon as it has ended."""
     for ask in (None, running.terminate, running.kill):
         if ask is not None:
             ask()

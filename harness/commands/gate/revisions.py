@@ -1,10 +1,10 @@
-"""A git revision of rlbench, or of a package with its `rlbench` command, in a work tree and virtual environment.
+"""A git revision of rlbench, or of a package with an `rlbench` command, in its own work tree and virtual environment.
 
-A work tree lasts as long as the gate; the environment is kept in the cache folder, by the commit that it was made of,
-and used again. Each is some 2 GB: whoever has made one removes all but the `KEPT` that were used last. Nothing of the
-user's own work tree is touched. Blocks for git and pip, whose output is shown when they fail, and for another gate that
-is making the same environment. A gate holds a shared lock on each that it uses, until it ends or is killed: whoever
-makes or removes one has its lock alone.
+The work tree lasts as long as the gate. The environment is kept in the cache folder, by its commit, and used again. It
+takes some 2 GB, so every gate removes all but the `KEPT` used last. The user's own work tree is not touched. What
+blocks: git and pip, whose output is shown when they fail, and another gate that is making the same environment. A gate
+holds a shared lock on each environment that it uses, until it ends or is killed; making or removing one takes an
+exclusive lock.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from harness.machine.virtualenvs import READY, is_ready, must, open_lock, run
 from results.records.index import cache_folder
 
 KEPT = 5
-"""Environments: of a base branch, and of a few of what is held against it."""
+"""Environments to keep: that of a base branch, and those of a few candidates compared with it."""
 NAME = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})-[\w.-]+-python\d[\w.]*")
-"""Of an environment: its commit, and what it was made for."""
+"""Name of an environment: its commit, platform and Python version."""
 GIT = ("git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
-"""Git runs no hook of the user's on our work trees."""
+"""Git without the user's hooks and file-system monitor, for our work trees."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Revision:
-    """What a side of a gate is made of."""
+    """One side of a gate."""
 
     name: str
-    """As the user called it."""
+    """The user's name for it."""
     commit: str
     tree: Path
     """Its work tree."""
@@ -48,7 +48,7 @@ class Revision:
 
     @property
     def label(self) -> str:
-        """`main (0123456789ab)`."""
+        """`main (0123456789ab)`; a name that begins the commit stands alone."""
         short = self.commit[:12]
         return self.name if short.startswith(self.name) else f"{self.name} ({short})"
 
@@ -73,9 +73,9 @@ def has_changes(repository: Path) -> bool:
 
 @contextmanager
 def checked_out(name: str, commit: str, repository: Path, folder: Path) -> Iterator[Revision]:
-    """The revision in a work tree in `folder`, and its environment; the work tree is gone afterwards.
+    """Checks a revision out into `folder` and makes its environment; removes the work tree afterwards.
 
-    Raises ValueError when git or pip fail.
+    Raises ValueError when git or pip fails.
     """
     tree = folder / f"tree-{commit[:12]}"
     must([*GIT, "-C", str(repository), "worktree", "add", "--detach", "--quiet", str(tree), commit], f"{name}: git")
@@ -88,7 +88,7 @@ def checked_out(name: str, commit: str, repository: Path, folder: Path) -> Itera
 
 @contextmanager
 def _virtual_environment(name: str, commit: str, tree: Path) -> Iterator[Path]:
-    """The environment of a commit, made where there is none yet; nobody removes it meanwhile."""
+    """The environment of a commit, made if there is none yet; nobody can remove it meanwhile."""
     root = cache_folder() / "gate"
     made = root / f"{commit}-{sysconfig.get_platform()}-python{sysconfig.get_python_version()}"
     try:
@@ -100,7 +100,7 @@ def _virtual_environment(name: str, commit: str, tree: Path) -> Iterator[Path]:
         if made.is_symlink():
             raise ValueError(f"{made}: is a link, and no environment that rlbench has made; remove it yourself")
         while True:
-            fcntl.flock(lock, fcntl.LOCK_SH)  # the kernel frees what a killed one held
+            fcntl.flock(lock, fcntl.LOCK_SH)  # the kernel frees the lock of a killed gate
             if is_ready(made):
                 break
             fcntl.flock(lock, fcntl.LOCK_EX)  # another gate may have made the same meanwhile
@@ -115,15 +115,15 @@ def _virtual_environment(name: str, commit: str, tree: Path) -> Iterator[Path]:
 
 
 def remove_all_but(num_kept: int, root: Path) -> None:
-    """Removes environments that were not made to their end, and of the others all but those used last; none in use.
+    """Removes unfinished environments, and the others except the `num_kept` used last; none that is in use.
 
-    What has no name as `_virtual_environment` gives one, and what is no virtual environment, is left alone.
+    Leaves alone what has no name as `_virtual_environment` gives it, and what is no virtual environment.
     """
     named = [made for made in root.iterdir() if NAME.fullmatch(made.name)]
     there = [made for made in named if made.is_dir() and not made.is_symlink()]
     ready = sorted(filter(is_ready, there), key=lambda made: (made / READY).stat().st_mtime, reverse=True)
     for made in {*there} - {*ready[:num_kept]}:
-        with suppress(OSError, ValueError):  # somebody uses it, or makes it, or it is none of ours
+        with suppress(OSError, ValueError):  # it is being used or made, or is not ours
             lock = open_lock(made)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,1 +1,1 @@
-"""`rlbench predict`: runs that a model makes up, with the records of real ones; the models are the systems' own."""
+"""`rlbench predict`: runs that a system's own model predicts, with records like those of real runs."""

@@ -1,6 +1,6 @@
 """What `rlbench predict` does: plans a sweep as `rlbench run` does, and has each cell's system predict it.
 
-One process, one thread, no other processes: nothing to time out and nothing to leave behind but a run folder, which
+It is one process with one thread, so nothing can time out. It leaves nothing behind but run folders, each of which
 appears by one rename.
 """
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 SCENARIO = "emulated/open-fridge"
 PREDICTED_ROLLOUTS, PREDICTED_SECONDS = 6, 100.0
-"""Of each rank, and of the profile: where neither limits nor the protocol say how long a run is, whichever is first."""
+"""Rollouts of each rank, and seconds of the profile; the first ends a run where limits and protocol set no length."""
 
 
 def plan_predictions(asked: PredictOptions) -> tuple[list[Cell], list[str]]:
-    """The cells, and a line for each that `all` names and that cannot be. Raises ValueError."""
+    """The cells, and a line for each system of `all` that cannot be predicted. Raises ValueError."""
     if not asked.systems:
         raise ValueError("--systems: name at least one, such as sync,ddppo; `rlbench list systems` names them")
     if asked.protocol not in PROTOCOLS:
@@ -67,20 +67,20 @@ def plan_predictions(asked: PredictOptions) -> tuple[list[Cell], list[str]]:
 
 
 def _limits(asked: PredictOptions) -> Limits:
-    """How long each run is; empty where that depends on the run."""
+    """The length of each run; empty where it depends on the cell."""
     limits = Limits(iterations=asked.iterations, seconds=asked.seconds, env_steps=asked.env_steps)
     return limits if not limits.is_empty else Limits(iterations=PROTOCOLS[asked.protocol].num_iterations)
 
 
 def _few_rollouts(cell: Cell) -> Limits:
-    """A few rollouts of every rank; where one learner learns for all, they would take too long."""
+    """A few rollouts of every rank, or some seconds: rollouts take too long where one learner learns for all."""
     _, scenario = cell.load()
     of_rank = scenario.num_envs * scenario.rollout_steps
     return Limits(env_steps=PREDICTED_ROLLOUTS * of_rank * cell.gpus, seconds=PREDICTED_SECONDS)
 
 
 def check_predictable(cell: Cell) -> None:
-    """Raises CannotRun for a system without a model, and for what its model does not cover."""
+    """Raises CannotRun for a system without a model, and for a cell that its model does not cover."""
     system, scenario = cell.load()
     reason: str | None = "it has no model; `rlbench run` measures it"
     if isinstance(system, Predictable):
@@ -90,7 +90,7 @@ def check_predictable(cell: Cell) -> None:
 
 
 def predict_cell(cell: Cell) -> Prediction:
-    """The model of one run, which `check_predictable` has passed."""
+    """Predicts one run that `check_predictable` has passed."""
     system, scenario = cell.load()
     assert isinstance(system, Predictable)
     if hasattr(scenario, "time_scale"):
@@ -99,7 +99,7 @@ def predict_cell(cell: Cell) -> Prediction:
 
 
 def print_predictions(asked: PredictOptions, run: Path | None, out: Path, command: Sequence[str]) -> int:
-    """Predicts a sweep, of a run's profile if there is one, and prints its table; returns the exit code."""
+    """Predicts a sweep, from the profile of `run` if it is given, and prints its table; returns the exit code."""
     from results.summary.summarise import summarise
 
     console = make_console()

@@ -1,4 +1,4 @@
-"""What a run that was made on few GPUs says of many: its profile, beside the predictions that are made of it."""
+"""Predicts many GPUs from a run on few: writes the run's profile beside the predictions that are made from it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def from_run(asked: PredictOptions, folder: Path, out: Path) -> tuple[PredictOptions, str]:
-    """The options with the run's profile as scenario, and a line that says what was made of what.
+    """Writes the run's profile; returns the options with it as scenario, and a line that says where it is.
 
-    System and workload are the run's own where they are left open. Raises ValueError for a run that cannot be profiled.
+    System and workload default to those of the run. Raises ValueError for a run that cannot be profiled.
     """
     if not (folder / store.RUN_FILE).exists():
         raise ValueError(f"--from-run {folder}: is no run folder; give one that holds a {store.RUN_FILE}")
-    registry.check_name(str(out), "--out")  # the profile lies there, and names the scenario
+    registry.check_name(str(out), "--out")  # the profile is written there, and its path names the scenario
     (run,) = store.read_runs(folder)
     measured = measure(run.path, run.record, Link())
     path = free_path(out, run.record.id)
@@ -41,7 +41,7 @@ def from_run(asked: PredictOptions, folder: Path, out: Path) -> tuple[PredictOpt
 
 
 def free_path(out: Path, run: str) -> Path:
-    """Where a profile of a run can be written: profiles that predictions were made of are kept."""
-    run = re.sub(r"[^a-zA-Z0-9.=-]+", "-", run)  # a record that somebody made may have any text there
+    """An unused path for the profile of a run: earlier profiles, which predictions were made from, are kept."""
+    run = re.sub(r"[^a-zA-Z0-9.=-]+", "-", run)  # somebody else's record may have any text there
     names = (f"profile-{run}{number}.toml" for number in ("", *(f"-{k}" for k in range(2, 10_000))))
     return next(out / name for name in names if not os.path.lexists(out / name))

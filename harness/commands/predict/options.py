@@ -10,7 +10,7 @@ from harness.plan.options import ENV_STEPS, ITERATIONS, WORKLOAD
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PredictOptions:
-    """The options as they were typed."""
+    """The options as typed."""
 
     systems: Annotated[
         str | None,

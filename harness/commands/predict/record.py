@@ -1,4 +1,4 @@
-"""From a prediction to a run folder with the record and the series of a real run, marked as predicted."""
+"""Turns a prediction into a run folder, with a record and series like those of a real run, marked as predicted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OF_RANK = ("learned", "reused", "discarded", "in_flight", "lag_sum", "lag_max")
 
 
 class NoTelemetry(Readings):
-    """There was no process to watch."""
+    """The readings of a predicted run, which has no process to watch."""
 
     def __init__(self) -> None:
         super().__init__([], 0, "n/a: predicted, no process ran")
@@ -47,7 +47,7 @@ class PredictedMeter:
         """An integer counter of a block."""
         if index == 0:
             return int(self.prediction.of_ranks[name][self.rank]) if name in _OF_RANK else 0
-        name = "env_steps" if name == "frames" else name  # a frame each
+        name = "env_steps" if name == "frames" else name  # one frame per env step
         return int(self.prediction.of_envs[name][self.rank, index - 1])
 
     def is_reported(self, name: str) -> bool:  # noqa: ARG002  a model knows all of it
@@ -64,7 +64,7 @@ class PredictedMeter:
 
 
 def as_left(cell: Cell, prediction: Prediction) -> Left:
-    """What the ranks of a run would have left."""
+    """What the ranks of a real run would have left."""
     system, _ = cell.load()
     in_step = Traits.of(system).in_step
     return Left(
@@ -80,7 +80,7 @@ def as_left(cell: Cell, prediction: Prediction) -> Left:
 
 
 def figures_within(cell: Cell, prediction: Prediction, first: int, last: int) -> schema.Figures:
-    """The figures of the iterations from `first` to `last`, to hold against a run of which the same ones count."""
+    """The figures of the iterations from `first` to `last`, to compare with a run whose same iterations count."""
     left = as_left(cell, prediction)
     rows = (tuple(row[name] for name in SERIES_COLUMNS) for row in left.rows)
     parts = [part for part in join_ranks(rows, in_step=left.in_step) if first <= part.iteration <= last]

@@ -1,6 +1,6 @@
-"""`rlbench profile`: the times of a measured run as a profile, which emulated GPUs and predictions run from.
+"""`rlbench profile`: makes a profile of the times of a measured run, for emulated GPUs and predictions.
 
-run folder --> steps.py, gpu.py (what its spans and its series say) --> profile.py (all tables) --> TOML
+run folder --> steps.py, gpu.py (from its spans and its series) --> making.py (all tables) --> TOML
 """
 
 from __future__ import annotations

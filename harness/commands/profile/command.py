@@ -1,6 +1,6 @@
 """`rlbench profile`: makes a run, or takes one that was made, and writes the profile of its times.
 
-What is wrong with the request is said before anything runs; what the run lacks, when it is over.
+Errors in the request are reported before anything runs, and what the run lacks is reported when it is over.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 EMULATED = EMULATED_SCENARIO.partition("/")[0]
 UNTYPABLE = re.compile(r"[,:\s]")
-"""What a name of a scenario on the command line cannot hold."""
+"""Characters that the name of a scenario on the command line cannot contain."""
 NOT_PROFILED = "other"
-"""The span of what a rank does beside all that a profile states."""
+"""The span of a rank's work that no profile states."""
 
 
 def profile_scenario(asked: ProfileOptions, out: Path | None, runs: Path, link: Link, command: Sequence[str]) -> int:
@@ -75,12 +75,12 @@ def profile_run(folder: Path, out: Path | None, link: Link) -> int:
 
 
 def _path_of(scenario: str) -> Path:
-    """The profile of a scenario, here; its name may be that of a file elsewhere."""
+    """The default file for a scenario's profile, in the working folder even if the scenario is a file elsewhere."""
     return Path(f"{re.sub(r'[^a-zA-Z0-9.-]+', '-', scenario)}.toml")
 
 
 def _to_run(asked: ProfileOptions) -> RunOptions:
-    """What is run: a real scenario is measured on real hardware, a GPU if there is one."""
+    """The run to make: a real scenario is measured on real hardware, a GPU if there is one."""
     device = choose_device(asked.device)
     family = re.split("[/:]", asked.scenario or "")[0].strip()
     if asked.device is None and device == "emulated" and family != EMULATED:
@@ -129,7 +129,7 @@ def _write(run: StoredRun, out: Path, link: Link) -> None:
 
 
 def _print(measured: Measured, run: StoredRun, out: Path, console: Console) -> None:
-    """What was measured, what was not, and what to type next."""
+    """Prints what was measured, what was not, and what to type next."""
     workload = run.record.cell.workload
     table = ConsoleTable(box=box.ASCII2, show_edge=False, pad_edge=False)
     table.add_column("of the profile")

@@ -1,8 +1,8 @@
-"""The cores of a rank, and how much of one each span had while environments outnumbered them.
+"""The cores of a rank, and the core time of each span while environments outnumbered the cores.
 
-A span lasts from call to return on the clock of the wall. Where 16 environments share 2 cores, most of it is waiting
-for a core. A profile wants the work itself: emulated environments wait for `cpu.cores_per_gpu` cores by themselves, and
-would wait twice. S spans.
+A span is the wall-clock time from call to return. Where 16 environments share 2 cores, most of it is waiting for a
+core. A profile needs the work alone: emulated environments wait for `cpu.cores_per_gpu` cores themselves, and would
+otherwise wait twice. S spans.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from results.records.schema import RunRecord
 
 WAITS = ("simulate", "communicate", "wait:")
-"""What a rank's thread does without a core, by the beginnings of its spans."""
+"""Prefixes of the spans in which a rank's thread needs no core."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,15 +30,15 @@ class Cores:
     """The cores on which the environments of a rank step."""
 
     num: float
-    """Need not be whole; infinity if there is one for each."""
+    """Number of cores, not always whole; infinity if each environment has one."""
     rank_share: float
-    """Share of its time for which the rank itself needs one of them."""
+    """Share of the time for which the rank itself needs one of them."""
     how: str
     """Where the number comes from."""
 
     @property
     def per_gpu(self) -> int:
-        """As a profile says it: a whole number, 0 for as many as there are environments."""
+        """The number as a profile states it: whole, 0 for as many as there are environments."""
         return max(1, round(self.num)) if math.isfinite(self.num) else 0
 
 
@@ -61,12 +61,12 @@ def cores_of(record: RunRecord) -> Cores:
 
 
 def seconds_of_work(begin_s: NDArray[np.float64], end_s: NDArray[np.float64], cores: Cores) -> NDArray[np.float64]:
-    """Seconds of a core that each span had, if at every moment all open ones had equal shares of the cores.
+    """Core seconds of each span, if at every moment all open spans had equal shares of the cores.
 
     Args:
         begin_s: when the spans of one rank's environments began, [S], in any order.
         end_s: when they ended, [S].
-        cores: what they shared with the rank.
+        cores: those that they shared with the rank.
 
     Returns:
         Seconds [S]; the spans' own lengths as long as there were cores for all.

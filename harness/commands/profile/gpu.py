@@ -1,8 +1,8 @@
-"""What inference, learning and agreeing take: the tables `gpu` and `network` of a profile.
+"""The times of inference, learning and synchronising: the tables `gpu` and `network` of a profile.
 
-No span says how many environments an inference was for. But each env step follows the inference that chose its action:
-so the size of a batch is the number of env steps of the rank that begin between the end of an inference and the end of
-the next. K batches of a size, S env steps.
+No span says how many environments an inference was for. But each env step follows the inference that chose its action,
+so the batch size is the number of the rank's env steps that begin between the end of that inference and the end of the
+next.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 OWN, SAMPLER = -1, -2
-"""Environments that stand for the rank's main thread and its second one in `spans.parquet`."""
+"""Values of `environment` in `spans.parquet` that stand for the rank's main thread and for its sampler thread."""
 LEAST_FOLLOWING = 0.5
 """Share of the env steps that must follow an inference of their rank; where actors infer by themselves, few do."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inferences:
-    """Inferences whose batch is known."""
+    """Inferences whose batch size is known."""
 
     seconds: NDArray[np.float64]
     sizes: NDArray[np.intp]
@@ -65,9 +65,9 @@ def _of_rank(spans: pd.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.intp]
 
 
 def fit_inference(inferences: Inferences) -> tuple[Entry, Entry]:
-    """Milliseconds of a batch, and of an item in it: a line through the median times of the sizes, none below 0.
+    """Milliseconds per batch and per item: a line fitted to the median time of each batch size, neither below 0.
 
-    Medians, because whatever else the machine does only adds to some of the times; each counts as often as its size.
+    Medians, because other work of the machine only adds to some times; each is weighted by its number of batches.
     """
     sizes, num = np.unique(inferences.sizes, return_counts=True)
     medians_ms = np.array([1e3 * np.median(inferences.seconds[inferences.sizes == size]) for size in sizes])
@@ -86,7 +86,7 @@ def fit_inference(inferences: Inferences) -> tuple[Entry, Entry]:
 
 
 def learn_item(series: pd.DataFrame) -> Entry:
-    """Milliseconds of a sample learned. Raises ValueError, without the run's name, when none was."""
+    """Milliseconds per learned sample. Raises ValueError, without the run's name, when there is none."""
     num_samples = int(series["learned"].sum() + series["reused"].sum())
     if num_samples <= 0:
         raise ValueError("has no learned samples; let it run for longer")
@@ -111,17 +111,17 @@ def gpu_table(inferences: Inferences, series: pd.DataFrame) -> Table:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Link:
-    """What is assumed of the network, since no run on one machine tells."""
+    """Assumptions about the network, which a run on one machine does not measure."""
 
     latency_ms: float = 0.05
-    """Of one message."""
+    """Latency of one message."""
     bandwidth_mb_per_s: float = 10_000.0
-    """Of each GPU's link."""
+    """Bandwidth of each GPU's link."""
     weights_mb: float = 20.0
-    """Of a policy that left no file."""
+    """Size of the policy, where the run left no weights file."""
 
     def __post_init__(self) -> None:
-        """Checks what a user gives."""
+        """Checks what a user can set."""
         rules = (
             ("--latency-ms", self.latency_ms, 0.0, MOST_LATENCY_MS),
             ("--bandwidth-mb-per-s", self.bandwidth_mb_per_s, LEAST_MB_PER_S, MOST_MB_PER_S),

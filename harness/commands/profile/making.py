@@ -1,8 +1,8 @@
-"""From a run folder to a profile: all of its tables, and their text as TOML, each value with where it comes from.
+"""Makes a profile from a run folder: all of its tables, and their text as TOML, each value with its source.
 
     run.json, spans.parquet, series.parquet, policy.pt --> `measure` --> `to_toml`
 
-Whoever needs the values alone takes `profile_tables`.
+`profile_tables` gives the values alone.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ PROFILED = {
     "span/learn": "float64",
     "span/communicate": "float64",
 }
-"""Columns of a series that a profile is made of, with their types."""
+"""Columns of a series that a profile is made from, with their types."""
 MARKS = {LOST: "bool"}
 PREDICTED = "predicted"
-"""The device of runs that nobody made."""
+"""The device of predicted runs."""
 DIGITS = 5
-"""That count, of a value in a file."""
+"""Significant digits of a value in a file."""
 Tables = dict[str, dict[str, float | int] | str]
 """A profile as TOML has it: `about`, and tables."""
 
@@ -57,11 +57,11 @@ class Measured:
     about: str
     tables: dict[str, Table]
     mean_step_ms: float
-    """Of work, over all env steps: what the profile's own mean should be."""
+    """Mean work per env step: what the profile's own mean should be."""
 
     @property
     def profile(self) -> Tables:
-        """As TOML has it, without where its values come from."""
+        """The profile as TOML has it, without the sources of its values."""
         tables: Tables = {"about": self.about}
         for name, table in self.tables.items():
             tables[name] = {
@@ -71,25 +71,25 @@ class Measured:
 
     @property
     def comments(self) -> dict[str, str]:
-        """Where values come from, by dotted key."""
+        """The sources of the values, by dotted key."""
         return {f"{name}.{key}": entry.how for name, table in self.tables.items() for key, entry in table.items()}
 
 
 def profile_tables(run_folder: Path, record: RunRecord) -> Tables:
-    """The profile of a run, as `emulated/….toml` has it. Raises ValueError in one line: what the run lacks."""
+    """The profile of a run, as `emulated/….toml` has it. Raises ValueError, one line: what the run lacks."""
     return measure(run_folder, record, Link()).profile
 
 
 def measure(run_folder: Path, record: RunRecord, link: Link) -> Measured:
-    """The profile of a run, with where each value comes from.
+    """The profile of a run, with the source of each value.
 
     Args:
-        run_folder: of the run.
+        run_folder: the folder of the run.
         record: its `run.json`.
         link: what is assumed of the network.
 
     Raises:
-        ValueError: in one line, which run lacks what.
+        ValueError: one line that says which run lacks what.
     """
     if record.cell.device == PREDICTED:
         raise ValueError(
@@ -175,7 +175,7 @@ def _about(record: RunRecord) -> str:
 
 
 def mean_step_ms(values: Tables, workload: str) -> float:
-    """Mean simulation time of an env step by a profile: of lognormal factors, exp(sigma^2 / 2) each."""
+    """Mean simulation time of an env step by a profile; each lognormal factor has the mean exp(sigma^2 / 2)."""
     step, collision, episode, spread = (
         _table(values, name) for name in ("step", "collision", "episode", "heterogeneous")
     )
@@ -192,7 +192,7 @@ def _table(values: Tables, name: str) -> dict[str, float | int]:
 
 
 def to_toml(tables: Tables, comments: Mapping[str, str]) -> str:
-    """The text of a profile; `comments` by dotted key."""
+    """The text of a profile; `comments` are by dotted key."""
     lines = [f"about = {json.dumps(tables['about'], ensure_ascii=False)}"]
     for name, table in tables.items():
         if isinstance(table, str):
@@ -207,7 +207,7 @@ def to_toml(tables: Tables, comments: Mapping[str, str]) -> str:
 
 
 def _shown(value: float) -> str:
-    """With as many digits as count; a float stays one."""
+    """A value with its significant digits; a float stays a float."""
     return str(value) if isinstance(value, int) else repr(float(f"{value:.{DIGITS}g}"))
 
 

@@ -1,6 +1,6 @@
-"""Whether times have a second, slow mode: a mixture of two normals of equal width, fitted to their logarithms by EM.
+"""Finds out whether times have a second, slow mode: EM fits two normals of equal width to their logarithms.
 
-Equal widths, because a profile has one `sigma`, and because a width of its own lets EM shrink a mode to one point
+The widths are equal because a profile has one `sigma`, and because EM can shrink a mode with its own width to one point
 (Bishop, Pattern Recognition and Machine Learning, section 9.2.1).
 """
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LEAST_SHARE = 0.002
-"""Of the slow mode: a rarer one is a handful of steps, and moves no rate."""
+"""Least share of the slow mode: a rarer one is a handful of steps, and changes no rate."""
 LEAST_DISTANCE = 3.0
-"""Between the modes, in their standard deviations: two normals make two peaks from 2 on, and a tail is no mode."""
+"""Least distance of the modes, in standard deviations: two normals have two peaks from 2 on, and a tail is no mode."""
 NUM_POINTS = 2048
-"""As many quantiles stand for all times: EM then takes the same moment for any run."""
+"""Number of quantiles that stand for all times, so that EM takes equally long for any run."""
 STARTS = (0.5, 0.2, 0.05, 0.01)
-"""Shares of the slow mode that EM starts from; the likeliest end counts."""
+"""Shares of the slow mode that EM starts from; the likeliest result counts."""
 MOST_ROUNDS = 200
 SETTLED = 1e-6
-"""Change of the share at which EM has."""
+"""EM has converged when the share changes by less than this."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,30 +34,30 @@ class Modes:
 
     fast: float
     slow: float
-    """Their means."""
+    """Means of the two modes."""
     sigma: float
     share: float
-    """Of the slow one."""
+    """Share of the slow mode."""
 
     @property
     def distance(self) -> float:
-        """Between their means, in standard deviations."""
+        """Distance of the means, in standard deviations."""
         return (self.slow - self.fast) / self.sigma
 
     @property
     def are_apart(self) -> bool:
-        """Whether they are two."""
+        """Whether they count as two modes."""
         return self.distance >= LEAST_DISTANCE and LEAST_SHARE <= self.share <= 1 - LEAST_SHARE
 
     @property
     def border(self) -> float:
-        """Where a point is as likely to be of the one as of the other."""
+        """The point that is equally likely to belong to either mode."""
         between = (self.fast + self.slow) / 2
         return between + self.sigma**2 / (self.slow - self.fast) * math.log((1 - self.share) / self.share)
 
 
 def find_modes(logs: NDArray[np.float64]) -> Modes | None:
-    """The two modes of logarithms of times [S]; None where there is but one."""
+    """The two modes of logarithms of times [S]; None where there is only one."""
     if len(logs) < NUM_POINTS // 32 or np.ptp(logs) == 0:
         return None
     points = np.quantile(logs, (np.arange(NUM_POINTS) + 0.5) / NUM_POINTS).astype(np.float64)
@@ -69,7 +69,7 @@ def find_modes(logs: NDArray[np.float64]) -> Modes | None:
 
 
 def _fit(points: NDArray[np.float64], share: float) -> tuple[Modes, float] | None:
-    """EM from a cut at the slowest `share` of the points; the modes and their log likelihood. None if one vanishes."""
+    """Runs EM from a cut at the slowest `share` of points; returns modes and log likelihood, None if one vanishes."""
     of_slow = (np.arange(len(points)) >= len(points) * (1 - share)).astype(np.float64)
     before = -1.0
     for _ in range(MOST_ROUNDS):

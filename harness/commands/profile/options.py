@@ -8,7 +8,7 @@ from typing import Annotated
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProfileOptions:
-    """The options as they were typed."""
+    """The options as typed."""
 
     scenario: Annotated[str | None, "Scenario, with settings: vizdoom/basic:num_envs=4. [default: pointnav]"] = None
     workload: Annotated[str, "homogeneous or heterogeneous."] = "homogeneous"

@@ -1,9 +1,8 @@
 """How long env steps take: the tables `step`, `collision`, `episode` and `heterogeneous` of a profile.
 
 The model is the profile's: log(time) = median of the mode + factor of the environment + factor of the episode + noise,
-each normal. The slow mode is found first (`modes.py`); then the variances are those of a nested analysis of variance,
-where what noise alone would give is taken off each level (Searle, Casella and McCulloch, Variance Components, 1992,
-chapter 3). S steps, E episodes, N environments.
+each normal. The slow mode is found first (`modes.py`). A nested analysis of variance then gives the variance of each
+level, less what noise alone would give (Searle, Casella and McCulloch, Variance Components, 1992, chapter 3). S steps.
 """
 
 from __future__ import annotations
@@ -27,27 +26,27 @@ if TYPE_CHECKING:
 
 LARGEST_SIGMA = 3.0
 LARGEST_SHARE = 0.999
-"""That a profile may state."""
+"""Largest values that a profile may state."""
 SHORTEST_S = 1e-7
-"""A span of no length is below the clock's resolution."""
+"""Least time of an env step: a span of no length is below the clock's resolution."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnvSteps:
-    """The env steps that spans tell of, environment after environment, each in order."""
+    """The env steps in spans, environment after environment, each in order of time."""
 
     seconds: NDArray[np.float64]
-    """Of work, [S]; see `cores.py`."""
+    """Seconds of work, [S]; see `cores.py`."""
     env: NDArray[np.intp]
-    """Environment of each step, over all ranks, [S]."""
+    """Environment of each step, numbered over all ranks, [S]."""
     episode: NDArray[np.intp]
-    """Episode of each step, over all environments, [S]; one that had begun before the spans counts too."""
+    """Episode of each step, numbered over all environments, [S]; one that began before the spans counts too."""
     reset_s: NDArray[np.float64]
-    """Of work, of every reset but the first of each environment, which also loads."""
+    """Seconds of work of every reset except the first of each environment, which also loads."""
 
 
 def read_steps(spans: pd.DataFrame, cores: Cores) -> EnvSteps:
-    """The env steps of a run's spans, from the moment since when all environments are known. None may be there."""
+    """The env steps in a run's spans, from the moment when all environments have begun; there may be none."""
     rows = spans[spans["environment"] >= 0].sort_values(["rank", "environment", "begin_s"], kind="stable")
     begin_s, end_s = rows["begin_s"].to_numpy(np.float64), rows["end_s"].to_numpy(np.float64)
     rank, is_reset = rows["rank"].to_numpy(), (rows["kind"] == "reset").to_numpy()
@@ -73,7 +72,7 @@ def step_tables(steps: EnvSteps, counters: Counters, workload: str) -> dict[str,
     Args:
         steps: at least one.
         counters: of the run.
-        workload: of the run, for what is said of the spread of environments.
+        workload: of the run, named in the remark on the spread of environments.
     """
     logs = np.log(steps.seconds)
     is_slow, distance = _slow(logs, steps.env)
@@ -95,9 +94,9 @@ def step_tables(steps: EnvSteps, counters: Counters, workload: str) -> dict[str,
 
 
 def _slow(logs: NDArray[np.float64], env: NDArray[np.intp]) -> tuple[NDArray[np.bool_], float]:
-    """Which steps are of the slow mode, [S], and how far it is from the fast one; none where there is but one."""
+    """Which steps are of the slow mode, [S], and its distance from the fast one; none where there is only one mode."""
     medians = np.array([np.median(logs[env == one]) for one in np.unique(env)])
-    centred = logs - medians[np.unique(env, return_inverse=True)[1]]  # a slow environment is no slow mode
+    centred = logs - medians[np.unique(env, return_inverse=True)[1]]  # a slow environment is not a slow mode
     modes = find_modes(centred)
     if modes is None:
         return np.zeros(len(logs), np.bool_), 0.0
@@ -127,14 +126,14 @@ class Factors:
     """What makes steps of one mode differ, as normals of log(time)."""
 
     mean: float
-    """Over the environments."""
+    """Mean of log(time), over the environments."""
     step_sigma: float
     episode: Entry
     env: Entry
 
 
 def _factors(logs: NDArray[np.float64], steps: EnvSteps) -> Factors:
-    """The mean of log(time) and its spread at each level, from the innermost on."""
+    """The mean of log(time) and its spread at each level, from the innermost outwards."""
     _, episode = np.unique(steps.episode, return_inverse=True)
     step_variance = _variance_within(logs, np.zeros(len(logs)), episode)
     per_episode, num_steps = _means(logs, np.ones(len(logs)), episode)

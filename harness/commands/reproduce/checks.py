@@ -1,6 +1,6 @@
 """The claims that a reproduced table is held to: predicted figures against published ones, and against each other.
 
-Tolerances are fractions: 0.08 is 8 %. What is measured on emulated GPUs is shown beside, and not checked.
+Tolerances are fractions: 0.08 is 8 %. Figures measured on emulated GPUs are shown beside them, and not checked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class EachWithin:
     tolerance: float
 
     def outcomes(self, rows: Mapping[str, Filled]) -> Iterator[Outcome]:
-        """One for each row."""
+        """Yields an outcome for each row."""
         for name in self.names:
             error = _error(rows[name])
             yield Outcome(
@@ -34,14 +34,14 @@ class EachWithin:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MostWithin:
-    """At least so many predictions are within a tolerance of their published figures; the others are named."""
+    """At least `least` predictions are within a tolerance of their published figures; the others are named."""
 
     names: tuple[str, ...]
     least: int
     tolerance: float
 
     def outcomes(self, rows: Mapping[str, Filled]) -> Iterator[Outcome]:
-        """One."""
+        """Yields one outcome."""
         errors = {name: _error(rows[name]) for name in self.names}
         beyond = {name: error for name, error in errors.items() if abs(error) > self.tolerance}
         num_within = len(errors) - len(beyond)
@@ -57,7 +57,7 @@ class MostWithin:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeanErrorWithin:
-    """The mean of the absolute errors of predictions has a bound, or is told without one."""
+    """The mean absolute error of predictions has a bound, or is only reported."""
 
     names: tuple[str, ...]
     what: str
@@ -65,7 +65,7 @@ class MeanErrorWithin:
     most: float | None = None
 
     def outcomes(self, rows: Mapping[str, Filled]) -> Iterator[Outcome]:
-        """One."""
+        """Yields one outcome."""
         mean = fmean(abs(_error(rows[name])) for name in self.names)
         yield Outcome(
             text=f"mean absolute error of the predictions, {self.what}",
@@ -89,7 +89,7 @@ class RatioWithin:
         return self.above, self.below
 
     def outcomes(self, rows: Mapping[str, Filled]) -> Iterator[Outcome]:
-        """One."""
+        """Yields one outcome."""
         above, below = rows[self.above], rows[self.below]
         predicted = _predicted(above) / _predicted(below)
         published = _published(above) / _published(below)
@@ -104,7 +104,7 @@ class RatioWithin:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AgainstPrediction:
-    """How far a prediction is above another one, or below it, has bounds."""
+    """The relative difference of a prediction from another one is from `low` to `high`."""
 
     name: str
     other: str
@@ -117,7 +117,7 @@ class AgainstPrediction:
         return self.name, self.other
 
     def outcomes(self, rows: Mapping[str, Filled]) -> Iterator[Outcome]:
-        """One."""
+        """Yields one outcome."""
         off = _predicted(rows[self.name]) / _predicted(rows[self.other]) - 1
         yield Outcome(
             text=f"{self.name} against {self.other}, both predicted",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ALL = "all"
 NONE = "-"
 NUMBERS = ("GPUs", "envs", "p")
-"""Columns before the figures that hold numbers."""
+"""Columns of numbers before the figures."""
 
 
 def reproduce(name: str, out: Path) -> int:
@@ -56,7 +56,7 @@ def print_table(table: Table, out: Path, console: Console) -> bool:
 
 
 def _heading(table: Table) -> Iterator[str]:
-    """What stands in the columns, and where it comes from."""
+    """Says what the columns hold and where it comes from."""
     yield f"{table.name}: {table.unit}"
     for name in table.published:
         yield f"published: {published.source(name)}"
@@ -105,7 +105,7 @@ def _error(fraction: float | None) -> str:
 
 
 def _about_measured(table: Table, measured: Rates, out: Path) -> Iterator[str]:
-    """What would fill the gaps of the column."""
+    """Says what would fill the gaps in the column of measured figures."""
     within_reach = [point for point in table.points if point.system is not None and point.gpus <= MOST_EMULATED]
     missing = [point for point in within_reach if point not in measured]
     if missing:

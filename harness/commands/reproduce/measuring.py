@@ -1,7 +1,7 @@
 """The rates of points as runs on emulated GPUs measured them, and the commands that would make such runs.
 
-A run is of a point if its system and scenario resolve to the same configuration, whatever was typed: a run on a
-profile that has changed since is of no point. Time scales, protocols and lengths of runs may differ.
+A run belongs to a point if its system, scenario and GPUs resolve to the same configuration, whatever was typed; a run
+on a profile that has changed since belongs to none. Time scales, protocols and lengths of runs may differ.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from harness.commands.reproduce.table import Point, Rates, Table
 
 MOST_EMULATED = 8
-"""GPUs that a command asks for: a laptop emulates so many. More are shown where somebody has run them."""
+"""Most GPUs that a command asks for, since a laptop emulates that many; runs on more are shown if there are any."""
 
 
 def measured_rates(table: Table, out: Path) -> Rates:
-    """Env steps/s of the points that finished runs below `out` are of: the latest run of each seed, their mean.
+    """Env steps/s of the points with finished runs below `out`: the mean over seeds of the latest run of each.
 
     Raises ValueError when `out` cannot be read.
     """
     of_seeds: dict[str, dict[int, float]] = defaultdict(dict)
-    for run in store.read_readable(out)[0] if out.exists() else []:  # the latest last
+    for run in store.read_readable(out)[0] if out.exists() else []:  # oldest first
         cell, rate = run.record.cell, run.record.figures.steps_per_s
         if cell.device == "emulated" and run.record.status == "finished" and rate is not None:
             of_seeds[_work(cell.system, run.record.configuration)][cell.seed] = rate
@@ -47,7 +47,7 @@ def measured_rates(table: Table, out: Path) -> Rates:
 
 
 def _work(system: str, configuration: Mapping[str, Any]) -> str:
-    """What a run did, beside its seed and for how long."""
+    """Identifies what a run did, whatever its seed and length."""
     parts = {name: configuration.get(name) for name in ("system", "scenario", "gpus")}
     if isinstance(parts["scenario"], dict):
         parts["scenario"] = {name: value for name, value in parts["scenario"].items() if name != "time_scale"}

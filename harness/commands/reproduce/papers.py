@@ -1,4 +1,4 @@
-"""The tables that `rlbench reproduce` knows: which cells, published figures, checks and tolerances."""
+"""The tables that `rlbench reproduce` knows: cells, published figures, checks and tolerances."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def ver_table1() -> Table:
     """VER, Table 1: env steps/s of DD-PPO, NoVER, VER and APPO on 1 to 8 GPUs, Habitat 2.0 open fridge.
 
     The profile `open-fridge` is fitted to the column of means. The column of maxima is held out: it is predicted on
-    `open-fridge-steady`, the same profile without collisions and without factors of episodes.
+    `open-fridge-steady`, the same profile without collisions and episode factors.
 
     Tolerances: at least 15 of the 16 means within 8 %; their mean absolute error at most 5 %; VER/DD-PPO, VER/NoVER and
-    VER/APPO on 1 and on 8 GPUs within 12 % of the published ratios. The mean absolute error of the maxima is told.
+    VER/APPO on 1 and on 8 GPUs within 12 % of the published ratios. The mean absolute error of the maxima is reported.
     """
     kinds: tuple[tuple[str, Fit, str], ...] = (("mean", "fitted", ""), ("max", "held out", "-steady"))
     cells = published.read("ver_table1")
@@ -93,15 +93,14 @@ def ver_navigation() -> Table:
 def ddppo_scaling() -> Table:
     """DD-PPO, Section 5 and Fig. 4: speed-up over 1 GPU of the same scenes and threshold, 4 environments per GPU.
 
-    The profile `gibson` is fitted to the homogeneous figures. Of the heterogeneous ones the paper states no number:
-    with p = 60 % they are 'near-identical', and with p = 100 % poor; the spread of `gibson+mp3d` was chosen to meet
-    that.
+    The profile `gibson` is fitted to the homogeneous figures. For the heterogeneous ones the paper states no number:
+    with p = 60 % they are 'near-identical', and with p = 100 % poor; the spread of `gibson+mp3d` was chosen to match.
 
     Tolerances: homogeneous on 8, 128 and 256 GPUs each within 5 %; heterogeneous with p = 0.6 on 8, 64 and 256 GPUs
     within 15 % of what is predicted for homogeneous; heterogeneous with p = 1.0 on 256 GPUs at least 30 % below that
     with p = 0.6.
 
-    A rank has 4 environments only, so the rate of 1 GPU differs much between seeds: it is a mean of 64.
+    A rank has only 4 environments, so the rate of 1 GPU varies much between seeds; it is a mean over 64.
     """
     stated = {int(cell["gpus"]): float(cell["speedup"]) for cell in published.read("ddppo_scaling")}
     homogeneous = tuple(_speed_up("homogeneous", "0.6", gpus, stated.get(gpus)) for gpus in (8, 64, 128, 256))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from harness.plan.cells import Cell
 
 SIMULATED_ENVS, SIMULATED_BLOCKS = 256, 16
-"""How many draws the mean time of an env step is taken of: a million, with blocks of 256 steps."""
+"""Environments and blocks that the mean time of an env step is taken over: a million steps, 256 in a block."""
 
 
 def plan_point(point: Point, table: Table) -> list[Cell]:

@@ -11,22 +11,22 @@ from results import published
 SAMPLE_FACTORY = "sample_factory_appo"
 """Its name in the published tables."""
 APPO = "appo:overlap.max_lag=1000"
-"""As Sample Factory is: without a bound of the lag."""
+"""Without a bound on the lag, as Sample Factory is."""
 VIZDOOM = "emulated/vizdoom-battle"
 FRAMES = 4
-"""Sample Factory's frameskip: frames that an env step takes."""
+"""Sample Factory's frameskip: frames per env step."""
 
 
 def sample_factory_table1() -> Table:
     """Sample Factory, Table 1 (VizDoom) and Table A.2: env frames/s on 36 cores and a GPU, 4 frames to an env step.
 
     The figure of Table 1 is the one with 1,728 environments. The profile `vizdoom-battle` is fitted to it, to the one
-    with 72 and to pure simulation: what its cores give when nothing waits for inference. Those with 144 to 1,152 are
+    with 72 and to pure simulation (what the cores give when nothing waits for inference). Those with 144 to 1,152 are
     held out. The other systems of Table 1 are other people's. Sample Factory discards nothing, so the lag has no bound
     here: 1,728 trajectories of 32 steps make 27 updates, and `appo` by default discards what is older than 20.
 
-    Tolerances: the figure of Table 1 and pure simulation each within 10 %. The mean absolute error of the figures that
-    are held out is told.
+    Tolerances: the figure of Table 1 and pure simulation each within 10 %. The mean absolute error of the held-out
+    figures is reported.
     """
     rows = [_vizdoom(cell) for cell in published.read("sample_factory_table_a2") if _is_vizdoom(cell)]
     rows += [_of_table1(cell) for cell in published.read("sample_factory_table1") if cell["system"] != SAMPLE_FACTORY]

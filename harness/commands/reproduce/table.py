@@ -1,7 +1,7 @@
-"""What a table of a paper is here: rows with the published figure and the point that gives ours, and checks of them.
+"""A table of a paper: rows with the published figure and the point that gives ours, and checks of them.
 
-A definition (`papers.py`) is a `Table`; its points get rates (`predicting.py`, `measuring.py`), its rows with them
-figures (`fill`), and its checks (`checks.py`) say which claims hold (`judge`).
+`papers.py` defines each `Table`. `predicting.py` and `measuring.py` give rates for its points, `fill` turns the rates
+into figures for its rows, and `judge` asks its checks (`checks.py`) which claims hold.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Fit = Literal["fitted", "held out", "-"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """What one rate is of, over all seeds."""
+    """What one rate belongs to, over all seeds."""
 
     system: str | None
     """As `--systems` takes one; None: the environments alone, as fast as the cores of their GPUs step them."""
@@ -27,7 +27,7 @@ class Point:
 
 
 Rates = Mapping[Point, float]
-"""Env steps/s; a point of which there is none is not in it."""
+"""Env steps/s by point; points without a rate are left out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,18 +35,18 @@ class Row:
     """One figure of the table."""
 
     name: str
-    """By which checks and messages call it."""
+    """What checks and messages call it."""
     labels: tuple[str, ...]
-    """What stands in the columns before the figures."""
+    """Text of the columns before the figures."""
     published: float | None
     """None where the paper states no number."""
     fit: Fit
     point: Point | None
     """None where there is no model of it."""
     base: Point | None = None
-    """The figure is a speed-up over it."""
+    """The point that the figure is a speed-up over; None: it is a rate."""
     frames_per_env_step: int = 1
-    """The figure is in frames, where that is not 1."""
+    """Where this is not 1, the figure is in frames."""
 
     def value(self, rates: Rates) -> float | None:
         """Our figure, from our rates; None where one is missing."""
@@ -65,12 +65,12 @@ class Filled:
 
     @property
     def predicted_error(self) -> float | None:
-        """Of the prediction, relative to the published figure."""
+        """Error of the prediction, relative to the published figure."""
         return self._error(self.predicted)
 
     @property
     def measured_error(self) -> float | None:
-        """Of the runs on emulated GPUs, relative to the published figure."""
+        """Error of the runs on emulated GPUs, relative to the published figure."""
         return self._error(self.measured)
 
     def _error(self, value: float | None) -> float | None:
@@ -96,10 +96,10 @@ class Check(Protocol):
 
     @property
     def names(self) -> Sequence[str]:
-        """Of the rows that it is about."""
+        """Names of the rows that it is about."""
 
     def outcomes(self, rows: Mapping[str, Filled]) -> Iterator[Outcome]:
-        """What it finds, a line each. The rows that it is about have a prediction."""
+        """Yields what it finds, a line each. The rows that it is about have a prediction."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,32 +108,32 @@ class Table:
 
     name: str
     published: tuple[str, ...]
-    """Names of the tables of `results.published` that it is made of."""
+    """Names of the tables in `results.published` that it is made from."""
     unit: str
-    """Of its figures."""
+    """Unit of its figures."""
     titles: tuple[str, ...]
-    """Of the columns before the figures."""
+    """Titles of the columns before the figures."""
     rows: tuple[Row, ...]
     checks: tuple[Check, ...]
     note: str | None = None
-    """What else a reader must know, in a line."""
+    """Anything else that a reader must know, in one line."""
     protocol: str = "steady"
     seconds: float | None = None
-    """Of the profile, in each predicted run; None: as long as the protocol says."""
+    """Length of each predicted run in the profile's seconds; None: as long as the protocol says."""
     num_seeds: Callable[[int], int]
-    """How many runs are predicted for so many GPUs: seeds 0, 1, 2, …"""
+    """Number of runs to predict, by GPU count; their seeds are 0, 1, 2, …"""
     run_options: str
-    """What `rlbench run` is told, beside systems, GPUs, scenarios and workload, to measure it."""
+    """Options of `rlbench run` to measure it, beside systems, GPUs, scenarios and workload."""
 
     def __post_init__(self) -> None:
-        """Checks that checks speak of rows that are there and have a model."""
+        """Asserts that row names are unique, and that checks name rows with a model."""
         modelled = [row.name for row in self.rows if row.point is not None]
         assert len({row.name for row in self.rows}) == len(self.rows), self.name
         assert {name for check in self.checks for name in check.names} <= set(modelled), self.name
 
     @property
     def points(self) -> list[Point]:
-        """What rates are needed, each once, in order."""
+        """The points whose rates are needed, each once, in order."""
         needed = [point for row in self.rows for point in (row.base, row.point) if point is not None]
         return list(dict.fromkeys(needed))
 

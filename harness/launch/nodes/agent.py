@@ -3,11 +3,11 @@
 It reads one line of JSON from stdin: where the head listens, the run's secret, the node's number. Then it takes the
 runner's place on its machine: it makes a folder for the node's part of the run on a local disk, starts a keeper in it,
 samples the machine, and tells the head every `TELL_S` how far the node is. When the keeper has ended, or the head says
-so, it ends what is left of the run here, sends what the node has left, and removes it.
+so, the agent ends what is left of the run here, sends the node's files to the head, and removes the folder.
 
-What blocks: one `poll` on the head's connection, on stdin and on the keeper's end. What frees it: any of them. The end
-of stdin, or of the connection, means that the head is gone: the run ends here too. If the agent is killed, its keeper's
-stdin ends, and the keeper ends its ranks; if all of the node's processes are killed, the head sees its connection end.
+The agent blocks in one `poll` on the head's connection, on stdin and on the keeper's end; any of them frees it. The end
+of stdin or of the connection means that the head is gone: the run ends here too. If the agent is killed, its keeper's
+stdin ends, and the keeper ends its ranks. If all of the node's processes are killed, the head sees its connection end.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ if TYPE_CHECKING:
 
 CONNECT_LIMIT_S = 20.0
 WELCOME_LIMIT_S = 600.0
-"""For the head to look at all nodes, of which some may start late."""
+"""Seconds that the head has for its next message: it looks at all nodes first, and some may start late."""
 TELL_S = 0.5
 END_LIMIT_S = 10.0
 KEPT_HERE = ("cell.json", "traits.json", "node.json", "gpu*.bin", "outcome.json", ".*", scratch.FILE)
-"""What is of no use elsewhere."""
+"""Files that are not sent, since they are of no use elsewhere."""
 TELEMETRY_FILE = "telemetry.json"
 PREFIX, LOCK = "rlb-node-", ".agent"
-"""Of the folder of a node's part, and the file there that its agent has locked for as long as it lives."""
+"""Name prefix of the folder of a node's part, and the file in it that its agent has locked for as long as it lives."""
 
 
 def describe() -> dict[str, Any]:
-    """What must be alike on all nodes."""
+    """The versions and the code that must be the same on all nodes."""
     return {"python": platform.python_version(), "source": source_digest(), **machine.packages()}
 
 
 def source_digest() -> str:
-    """Names the code of the installed rlbench, and its profiles: two commits of one version differ in it."""
+    """A hash of rlbench's installed code and profiles; two commits of the same version differ in it."""
     root = Path(__file__).resolve().parents[3]
     digest = hashlib.sha256()
     for package in ("harness", "systems", "scenarios", "results"):
@@ -74,15 +74,15 @@ def source_digest() -> str:
 
 
 def remove_stale() -> None:
-    """Removes what agents that were killed with all their processes have left here: folders, and shared memory."""
+    """Removes folders and shared memory left here by agents that were killed with all their processes."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        with suppress(OSError), opened_folder(folder) as descriptor:  # gone by now, or no folder of an agent
+        with suppress(OSError), opened_folder(folder) as descriptor:  # it is gone by now, or no agent's folder
             if is_ours_alone(descriptor, OTHERS_ENTER):
                 _remove_unlocked(folder, descriptor)
 
 
 def _remove_unlocked(folder: Path, descriptor: int) -> None:
-    """Removes a folder of an agent's. Raises OSError where that agent lives."""
+    """Removes an agent's folder. Raises OSError while that agent lives."""
     lock = open_lock(LOCK, dir_fd=descriptor, create=False)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -131,7 +131,7 @@ class Agent:
                     return
 
     def _await(self, limit_s: float) -> Message | None:
-        """The head's next message that is no ping; None when stdin has ended or there is none within the limit."""
+        """The head's next message that is no ping; None when stdin has ended or none comes within the limit."""
         deadline = time.monotonic() + limit_s
         while (left_s := deadline - time.monotonic()) > 0:
             if message := self._head.receive(0.0):
@@ -171,13 +171,13 @@ class Agent:
             leftovers.end_run(folder, own=self._scratch)
             if self._scratch is not None:
                 self._scratch.remove_elsewhere()
-            held.follow([folder])  # where the keeper has made it anew
+            held.follow([folder])  # if the keeper has made it anew there
             held.remove([folder])
             held.close()
             os.close(lock)
 
     def _keep_cell(self, cell: Cell, folder: Path, told: dict[str, Any]) -> Outcome:
-        """Runs the node's part of a cell, if it is the same here as where it was planned."""
+        """Runs the node's part of a cell, if the cell is the same here as where it was planned."""
         try:
             if cell.hash() != told["hash"]:
                 reason = f"{cell.scenario} is another one here: is it a file that differs between the nodes?"
@@ -212,7 +212,7 @@ class Agent:
             self._store = None
         telemetry = Telemetry(keeper.pid, PERIOD_S, gpu_indices(cell.device, len(ranks)))
         try:
-            self._tell(keeper, LiveMeters(folder, ranks))  # until it ends, or is to end
+            self._tell(keeper, LiveMeters(folder, ranks))  # until the keeper ends, or is to end
             self._head.send("ending")
         finally:
             process.end_keeper(keeper, END_LIMIT_S)
@@ -224,7 +224,7 @@ class Agent:
         return Outcome.read(folder) or Outcome("failed", how, (folder / "keeper.err").read_text("utf-8", "replace"))
 
     def _tell(self, keeper: subprocess.Popen[bytes], meters: LiveMeters) -> None:
-        """Returns when the keeper has ended, or is to end."""
+        """Tells the head how far the node is; returns when the keeper has ended, or is to end."""
         end = os.pidfd_open(keeper.pid)
         self._poll.register(end, select.POLLIN)
         next_s = 0.0
@@ -235,7 +235,7 @@ class Agent:
                     next_s = time.monotonic() + TELL_S
                 while message := self._head.receive(0.0):
                     if not self._is_ping(message):
-                        return  # `end`: nothing else is sent while a run goes on
+                        return  # it is `end`: the head sends nothing else while a run goes on
                 ready = {fd for fd, _ in self._poll.poll(max(0.0, next_s - time.monotonic()) * 1000)}
                 if sys.stdin.fileno() in ready:
                     return
@@ -244,7 +244,7 @@ class Agent:
             os.close(end)
 
     def _send_files(self, folder: Path) -> None:
-        """Sends what the processes of the node have left, a file after the other, in pieces."""
+        """Sends the files that the node's processes have left, one after the other, in pieces."""
         for path in _files_of(folder):
             with path.open("rb") as file:
                 while piece := file.read(LARGEST_DATA):

@@ -1,10 +1,10 @@
-"""Messages between the head of a run and the agents on its nodes: over one TCP connection for each node.
+"""Messages between the head of a run and the agents on its nodes, over one TCP connection for each node.
 
-A message is a header, a line of JSON behind its length, and as many bytes of data as the header says. Who writes: both
-sides, whole messages. What blocks: `receive`, until there is a message or the deadline has passed; `send`, while the
-other side does not read, for `SEND_LIMIT_S` at most. What frees them: the kernel closes the connection of a process
-that dies, and `Closed` is raised here; a machine that falls silent is for the other side to notice, from the time of
-its last message. Everything that is read is bounded, and is data: nothing in it is ever run.
+A message is two lengths (`SIZES`), a header in JSON, and data. Both sides write whole messages. `receive` blocks until
+there is a message or its limit has passed; `send` blocks while the other side does not read, for at most
+`SEND_LIMIT_S`. When a process dies, the kernel closes its connection, and both raise `Closed` on the other side. A
+machine that falls silent must be noticed from the time of its last message (`heard_at`). Everything that is read is
+bounded, and is data: nothing in it is ever run.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from typing import Any
 
 SIZES = struct.Struct("!II")
-"""Bytes of the header and of the data behind it."""
+"""Lengths in bytes of the header, and of the data after it."""
 LARGEST_HEADER = 4 * 2**20
-"""Bytes; a traceback or the description of a machine is thousands."""
+"""Most bytes of a header; a traceback or the description of a machine takes thousands."""
 LARGEST_DATA = 2**20
-"""Bytes of one message; files go in pieces."""
+"""Most bytes of data in one message; files are sent in pieces."""
 SEND_LIMIT_S = 20.0
 
 
-class Closed(Exception):  # noqa: N818  an end, which may be as it should
+class Closed(Exception):  # noqa: N818  the end of a connection, which need not be an error
     """The other side is gone, or what it sent is no message."""
 
 
@@ -51,7 +51,7 @@ class Channel:
         """When something was last read."""
 
     def fileno(self) -> int:
-        """For `poll`: readable when something has come."""
+        """The descriptor for `poll`; it is readable when something has come."""
         return self._socket.fileno()
 
     def send(self, kind: str, data: bytes = b"", **fields: Any) -> None:
@@ -88,7 +88,7 @@ class Channel:
             self.heard_at = time.monotonic()
 
     def _waits(self, event: int, deadline: float) -> bool:
-        """Whether the connection is ready before the deadline; `select` takes no descriptor above 1023."""
+        """Waits until the connection is ready; False after the deadline. `select` takes no descriptor above 1023."""
         ready = select.poll()
         ready.register(self._socket, event)
         return bool(ready.poll(1000 * max(0.0, deadline - time.monotonic())))

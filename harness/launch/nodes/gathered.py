@@ -1,7 +1,7 @@
-"""What the head of a run on several machines has gathered, as the record wants it: clocks, samples, the nodes.
+"""Reads what the head of a run on several machines has gathered, for the record: clocks, samples, the nodes.
 
-The files that the ranks of all nodes have left lie in the run's folder as if one machine had made them, but for their
-times, which are each node's own. Where a run had this machine alone there is nothing to gather, and no time to shift.
+The files of the ranks of all nodes are in the run's folder as if one machine had made them, except that their times are
+on each node's own clock. For a run on this machine alone there is nothing to gather, and no time to shift.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ TELEMETRY = "telemetry-node{}.json"
 LIVE_FILE = "live.json"
 LIVE_BYTES = 65536
 LIVE_TYPES = {"phase": str, "iterations": int, "learned": int, "env_steps": int}
-"""Of what a head says of a `Snapshot`."""
+"""Types of the fields in `LIVE_FILE`, which are those of a `Snapshot`."""
 FILES = (NODES_FILE, LAUNCH_FILE, LIVE_FILE, f".{LIVE_FILE}")
-"""What is of no use once the record is made."""
+"""Files that are of no use once the record is made."""
 
 
 def _nodes(folder: Path) -> list[dict[str, Any]]:
@@ -44,7 +44,7 @@ def _shift(node: Mapping[str, Any]) -> Shift:
 
 
 def read_clocks(folder: Path) -> Mapping[int, Shift]:
-    """From each rank's clock to the one that all times of the run are on."""
+    """By rank: the conversion from its clock to the one that all times of the run are on."""
     shifts: dict[int, Shift] = defaultdict(Shift)
     for node in _nodes(folder):
         shifts |= dict.fromkeys(range(node["first_rank"], node["first_rank"] + node["num_ranks"]), _shift(node))
@@ -55,7 +55,7 @@ def read_telemetry(folder: Path) -> Readings:
     """The samples of all nodes, together."""
     found = []
     for number, node in enumerate(_nodes(folder)):
-        with suppress(OSError, ValueError):  # of a node that was lost there are none
+        with suppress(OSError, ValueError):  # a node that was lost has left none
             told = json.loads((folder / TELEMETRY.format(number)).read_text(encoding="utf-8"))
             rows = [{**row, "t": _shift(node).at(row["t"])} for row in told["rows"]]
             found.append(Readings(rows, told["num_gpus"], told["problem"]))
@@ -65,7 +65,7 @@ def read_telemetry(folder: Path) -> Readings:
 
 
 def describe(folder: Path) -> list[schema.Node]:
-    """What the nodes were."""
+    """The nodes, as `run.json` holds them."""
     return [
         schema.Node(
             host=node["host"],
@@ -86,17 +86,17 @@ class LiveNodes:
         self._path = folder / LIVE_FILE
         self._last = Snapshot(phase=STARTING, iterations=0, learned=0, env_steps=0)
 
-    def lose(self, rank: int) -> bool:  # noqa: ARG002  torchrun goes on without none
-        """Never called: such a run ends with its first rank."""
+    def lose(self, rank: int) -> bool:  # noqa: ARG002  torchrun never goes on without a rank
+        """Never called: such a run ends when it loses its first rank."""
         return False
 
     def close(self) -> None:
-        """It holds nothing open."""
+        """Does nothing, since it holds nothing open."""
 
     def read(self) -> Snapshot:
-        """What the head has said last. Raises ValueError for what no head has written."""
+        """What the head said last. Raises ValueError for a file that no head has written."""
         if self._path.exists():
-            told = read_json(self._path, LIVE_BYTES)  # while it waits for Slurm, of a run that may be anybody's
+            told = read_json(self._path, LIVE_BYTES)  # bounded: a harness that waits for Slurm reads anybody's runs
             if not isinstance(told, dict) or {name: type(value) for name, value in told.items()} != LIVE_TYPES:
                 raise ValueError(f"{LIVE_FILE}: is not what a head has left")
             self._last = Snapshot(**told)

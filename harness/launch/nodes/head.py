@@ -1,16 +1,16 @@
 """The head of a run on several machines: it has the keeper's place below the runner, and an agent on every node.
 
-Who writes: the head alone writes the run's folder; the agents work in folders on their own disks and send what they
-have left, so nothing needs a file system that they share. The steps, each with a limit: the agents are started by the
-`--remote` command and connect; they are compared, and a node with other software is refused; clocks are compared; node
-0 says where the ranks will meet; all start. Then the head listens, and pings. What blocks: one `poll` on all
-connections, on the remote commands' ends and on stdin, whose end of file says that the runner is gone or wants the run
-ended. What ends the run: all nodes have ended; one has failed or timed out; one was lost, which is when its connection
-ends, or nothing has come from it for `SILENT_S`. Then the others are told to end, and what all have left is collected.
+The head alone writes the run's folder. The agents work in folders on their own disks and send their files, so nothing
+needs a shared file system. The steps, each with a limit: the `--remote` command starts the agents, and they connect;
+the head compares the nodes, and refuses one with other software; it compares clocks; node 0 says where the ranks will
+meet; all start. Then the head listens, and pings. It blocks in one `poll`, for 0.2 s at a time, on all connections and
+on stdin, whose end of file says that the runner is gone or wants the run ended. The run ends when all nodes have ended,
+when one has failed or timed out, or when one is lost: its connection has ended, or nothing has come from it for
+`SILENT_S`. Then the head tells the others to end, and collects the files of all.
 
-Who dies: the head, then every agent's connection ends and with it the node's part; an agent, then its keeper's stdin
-ends; a remote command, then the agent's stdin ends; a machine, then it falls silent. The head listens on one interface,
-and takes a connection for an agent's only if it brings the run's secret, which the agents get through stdin.
+Deaths. If the head dies, every agent's connection ends, and with it the node's part. If an agent dies, its keeper's
+stdin ends. If a remote command dies, its agent's stdin ends. If a machine dies, it falls silent. The head listens on
+one interface, and accepts a connection only with the run's secret, which the agents get through stdin.
 """
 
 from __future__ import annotations
@@ -47,13 +47,14 @@ if TYPE_CHECKING:
     from harness.processes.held import KeptRun
 
 START_STALLS, ANSWER_LIMIT_S = 2, 30.0
-"""Nodes have so many times as long as an environment has (`--stall`) to come up and connect."""
+"""Nodes have this many times as long as an environment (`--stall`) to come up and connect; then, seconds to answer."""
 GRACE_S, CAUSE_S = 1.5, 10.0
-"""After the first bad news, for the rest of it; and for the news that it followed from, where it tells no cause."""
+"""Seconds to wait for more news after the first bad news: where it tells the cause, and where it does not."""
 EXIT_LIMIT_S = 5.0
-"""Of a remote command, once its agent has ended or was never there."""
+"""Seconds that a remote command has to end, once its agent has ended or never came up."""
 STRAGGLER_LIMIT_S, LATE_S = 20.0, 30.0
-"""Ranks that go in step end together, in so long at most; and a node's own time limit is the run's."""
+"""Seconds that the other nodes have to end once one has, where ranks go in step; and seconds that all nodes have beyond
+the run's time limit, which each node's keeper watches itself."""
 MOST_STRANGERS = 16
 PING_EVERY_S = 1.0
 OF_EACH_NODE = {"processes.txt", "keeper.err", "torchrun.err", TELEMETRY_FILE}
@@ -78,7 +79,7 @@ class Head:
         self._secret = secrets.token_hex(16)
         self._nodes: list[Node] = []
         self._strangers: list[Channel] = []
-        """Connections that have not said yet whose they are."""
+        """Connections that have not yet said which node they belong to."""
         self._pings: dict[int, float] = {}
         self._is_alone = False  # the runner is gone, or wants the run ended
         self._port = 0
@@ -143,7 +144,7 @@ class Head:
                 command.stdin.flush()
 
     def _interface(self) -> str:
-        """Of this machine: the one that leads to the first host that is not this machine."""
+        """This machine's interface that leads to the first host that is not this machine; `lo` if there is none."""
         others = [host for host in self._launch.hosts if host not in {"localhost", socket.gethostname()}]
         return interface_towards(others[0]) if others else "lo"
 
@@ -174,7 +175,7 @@ class Head:
             node.send("start", cell=self._cell_text, hash=self._cell.hash(), traits=traits, seat=seat, ranks=ranks)
 
     def _run(self) -> None:
-        """Returns when all nodes have ended, or one has failed and the news of the others had time to come."""
+        """Returns when all nodes have ended, or one has failed and news from the others has had time to come."""
         deadline = time.monotonic() + self._cell.time_limit_s + LATE_S
         next_ping, give_up_at = 0.0, float("inf")
         while not all(node.is_done for node in self._nodes) and time.monotonic() < give_up_at:
@@ -201,7 +202,7 @@ class Head:
                 raise _Over(Outcome("timed-out", f"not over after {self._cell.time_limit_s:g} s (--time-limit)"))
 
     def _end(self) -> Outcome:
-        """Has all nodes end, and collects what they have left; how the run ended."""
+        """Has all nodes end, and collects their files; returns how the run ended."""
         outcome = decide(self._nodes)
         for node in self._nodes:
             if not node.is_done and node.channel is not None:
@@ -217,7 +218,7 @@ class Head:
         return outcome
 
     def _collect(self, here: list[Node]) -> None:
-        """Gets what the nodes have left, and lets their agents go."""
+        """Gets the files that the nodes have left, and lets their agents end."""
         self._ping_all(here)
         for node in here:
             node.send("collect")
@@ -232,7 +233,7 @@ class Head:
             node.send("end")
 
     def _await(self, is_so: Any, limit_s: float, what: str, nodes: list[Node] | None = None) -> None:
-        """Returns when it is so for all nodes; raises _Over when one is lost, or after `limit_s`."""
+        """Returns when `is_so` holds for all nodes; raises _Over when one is lost, or after `limit_s`."""
         nodes = self._nodes if nodes is None else nodes
         deadline = time.monotonic() + limit_s
         while late := [node for node in nodes if not is_so(node)]:
@@ -249,7 +250,7 @@ class Head:
         node.send("ping", number=number)
 
     def _ping_all(self, nodes: list[Node] | None = None) -> None:
-        """Compares clocks: pings to one node after the other, each sent when the one before is answered."""
+        """Compares clocks: pings one node after the other, and sends each ping when the one before is answered."""
         for node in self._nodes if nodes is None else nodes:
             for _ in range(NUM_AT_ENDS):
                 before, deadline = node.clock.num_samples, time.monotonic() + ANSWER_LIMIT_S
@@ -260,12 +261,12 @@ class Head:
                         node.lose(f"it has answered no ping for {ANSWER_LIMIT_S:g} s")
 
     def _pump(self, limit_s: float, *, heeds_stdin: bool = True) -> None:
-        """Waits for news, for `limit_s` at most, and takes it. Raises _Over when the runner is gone."""
+        """Waits for news, for `limit_s` at most, and handles it. Raises _Over when the runner is gone."""
         ready = {fd for fd, _ in self._poll.poll(limit_s * 1000)}
         self._kept.look(lambda: [node.command.pid for node in self._nodes])
         assert self._listener is not None
         if sys.stdin.fileno() in ready:
-            self._poll.unregister(sys.stdin)  # it stays at its end
+            self._poll.unregister(sys.stdin)  # which stays readable from now on
             self._is_alone = True
         if self._is_alone and heeds_stdin:
             raise _Over(Outcome("ended", "the harness ended the run"))
@@ -283,7 +284,7 @@ class Head:
             self._leave_live()
 
     def _hear(self, node: Node, channel: Channel) -> None:
-        """Takes what a node has sent."""
+        """Handles what a node has sent."""
         try:
             while not node.lost and (message := channel.receive(0.0)):
                 self._take(node, message)
@@ -293,7 +294,7 @@ class Head:
             node.lose(f"it sent what is no message ({error!r})")
 
     def _admit(self) -> None:
-        """Takes a connection, whose first message will say whose it is; of many that say nothing the oldest must go."""
+        """Accepts a connection, whose first message says which node it is; closes the oldest silent one of too many."""
         assert self._listener is not None
         connection, _ = self._listener.accept()
         stranger = Channel(connection)
@@ -305,12 +306,12 @@ class Head:
             oldest.close()
 
     def _greet(self, stranger: Channel) -> None:
-        """Takes a connection for a node's, or ends it."""
+        """Assigns a connection to its node, or closes it."""
         node, message = None, None
         with suppress(Closed, KeyError, TypeError, ValueError, IndexError):
             message = stranger.receive(0.0)
             if message is None:
-                return  # not whole yet
+                return  # the message is not whole yet
             if message.kind == "hello" and secrets.compare_digest(str(message.fields["secret"]), self._secret):
                 node = self._nodes[int(message.fields["node"])]
         self._strangers.remove(stranger)
@@ -356,7 +357,7 @@ class Head:
             raise _Over(Outcome("failed", f"{name} of {node.name} cannot be written: {error.strerror}")) from None
 
     def _leave_live(self) -> None:
-        """Says how far the run is, for the display."""
+        """Writes how far the run is, for the display."""
         snapshots = [node.snapshot for node in self._nodes if node.snapshot]
         if len(snapshots) < len(self._nodes) or not snapshots:
             return
@@ -370,13 +371,13 @@ class Head:
             store.write_whole(self._folder / LIVE_FILE, json.dumps(asdict(together)))
 
     def _leave_nodes(self) -> None:
-        """Says what the nodes were, for the record."""
+        """Writes what is known of the nodes, for the record."""
         said = [node.described() for node in self._nodes]
         with suppress(OSError):  # where the disk is full, the record cannot be written either
             store.write_whole(self._folder / NODES_FILE, json.dumps(said))
 
     def _close(self) -> None:
-        """Ends the remote commands, which ends what is left of the agents."""
+        """Ends the remote commands, and with them the agents that are left."""
         for node in self._nodes:
             if node.channel is not None and not node.lost:
                 node.channel.close()

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 SILENT_S = 5.0
-"""An agent tells every half second how far it is."""
+"""A node that says nothing for this long is lost; its agent tells every half second how far it is."""
 START_SILENT_S = 60.0
 END_LIMIT_S = 25.0
-"""Of a node: its keeper has ten seconds, and what is left is killed after that."""
+"""Seconds that a node has to end: its keeper has ten, and what is left is killed after that."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,47 +36,47 @@ class Node:
     command: subprocess.Popen[bytes]
     ranks: range
     errors: Path
-    """What the command that runs the agent has written to stderr."""
+    """File with what the command that runs the agent has written to stderr."""
     poll: select.poll
-    """Of the head, which hears of the node there."""
+    """The head's `poll`, with which it hears from the node."""
     clock: NodeClock = field(default_factory=NodeClock)
     channel: Channel | None = None
     hello: dict[str, Any] = field(default_factory=dict)
     snapshot: Snapshot | None = None
     is_ending: bool = False
-    """Its keeper has ended; the agent clears up, and says nothing meanwhile."""
+    """Whether its keeper has ended, or is to end; the agent clears up, and says nothing meanwhile."""
     outcome: Outcome | None = None
     ended_at: float = 0.0
     lost: str | None = None
-    """How, if it was lost."""
+    """How it was lost; None if it was not."""
     has_sent: bool = False
 
     @property
     def name(self) -> str:
-        """For people."""
+        """What people see it called."""
         return f"node {self.number} ({self.host})"
 
     @property
     def knows_cause(self) -> bool:
-        """Whether it was lost, or has ended for another reason than that the others have."""
+        """Whether it was lost, or has ended for another reason than the end of others."""
         if self.lost:
             return True
         return self.outcome is not None and not (self.outcome.is_orderly or is_consequence(self.outcome.reason))
 
     @property
     def silent_limit_s(self) -> float:
-        """How long nothing may be heard of it."""
+        """Seconds for which it may say nothing."""
         if self.snapshot is None:
             return START_SILENT_S  # it imports what the cell needs
         return END_LIMIT_S if self.is_ending else SILENT_S
 
     @property
     def is_done(self) -> bool:
-        """Nothing more is to come from it."""
+        """Whether its part of the run is over: it has said how, or was lost."""
         return self.outcome is not None or self.lost is not None
 
     def send(self, kind: str, **fields: Any) -> None:
-        """Tells the agent something, if it is there; one that does not take it is lost."""
+        """Sends the agent a message, if it is connected; a node that does not take it is lost."""
         if self.channel is not None and not self.lost:
             try:
                 self.channel.send(kind, **fields)
@@ -84,7 +84,7 @@ class Node:
                 self.lose(str(closed))
 
     def lose(self, how: str) -> None:
-        """The node is gone: it can neither be told nor asked anything any more."""
+        """Notes that the node is gone, and closes its connection."""
         if self.lost:
             return
         said = self.last_line()
@@ -100,14 +100,14 @@ class Node:
             self.lost = f"{self.last_line() or 'its command said nothing'} ({how})"
 
     def last_line(self) -> str:
-        """Of what its command has written to stderr."""
+        """The last line that its command has written to stderr, if any."""
         with suppress(OSError):
             lines = self.errors.read_text(encoding="utf-8", errors="replace").split("\n")
             return next((line.strip() for line in reversed(lines) if line.strip()), "")
         return ""
 
     def described(self) -> dict[str, Any]:
-        """What the record is to know of it."""
+        """What the record needs to know of it."""
         return {
             "host": self.hello.get("host", self.host),
             "first_rank": self.ranks.start,
@@ -119,9 +119,9 @@ class Node:
 
 
 def why_not_alike(nodes: Sequence[Node], own: dict[str, Any]) -> str | None:
-    """None, or which node has other software than the first one, whose code is to be this machine's (`own`).
+    """None, or which node has other software than the first one, whose code must be that of this machine (`own`).
 
-    A figure is of one version.
+    A figure describes one version.
     """
     first = nodes[0]
     for node in nodes:
@@ -148,17 +148,17 @@ def why_no_room(nodes: Sequence[Node]) -> str | None:
 
 
 def decide(nodes: Sequence[Node]) -> Outcome:
-    """How a run ends: a node that was lost is the cause of what the others say; else the first that failed is."""
+    """How a run ends: a lost node is the cause of what the others say; if none was lost, the first that failed is."""
     if lost := [node for node in nodes if node.lost]:
         return Outcome("failed", f"{lost[0].name} was lost: {lost[0].lost}")
     ended = {node.number: node.outcome for node in nodes if node.outcome and node.outcome.status != "finished"}
     if not ended:
         return Outcome("finished")
-    # A rank that is told to stop has all end in good order: what went wrong has another cause.
+    # A rank that is told to stop makes all end in good order, so a failure has another cause.
     bad = {number: outcome for number, outcome in ended.items() if not outcome.is_orderly} or ended
     killed = [number for number, outcome in bad.items() if "was killed by" in (outcome.reason or "")]
-    # Ranks that only hear of another's end may be ended first.
+    # Ranks that raised only because of another rank's end may be seen to end before it.
     causes = [number for number, outcome in bad.items() if not is_consequence(outcome.reason)]
     first = min(killed or causes or bad, key=lambda number: nodes[number].ended_at)
-    status = "failed" if bad[first].status == "ended" else bad[first].status  # nobody ends a node alone in good order
+    status = "failed" if bad[first].status == "ended" else bad[first].status  # nobody asks a single node to end
     return Outcome(status, f"{bad[first].reason}; on {nodes[first].name}", bad[first].traceback)

@@ -1,4 +1,4 @@
-"""On which machines the ranks of a run are, and what the runner, the head and the agents must know of each other.
+"""Which machine each rank of a run is on, and what the runner, the head and the agents must know of each other.
 
 A *node* is a machine of a run. Rank r is on node r // G, where G is the number of GPUs (ranks) of a node.
 """
@@ -18,9 +18,9 @@ from typing import Any
 import psutil
 
 LAUNCH_FILE = "launch.json"
-"""In the working folder of a run on several machines: the runner tells the head."""
+"""In the working folder of a run on several machines; the runner writes it, the head reads it."""
 SEAT_FILE = "node.json"
-"""In the working folder of a node: the agent tells the keeper."""
+"""In the working folder of a node; the agent writes it, the keeper reads it."""
 SSH = "ssh -o BatchMode=yes -o ServerAliveInterval=3 -o ServerAliveCountMax=2 {host}"
 SRUN = "srun --overlap --nodes=1 --ntasks=1 --nodelist={host}"
 """How a step of a Slurm allocation runs a command on one of its nodes."""
@@ -35,15 +35,15 @@ class Launch:
     """How the runs of a sweep are spread over machines."""
 
     hosts: tuple[str, ...]
-    """By the names that `remote` takes; the first is node 0."""
+    """Host names as `remote` takes them; the first is node 0."""
     gpus_per_node: int
     """G."""
     interface: str = ""
-    """Network interface, alike on all hosts, that everything listens on; empty: the one that leads to the others."""
+    """Network interface, the same on all hosts, that everything listens on; empty: the one that leads to the others."""
     remote: str = SSH
     """The command that runs another command on `{host}`."""
     oversubscribe: bool = False
-    """Whether ranks may share a GPU where a host has fewer than ranks."""
+    """Whether ranks may share a GPU where a host has fewer GPUs than ranks."""
 
     def __post_init__(self) -> None:
         """Checks every field once."""
@@ -62,11 +62,11 @@ class Launch:
 
     @property
     def is_usual(self) -> bool:
-        """Whether hosts are reached as they are without `--remote`, so that a plan brings no command of its own."""
+        """Whether hosts are reached by a default command, so that a plan brings no command of its own."""
         return self.remote in {SSH, SRUN}
 
     def num_nodes(self, gpus: int) -> int:
-        """How many nodes a run of so many ranks has. Raises ValueError when there are not as many."""
+        """Number of nodes that a run with `gpus` ranks needs. Raises ValueError when there are fewer hosts."""
         nodes = -(-gpus // self.gpus_per_node)
         if nodes > len(self.hosts):
             raise ValueError(
@@ -75,7 +75,7 @@ class Launch:
         return nodes
 
     def ranks_of(self, node: int, gpus: int) -> range:
-        """The ranks on a node, of a run with so many."""
+        """The ranks on a node, in a run with `gpus` ranks."""
         return range(node * self.gpus_per_node, min(gpus, (node + 1) * self.gpus_per_node))
 
     def command(self, node: int, words: Sequence[str]) -> list[str]:
@@ -95,7 +95,7 @@ class Launch:
 
     @classmethod
     def of(cls, fields: dict[str, object]) -> Launch:
-        """From its fields as JSON has them."""
+        """Makes a launch from its fields as JSON holds them."""
         return cls(**{**fields, "hosts": tuple(fields["hosts"])})  # type: ignore[arg-type]
 
 
@@ -108,11 +108,11 @@ class Slurm:
     settings: Mapping[str, str] = field(default_factory=dict)
     """Options of sbatch by their names: `partition`, `account`, ..."""
     at_once: int = 0
-    """So many jobs run at the same time; 0 for as many as Slurm will."""
+    """Most jobs that run at the same time; 0 for as many as Slurm will."""
     one_allocation: bool = False
-    """One job runs all cells, one after the other."""
+    """Whether one job runs all cells, one after the other."""
     oversubscribe: bool = False
-    """Whether ranks may share a GPU where a node has fewer than ranks."""
+    """Whether ranks may share a GPU where a node has fewer GPUs than ranks."""
 
     def __post_init__(self) -> None:
         """Checks every field once."""
@@ -129,18 +129,18 @@ class Slurm:
 
     @property
     def is_usual(self) -> bool:
-        """Whether a plan, which may be somebody else's, asks for a place in the queue alone: no variable, no file."""
+        """Whether a plan, which may be somebody else's, asks only for a place in the queue: no variable, no file."""
         return all(
             name in HARMLESS and re.fullmatch(r"[\w.:@+-]*", value) is not None for name, value in self.settings.items()
         )
 
     def num_nodes(self, gpus: int) -> int:
-        """How many nodes a run of so many ranks has."""
+        """Number of nodes that a run with `gpus` ranks needs."""
         return -(-gpus // self.gpus_per_node)
 
 
 def place_of(fields: dict[str, Any] | None) -> Launch | Slurm | None:
-    """What a plan says of where its runs are, as JSON has it."""
+    """Where the runs of a plan take place, from what the plan says in JSON; None: on this machine alone."""
     if fields is None:
         return None
     return Launch.of(fields) if "hosts" in fields else Slurm(**fields)
@@ -155,10 +155,10 @@ class NodeSeat:
     first_rank: int
     num_local: int
     address: str
-    """Where the ranks' store listens: on node 0."""
+    """Address of node 0 at which the ranks' store listens."""
     port: int
     interface: str
-    """Of this node."""
+    """Network interface of this node."""
     run_id: str
 
     @property
@@ -172,15 +172,15 @@ class NodeSeat:
 
     @classmethod
     def read(cls, folder: Path) -> NodeSeat | None:
-        """Reads back what `leave` wrote; None where a run has one machine, this one."""
+        """Reads back what `leave` wrote; None for a run on this machine alone."""
         path = folder / SEAT_FILE
         return cls(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
 def address_of(interface: str) -> str:
-    """The address of a network interface of this machine, of version 4 if it has one.
+    """The address of a network interface of this machine, IPv4 if it has one.
 
-    Raises ValueError that lists the interfaces with an address.
+    Raises ValueError, which lists the interfaces with an address, if this one has none.
     """
     found = {
         name: [one.address for family in (socket.AF_INET, socket.AF_INET6) for one in all_ if one.family == family]
@@ -200,7 +200,7 @@ def listen(address: str) -> socket.socket:
 
 
 def interface_towards(host: str) -> str:
-    """The network interface that leads to another machine. Raises ValueError where its name leads nowhere."""
+    """The network interface that leads to another machine. Raises ValueError where none leads there."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:

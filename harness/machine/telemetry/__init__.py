@@ -1,9 +1,9 @@
 """Readings of the machine while a run goes on: a thread that samples processes and GPUs and keeps the rows in memory.
 
-Who writes: the sampling thread alone, which also makes, uses and closes both samplers. Who reads: its owner, `rows` at
-any time (a list only grows, by whole rows), the readings best after `stop`. What blocks: nothing but the wait between
-samples, which `stop` ends at once. The thread is a daemon, so it never keeps a dying harness alive.
-Telemetry never fails a run: what went wrong with it is in `problem`, and a reading without rows is n/a for that reason.
+Who writes: only the sampling thread, which also makes, uses and closes both samplers. Who reads: the owner; it may read
+`rows` at any time (the list only grows, by whole rows), and should read the readings after `stop`. What blocks: only
+the wait between samples, which `stop` ends at once. The thread is a daemon, so it never keeps a dying harness alive.
+Telemetry never fails a run: `problem` holds what went wrong, and is the reason of a reading that is n/a.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ __all__ = ["PERIOD_S", "Readings", "Row", "Telemetry"]
 PERIOD_S = 2.0
 SHORTEST_PERIOD_S = 0.2
 PERIOD_SHARE = 0.1
-"""Of what a run has lasted: a short one is sampled more often at first, else it could be over between two samples."""
+"""The period is at most this share of the run's time so far, so that a short run is not over between two samples."""
 
 
 class Telemetry(Readings):
     """Samples the process tree of `pid`, and the GPUs of NVML's `gpu_indices`, every `period_s`.
 
-    More often at first, see `PERIOD_SHARE`. A row has `t` (s, `perf_counter`, as the meter's), `cpu_percent`,
-    `memory_bytes`, `num_processes` and for each GPU k of the list `gpu{k}_` with each of `nvml.READINGS`. Rows are kept
-    until the owner drops this object.
+    It samples more often at first, see `PERIOD_SHARE`. A row has `t` (s, `perf_counter`, as in the meter),
+    `cpu_percent`, `memory_bytes`, `num_processes`, and `gpu{k}_` plus each name of `nvml.READINGS` for each GPU k of
+    the list. Rows are kept until the owner drops this object.
     """
 
     def __init__(self, pid: int, period_s: float, gpu_indices: Sequence[int] = ()) -> None:
@@ -44,7 +44,7 @@ class Telemetry(Readings):
         self._thread.start()
 
     def stop(self) -> None:
-        """Takes one last sample, ends the thread and waits for it. May be called again."""
+        """Takes one last sample, then ends the thread and waits for it. May be called again."""
         self._stopping.set()
         self._thread.join()
 
@@ -54,7 +54,7 @@ class Telemetry(Readings):
             if self.gpu_indices:
                 gpus = self._open_gpus()
             self._sample_until_stopped(ProcessSampler(self._pid), gpus)
-        except Exception as problem:  # noqa: BLE001  the run that is watched must go on; the owner reports it
+        except Exception as problem:  # noqa: BLE001  the watched run must go on; the owner reports the problem
             self.problem = f"telemetry stopped: {type(problem).__name__}: {problem}"
         finally:
             if gpus:
@@ -75,7 +75,7 @@ class Telemetry(Readings):
             self.rows.append(_row(processes, gpus))
             now_s = time.perf_counter()
             period_s = min(self._period_s, max(SHORTEST_PERIOD_S, PERIOD_SHARE * (now_s - began_s)))
-            due_s = max(due_s + period_s, now_s)  # a late sample delays the next, none is made up
+            due_s = max(due_s + period_s, now_s)  # a late sample delays the next; missed samples are not made up for
 
 
 def _row(processes: ProcessSampler, gpus: nvml.GpuSampler | None) -> Row:

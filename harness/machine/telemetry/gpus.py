@@ -1,4 +1,4 @@
-"""Which GPUs this machine has, and what of their state could spoil a figure."""
+"""The GPUs of this machine, and the parts of their state that could spoil a figure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SLOWDOWNS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gpu:
-    """One GPU as NVML knows it; None for what it does not tell."""
+    """One GPU as NVML describes it; None for values that it does not give."""
 
     index: int
     """NVML's index."""
@@ -32,13 +32,13 @@ class Gpu:
     power_limit_w: float | None
     temperature_c: int | None
     process_ids: tuple[int, ...]
-    """Processes that compute on it; as the host numbers them, so none may be seen from inside a container."""
+    """Processes that compute on it, by the host's pids; inside a container there may be none."""
     slowdowns: tuple[str, ...]
     """Why its clocks are held back at this moment."""
 
 
 def read_gpus() -> tuple[tuple[Gpu, ...], str]:
-    """The GPUs, and the driver's version or why there is none."""
+    """The GPUs, and the driver's version or the reason why no GPU can be read."""
     try:
         open_nvml()
     except NvmlMissingError as problem:

@@ -1,11 +1,11 @@
-"""What GPUs do, through NVML: utilisation, memory and power, with the GPM counters where a GPU has them.
+"""Readings of GPUs through NVML: utilisation, memory and power, with the GPM counters where a GPU has them.
 
-NVML's own utilisation is the share of time in which at least one kernel ran; one small kernel counts as much as a full
-GPU. The GPM counters (Hopper and later) say how many of the SMs were busy, as the difference of two samples of ours. So
-both are kept, each under its own name, and no figure goes without its source.
+NVML's own utilisation is the share of time in which at least one kernel ran, so one small kernel counts as much as a
+full GPU. The GPM counters (Hopper and later) give the share of SMs that were busy between two of our samples. Both are
+kept, each under its own name, and every figure states its source.
 
-NVML may be missing as a whole, or lack a reading on some GPU (MIG, vGPU, missing rights): that reading is then None.
-Every `open` has its `close`; the library counts them.
+NVML may be missing, or lack a reading on some GPU (MIG, vGPU, missing rights); that reading is then None. Each `open`
+needs a `close`, since the library counts them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ SM_SOURCE = "NVML GPM counters, share of SMs that were busy"
 MEMORY_SOURCE = "NVML, memory in use on the GPU, by whomever"
 POWER_SOURCE = "NVML, power of the board"
 READINGS = ("busy", "sm_busy", "sm_occupancy", "memory_bytes", "power_w")
-"""What a sample has for each GPU: three fractions from 0 to 1, bytes, watts."""
+"""The values of a sample for each GPU: three fractions from 0 to 1, bytes, watts."""
 GPM_METRICS = {"sm_busy": pynvml.NVML_GPM_METRIC_SM_UTIL, "sm_occupancy": pynvml.NVML_GPM_METRIC_SM_OCCUPANCY}
 
 
 class NvmlMissingError(Exception):
-    """NVML cannot be used here; the text says why, in a few words."""
+    """NVML cannot be used here; the text says why."""
 
 
 def open_nvml() -> None:
@@ -43,15 +43,15 @@ def close_nvml() -> None:
 
 
 def count_gpus() -> int:
-    """GPUs that NVML knows (NVML must be open)."""
+    """Number of GPUs that NVML knows (NVML must be open)."""
     return int(pynvml.nvmlDeviceGetCount())
 
 
 def visible_indices(num_gpus: int, environment: Mapping[str, str]) -> list[int]:
     """NVML's indices of the GPUs that CUDA calls 0, 1, ... (NVML must be open).
 
-    CUDA numbers only what CUDA_VISIBLE_DEVICES names, by index or by UUID (or its beginning). Its order is NVML's only
-    with CUDA_DEVICE_ORDER=PCI_BUS_ID, which whoever starts CUDA processes should set.
+    CUDA numbers only the GPUs that CUDA_VISIBLE_DEVICES names, by index or by UUID (or its beginning). CUDA's indices
+    are NVML's only with CUDA_DEVICE_ORDER=PCI_BUS_ID; set it for every process that uses CUDA.
 
     Raises ValueError for a name that is no GPU.
     """
@@ -61,7 +61,7 @@ def visible_indices(num_gpus: int, environment: Mapping[str, str]) -> list[int]:
     indices = []
     for name in filter(None, names):
         found = [i for i, uuid in enumerate(uuids) if name == str(i) or (not name.isdigit() and uuid.startswith(name))]
-        if name == "-1":  # CUDA ignores it and what follows
+        if name == "-1":  # CUDA ignores -1 and everything after it
             break
         if len(found) != 1:
             raise ValueError(
@@ -88,11 +88,11 @@ class GpuSampler:
             raise NvmlMissingError(f"GPU {index}: {problem}") from None
 
     def sample(self) -> list[dict[str, float | None]]:
-        """The readings of each GPU, by the names of `READINGS`; None for what it does not give."""
+        """The readings of each GPU, by the names of `READINGS`; None for readings that it does not give."""
         return [gpu.sample() for gpu in self._gpus]
 
     def close(self) -> None:
-        """Gives everything back to NVML."""
+        """Frees the samples and closes NVML."""
         for gpu in self._gpus:
             gpu.close()
         self._gpus = []
@@ -134,7 +134,7 @@ def _read(call: Callable[[], float]) -> float | None:
 
 
 class _GpmCounters:
-    """Two GPM samples of one GPU that take turns: the counters are what happened between the older and the newer."""
+    """Two GPM samples of one GPU that take turns: the counters cover the time between the older and the newer one."""
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle
@@ -149,14 +149,14 @@ class _GpmCounters:
 
     @classmethod
     def of(cls, handle: Any) -> _GpmCounters | None:
-        """The counters of a GPU; None where it, its driver or our rights do not allow them."""
+        """The counters of a GPU; None if the GPU, its driver or our rights do not allow them."""
         try:
             return cls(handle) if pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice else None
         except pynvml.NVMLError:
             return None
 
     def sample(self) -> dict[str, float]:
-        """The counters since the sample before, as fractions; those that could not be had are left out."""
+        """The counters since the previous sample, as fractions; leaves out those that cannot be read."""
         older, newer = self._samples
         request = pynvml.c_nvmlGpmMetricsGet_t()
         request.version = pynvml.NVML_GPM_METRICS_GET_VERSION

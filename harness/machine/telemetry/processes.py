@@ -1,8 +1,8 @@
 """CPU and memory of a run's process tree, through psutil.
 
-The tree is walked cheaply: each sample lists the pids of the machine once and asks only new ones for their parent. A
-process that was seen in the tree stays in it when its parent dies. A process that is born and dies between two samples
-is never seen, and the CPU time that one used after its last sample is not counted.
+Walking the tree is cheap: each sample lists the machine's pids once and asks only new ones for their parent. A process
+that was seen in the tree stays in it when its parent dies. A process that starts and ends between two samples is never
+seen, and the CPU time of a process after its last sample is not counted.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from harness.processes.private_memory import most_private_bytes, private_bytes
 CPU_SOURCE = "psutil, CPU time of the process tree; 100 is one core"
 MEMORY_SOURCE = "the kernel's proportional set size of the anonymous memory of the process tree, summed"
 MOST_READ, READ_SHARE = 16, 0.01
-"""Processes whose memory is read anew in a sample, in turn: so many after some have come or gone, which changes what
-the others share; else as many as take no more than a share of the time between samples. The kernel takes milliseconds
-for each, on a core that the run would use."""
+"""Limits of how many processes' memory is read again in a sample, in turn. `MOST_READ` holds after processes have come
+or gone, which changes what the others share; otherwise the reads may take `READ_SHARE` of the time between samples. The
+kernel needs milliseconds for each, on a core that the run would use."""
 GREW_BYTES = 4 * 2**20
-"""A process with so much more, or less, in memory than when it was read is not kept waiting for its turn."""
+"""A process whose memory has grown or shrunk by more than this since it was read is read again out of turn."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,19 +31,19 @@ class ProcessSample:
     """The tree at one moment."""
 
     cpu_percent: float | None
-    """Since the sample before; 100 is one core. None for the first."""
+    """Since the previous sample; 100 is one core. None for the first."""
     memory_bytes: int
-    """Private memory (`harness/processes/private_memory.py`), summed: what processes share counts once."""
+    """Private memory (`harness/processes/private_memory.py`), summed; pages that processes share count once."""
     num_processes: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """Of a process, when it was read."""
+    """The memory of a process when it was last read."""
 
     private_bytes: int
     bound_bytes: int
-    """No less, and read in microseconds."""
+    """An upper bound of it, which is read in microseconds."""
 
 
 class ProcessSampler:
@@ -55,18 +55,18 @@ class ProcessSampler:
         self._strangers: set[int] = set()
         self._cpu_s: dict[int, float] = {}
         self._memory: dict[int, _Memory] = {}
-        """Of each process of the tree, the one that was read the longest ago first."""
+        """The memory of each process of the tree, in the order of the reads, oldest first."""
         self._sampled_s: float | None = None
 
     def sample(self) -> ProcessSample:
-        """Reads the whole tree. A tree that has ended is one of 0 processes."""
+        """Reads the whole tree. A tree that has ended gives 0 processes."""
         self._walk()
         now_s = time.perf_counter()
         cpu_s: dict[int, float] = {}
         for pid, process in self._tree.items():
             try:
                 times = process.cpu_times()
-            except psutil.Error:  # it ended since the list was read
+            except psutil.Error:  # it has ended since the list was read
                 continue
             cpu_s[pid] = times.user + times.system
         used_s = sum(seconds - self._cpu_s.get(pid, 0.0) for pid, seconds in cpu_s.items())
@@ -80,14 +80,14 @@ class ProcessSampler:
         )
 
     def _read_memory(self, pids: AbstractSet[int], budget_s: float) -> int:
-        """The memory of these processes: of new ones and those that grew as it is now, of others as it was lately."""
+        """Sums the memory of these processes: current for new and changed ones, from an earlier read for the others."""
         until_s = time.thread_time() + budget_s
         came_or_went = pids != self._memory.keys()
         known = [pid for pid in self._memory if pid in pids]
         kept, read = dict[int, _Memory](), dict[int, _Memory]()
         for number, pid in enumerate([*known, *(pids - set(known))]):
             last = self._memory.get(pid)
-            with suppress(psutil.Error):  # it ended since
+            with suppress(psutil.Error):  # it has ended meanwhile
                 bound = most_private_bytes(self._tree[pid])
                 in_turn = number < MOST_READ if came_or_went else number == 0 or time.thread_time() < until_s
                 if last is None or in_turn or abs(bound - last.bound_bytes) > GREW_BYTES:

@@ -1,4 +1,4 @@
-"""What samples of machines come to: means over a window, and peaks."""
+"""Figures from the samples of machines: means over a window, and peaks."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from results.records.schema import Reading
 
 Row = dict[str, float | None]
 SUMMED = ("cpu_percent", "memory_bytes", "num_processes")
-"""Of several machines."""
+"""Columns that are summed over several machines."""
 
 
 class Readings:
-    """Samples in the order of their times, and what they come to; `Telemetry` says what a row has."""
+    """Samples in the order of their times, and the figures from them; `Telemetry` says what a row has."""
 
     def __init__(self, rows: list[Row], num_gpus: int, problem: str | None = None) -> None:
         self.rows = rows
         self.num_gpus = num_gpus
         self.problem = problem
-        """Why readings are missing, if any are."""
+        """Why readings are missing; None if none are."""
 
     @classmethod
     def joined(cls, nodes: Sequence[Readings]) -> Readings:
-        """Of several machines, whose times are on one clock: a row for each of the first one's.
+        """Joins the samples of several machines, whose times are on one clock; one row for each of the first machine's.
 
-        What processes take is summed, with the rows of the others that are nearest in time; GPUs are numbered on from
-        one machine to the next. Where a machine has no row, nothing can be summed.
+        CPU, memory and process counts are summed, using the row of each other machine that is nearest in time. GPUs are
+        numbered on from one machine to the next. If a machine has no row, the result has none either.
         """
         first, *others = nodes
         problem = next((node.problem for node in nodes if node.problem), None)
@@ -37,7 +37,7 @@ class Readings:
         return cls(rows, sum(node.num_gpus for node in nodes), problem)
 
     def cpu_percent(self, begin_s: float, end_s: float) -> Reading:
-        """Mean of the process tree between two moments; 100 is one core."""
+        """Mean CPU use of the process tree between two moments; 100 is one core."""
         return self._reading(fmean, self._column("cpu_percent", begin_s, end_s), CPU_SOURCE)
 
     def memory_bytes(self) -> Reading:
@@ -45,7 +45,7 @@ class Readings:
         return self._reading(max, self._column("memory_bytes"), f"{MEMORY_SOURCE}; peak of samples")
 
     def utilisation(self, begin_s: float, end_s: float) -> Reading:
-        """Mean over GPUs between two moments: busy SMs if all GPUs tell, else the share of time with a kernel."""
+        """Mean over GPUs between two moments: busy SMs if all GPUs give it, else the share of time with a kernel."""
         for name, source in (("sm_busy", nvml.SM_SOURCE), ("busy", nvml.BUSY_SOURCE)):
             means = self._means(name, begin_s, end_s)
             if means:
@@ -53,16 +53,16 @@ class Readings:
         return self._reading(fmean, [], nvml.BUSY_SOURCE)
 
     def gpu_memory_bytes(self) -> Reading:
-        """Peak of the fullest GPU, over the whole run."""
+        """Peak memory of the fullest GPU, over the whole run."""
         used = [value for k in range(self.num_gpus) for value in self._column(f"gpu{k}_memory_bytes")]
         return self._reading(max, used, f"{nvml.MEMORY_SOURCE}; peak of samples, fullest GPU")
 
     def gpu_power_w(self, begin_s: float, end_s: float) -> Reading:
-        """Mean between two moments, summed over GPUs."""
+        """Mean power between two moments, summed over GPUs."""
         return self._reading(sum, self._means("power_w", begin_s, end_s), f"{nvml.POWER_SOURCE}; summed over GPUs")
 
     def _means(self, name: str, begin_s: float, end_s: float) -> list[float]:
-        """The mean of each GPU; none at all when one of them has no reading."""
+        """The mean of each GPU; empty if any GPU has no reading."""
         columns = [self._column(f"gpu{k}_{name}", begin_s, end_s) for k in range(self.num_gpus)]
         return [fmean(column) for column in columns] if all(columns) else []
 

@@ -1,7 +1,7 @@
-"""What each mechanism gives: the variants of a system (`ver:preempt=never`) as steps up or down from what they change.
+"""What each mechanism contributes: variants of a system (`ver:preempt=never`) as steps up or down from their parents.
 
-A variant hangs on the one that has the most of its settings and no other: on the plain system, or, where settings were
-changed one after the other, on the one before.
+The parent of a variant is the system with the most of its settings and no others: the plain system, or, where settings
+were changed one after another, the previous variant.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from results.records import labels
 from results.summary.document import Estimate, Summary
 
 UP, DOWN, WHOLE = "#009E73", "#D55E00", "#808080"
-"""Of a variant that is faster than what it changes, of one that is slower, and of the system itself."""
+"""Colours of a variant that is faster than its parent, of one that is slower, and of the system itself."""
 NOTE = (
     "Each bar goes from the steps/s of what the variant changes to its own; the grey one is the system itself. "
     "Markers and 95 % intervals are the variant's own."
@@ -29,7 +29,7 @@ NOTE = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """A variant, and what it hangs on: None for the system itself."""
+    """A variant and its parent, which is None for the system itself."""
 
     series: Series
     placed: Placed
@@ -38,7 +38,7 @@ class Step:
 
 
 def charts(summary: Summary) -> list[Chart]:
-    """A waterfall for each system of which a work has several variants, on the most GPUs of all of them."""
+    """A waterfall for each system with several variants in a work, on the most GPUs that all of them ran on."""
     look = styles(summary)
     made: list[Chart] = []
     for place, work in enumerate(works(summary)):
@@ -73,7 +73,7 @@ def _ablations(work: Work) -> Iterator[tuple[str, list[Step]]]:
 
 
 def _steps(group: Sequence[Series], gpus: int) -> list[Step]:
-    """The variants, each after what it hangs on."""
+    """The variants, each after its parent."""
     steps: list[Step] = []
     for series in sorted(group, key=lambda series: len(labels.parts(series.system)[1])):
         placed = series.on(gpus)
@@ -81,7 +81,7 @@ def _steps(group: Sequence[Series], gpus: int) -> list[Step]:
         assert placed.cell.steps_per_s is not None
         name = labels.parent(series.system, [step.series.system for step in steps])
         parent = next((step for step in steps if step.series.system == name), None)
-        if parent is None and steps:  # two variants, and no plain system: the first stands for it
+        if parent is None and steps:  # there are variants but no plain system: the first replaces it
             parent = steps[0]
         steps.append(Step(series=series, placed=placed, rate=placed.cell.steps_per_s, parent=parent))
     return steps
@@ -121,7 +121,7 @@ def _figure(steps: Sequence[Step], look: Mapping[str, Style]) -> dict[str, Any]:
 
 
 def _whole(steps: Sequence[Step]) -> dict[str, Any]:
-    """Bars from 0: of what hangs on nothing."""
+    """Bars from 0, for steps without a parent."""
     whole = [step for step in steps if step.parent is None]
     return {
         "type": "bar",
@@ -135,7 +135,7 @@ def _whole(steps: Sequence[Step]) -> dict[str, Any]:
 
 
 def _floating(steps: Sequence[Step]) -> dict[str, Any]:
-    """Bars from what a variant changes to itself. A candlestick takes both ends as they are."""
+    """Bars from the parent's rate to the variant's; candlesticks, because these take both ends unchanged."""
     ends = [(step, step.parent.rate.value, step.rate.value) for step in steps if step.parent is not None]
     return {
         "type": "candlestick",
@@ -171,7 +171,7 @@ def _row(step: Step, summary: Summary) -> list[Entry]:
 
 
 def _ratio(step: Step, parent: Step, summary: Summary) -> Entry:
-    """How many times the parent's steps/s, or the variant's is of the parent's, as far as the summary compares them."""
+    """The variant's steps/s as a multiple of its parent's, or `1 /` the inverse, if the summary compares them."""
     own, other = step.placed.cell, parent.placed.cell
     group = (own.sweep, own.scenario, own.workload, own.gpus)
     for place, each in enumerate(summary.comparisons):

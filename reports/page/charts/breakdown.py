@@ -1,4 +1,4 @@
-"""Where the time went: shares of the time of ranks and of environments, stacked."""
+"""How ranks and environments spent their time: stacked bars of shares."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from results.summary.document import Summary
 
 ROW_HEIGHT = 24
 MOST_ROWS = 40
-"""In a chart; above, it shows the most GPUs of each series alone."""
+"""Maximum rows of a chart; if there are more, it shows each series only on its most GPUs."""
 
 Row = tuple[str, Placed]
-"""What a bar is called, and its cell."""
+"""Name of a bar, and its cell."""
 
 
 def charts(summary: Summary) -> list[Chart]:
-    """Of each work, of its ranks and of its environments."""
+    """For each work, a chart of its ranks and a chart of its environments."""
     made = []
     for number, work in enumerate(works(summary)):
         made += _chart(work, f"time-{number}", "time_shares", "Where the ranks' time went")

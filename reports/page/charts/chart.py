@@ -1,7 +1,7 @@
-"""What a chart is: one plotly figure or several, and the table of their numbers.
+"""What a chart is: one or several plotly figures, and the table of their numbers.
 
-A number in a table knows where it stands in the summary (`cells.3.steps_per_s.value`), so that a test, or anybody with
-the page's JSON, can look it up.
+Each number in a table has its path in the summary (`cells.3.steps_per_s.value`), so that a test, or anybody with the
+page's JSON, can look it up.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from reports.figures.columns import resampled
 from results.summary.document import Estimate
 
 Figure = dict[str, Any]
-"""What `Plotly.newPlot` takes: `data`, a list of traces, and `layout`, without colours of the page."""
+"""What `Plotly.newPlot` takes: `data`, a list of traces, and `layout`, without the page's colours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of text in a table's entry; a number of the summary, if it has a path."""
+    """A piece of text in an entry of a table; with a path, it is a number of the summary."""
 
     text: str
     path: str | None = None
@@ -30,12 +30,12 @@ class Piece:
 
 
 Entry = tuple[Piece, ...]
-"""What stands in one place of a table, from left to right."""
+"""The content of one place in a table, from left to right."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """A table; the first `num_names` entries of a row say what the row is about."""
+    """A table; the first `num_names` entries of a row name its subject."""
 
     caption: str
     columns: Sequence[str]
@@ -45,17 +45,17 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Panel:
-    """One figure, with what it shows if the chart has several."""
+    """One figure; it has a title if the chart has several."""
 
     id: str
-    """In the page."""
+    """Id of the element in the page."""
     figure: Figure
     title: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chart:
-    """What is drawn under one title, and its numbers."""
+    """The figures under one title, and their numbers."""
 
     title: str
     panels: Sequence[Panel]
@@ -63,28 +63,28 @@ class Chart:
     notes: Sequence[str] = field(default_factory=list)
     """Lines under the title: where figures come from, what could not be drawn."""
     told: Sequence[tuple[str, str]] = field(default_factory=list)
-    """Below the figure, what it says of each of its rows: a name, a sentence."""
+    """Sentences below the figure, about each of its rows: name, sentence."""
 
 
 def words(text: str) -> Entry:
-    """An entry that is no number."""
+    """An entry of plain text."""
     return (Piece(text),)
 
 
 def datum(path: str, value: float | None, write: Callable[[float | None], str] = fmt.number) -> Entry:
-    """A number of the summary.
+    """An entry that is a number of the summary.
 
     Args:
-        path: where it stands there.
-        value: what stands there.
-        write: how people read it.
+        path: its path in the summary.
+        value: the number there.
+        write: formats it for people.
     """
     known = value is not None and math.isfinite(value)
     return (Piece(write(value) if known else fmt.NONE, path, repr(value) if known else "null"),)
 
 
 def estimated(path: str, figure: Estimate | None, write: Callable[[float | None], str] = fmt.number) -> Entry:
-    """A number of the summary with the interval that it has, if any: `1,024 [983, 1,065]`; `path` is the estimate's."""
+    """An entry of an estimate with its interval, if it has one: `1,024 [983, 1,065]`; `path` is the estimate's."""
     if figure is None:
         return datum(path, None)
     value = datum(f"{path}.value", figure.value, write)
@@ -100,6 +100,6 @@ def times(value: float | None) -> str:
 
 
 def interval_notes(estimates: Iterable[Estimate | None]) -> list[str]:
-    """What the intervals of some figures were resampled from, if there are any."""
+    """A note on what the intervals of some figures were resampled from, if there are any."""
     said = resampled(estimates)
     return [f"95 % {said}."] if said else []

@@ -1,4 +1,4 @@
-"""Learning curves, what they come to, and what it costs to get to a threshold."""
+"""Learning curves, final results, and the cost of reaching a threshold."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from results.statistics.learning_curves import Cost
 from results.summary.document import Estimate, Learning, Point, Summary, ToThreshold
 
 THINNED = 6
-"""Of the points of a curve, the table has every so many."""
+"""Step between the points of a curve that the table lists."""
 COSTS: dict[Cost, str] = {"env_steps": "Env steps", "seconds": "Seconds", "gpu_seconds": "GPU-seconds"}
 TICK = {"tickformat": "~s"}
 METRICS = {"success": "success (0 to 1)", "return": "return"}
@@ -33,7 +33,7 @@ THRESHOLDS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Learner:
-    """A cell that learned."""
+    """A cell that has learned."""
 
     label: str
     placed: Placed
@@ -42,11 +42,11 @@ class Learner:
 
     @property
     def gpus(self) -> int:
-        """On how many GPUs."""
+        """Number of GPUs."""
         return self.placed.cell.gpus
 
     def path(self, field: str) -> str:
-        """Where a field of its learning stands in the summary."""
+        """Path of a field of its learning in the summary."""
         return self.placed.path(f"learning.{field}")
 
 
@@ -60,7 +60,7 @@ def _learners(work: Work, look: Mapping[str, Style]) -> list[Learner]:
 
 
 def _side_by_side(learners: Sequence[Learner]) -> list[Learner]:
-    """Those on the number of GPUs that most systems ran on."""
+    """The learners on the number of GPUs that most of them ran on."""
     gpus = most_common(learner.gpus for learner in learners)
     return [learner for learner in learners if learner.gpus == gpus]
 
@@ -81,7 +81,7 @@ def _metric(learners: Sequence[Learner]) -> str:
 
 
 def curves(summary: Summary) -> list[Chart]:
-    """The metric as training went on, against env steps, seconds and GPU-seconds, on the GPUs that most ran on."""
+    """The metric against env steps, seconds and GPU-seconds, on the number of GPUs that most systems ran on."""
     made = []
     for number, work, all_learners in _each(summary):
         learners = [learner for learner in all_learners if learner.learning.curve]
@@ -121,7 +121,7 @@ def curves(summary: Summary) -> list[Chart]:
 
 
 def _along(learner: Learner, cost: Cost) -> list[float]:
-    """The costs of a curve's points."""
+    """The costs of the points of a curve."""
     return [getattr(point, cost) for point in learner.learning.curve]
 
 
@@ -177,7 +177,7 @@ def _point(path: str, point: Point, field: str) -> Entry:
 
 
 def results(summary: Summary) -> list[Chart]:
-    """How well each learned in the end."""
+    """How well each system had learned in the end."""
     made = []
     for number, work, learners in _each(summary):
         drawn, metric = _side_by_side(learners), _metric(learners)
@@ -240,7 +240,7 @@ def _result(learner: Learner) -> list[Entry]:
 
 
 def thresholds(summary: Summary) -> list[Chart]:
-    """What it cost to get to the threshold, the runs that never did included."""
+    """The cost of reaching the threshold, including runs that never did."""
     made = []
     for number, work, all_learners in _each(summary):
         learners = [each for each in all_learners if each.learning.to_threshold]

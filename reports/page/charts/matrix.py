@@ -1,4 +1,4 @@
-"""Tables of systems by GPUs, and of system against system."""
+"""Tables of systems by number of GPUs, and of systems against each other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from results.summary.document import Comparison, Kind, Summary
 
 
 def tables(summary: Summary) -> list[Table]:
-    """For each work, steps/s and speed-up of each system on each number of GPUs, and what papers published."""
+    """For each work, steps/s and speed-up of each system on each number of GPUs, and published figures."""
     return [_table(work) for work in works(summary)]
 
 
@@ -36,7 +36,7 @@ def _table(work: Work) -> Table:
 
 
 def _figures(placed: Placed) -> Entry:
-    """Steps/s, speed-up, and how its runs ended where one did not finish."""
+    """Steps/s, speed-up and efficiency; also how runs ended, if some did not finish."""
     cell = placed.cell
     bad = ", ".join(f"{count} {status}" for status, count in cell.statuses.items() if status != "finished")
     if cell.steps_per_s is None:
@@ -57,7 +57,7 @@ def _whole(value: float | None) -> str:
 
 
 def comparisons(summary: Summary) -> list[Table]:
-    """For each work, how many times as fast one system is as another, and whether they may be compared."""
+    """For each work, the speed of systems as a multiple of others', and whether they may be compared."""
     made = []
     for work in works(summary):
         own = [

@@ -1,4 +1,4 @@
-"""A figure of the cells against the number of GPUs: lines; where there is one number of GPUs, bars."""
+"""Draws a quantity of cells against the number of GPUs: as lines, or as bars if there is one number of GPUs."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from results.summary.document import CellSummary, Estimate
 BAR_HEIGHT = 30
 LEAST_HEIGHT = 150
 ROOM = 90
-"""Of axes, titles and legend, in pixels."""
+"""Height of axes, titles and legend, in pixels."""
 UPON_BAR = {"meta": "ink", "opacity": 1}
-"""Of an interval drawn upon a bar: the page draws it in the colour of its text."""
+"""Marks an interval on a bar: the page draws it in the colour of its text."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Quantity:
-    """A figure of a cell."""
+    """A quantity that cells have."""
 
     field: str
-    """Its name in `CellSummary`."""
+    """Name of the field in `CellSummary`."""
     title: str
-    """Of the axis and the column, with its unit."""
+    """Title of the axis and the column, with the unit."""
     write: Callable[[float | None], str] = number
     tick: str = ""
-    """How d3 writes it at an axis."""
+    """d3 format of the ticks of an axis."""
     hover_format: str = ",.4~r"
     from_zero: bool = True
 
     def of(self, cell: CellSummary) -> Estimate | None:
-        """The figure, with its interval if it has one."""
+        """The cell's figure, with its interval if it has one."""
         value: Estimate | float | None = getattr(cell, self.field)
         return value if isinstance(value, Estimate) or value is None else Estimate(value=value)
 
     def entry(self, placed: Placed) -> Entry:
-        """The figure in a table."""
+        """The figure as an entry of a table."""
         value = getattr(placed.cell, self.field)
         if isinstance(value, Estimate):
             return estimated(placed.path(self.field), value, self.write)
@@ -49,7 +49,7 @@ class Quantity:
 
     @property
     def axis(self) -> dict[str, Any]:
-        """A linear axis of it."""
+        """A linear axis of the quantity."""
         return {
             "title": {"text": plain(self.title)},
             "tickformat": self.tick,
@@ -58,11 +58,11 @@ class Quantity:
 
     @property
     def log_axis(self) -> dict[str, Any]:
-        """A logarithmic one, with ticks at 1, 2 and 5."""
+        """A logarithmic axis, with ticks at 1, 2 and 5."""
         return {**self.axis, "type": "log", "dtick": "D2"}
 
     def hover(self, estimate: Estimate, along: str) -> str:
-        """What a point says; `along` names its variable, `x` or `y`."""
+        """The hover text of a point; `along` is the plotly variable that holds the figure, `x` or `y`."""
         said = f"%{{{along}:{self.hover_format}}}"
         if estimate.low is not None and estimate.high is not None:
             said += f" [{self.write(estimate.low)}, {self.write(estimate.high)}]"
@@ -73,7 +73,7 @@ STEPS_PER_S = Quantity(field="steps_per_s", title="Steps/s", tick=",")
 
 
 def table(work: Work, caption: str, quantities: Sequence[Quantity]) -> Table:
-    """A row for each cell."""
+    """A table of some quantities, with a row for each cell."""
     return Table(
         caption=caption,
         columns=["system", "GPUs", *(quantity.title for quantity in quantities)],
@@ -102,7 +102,7 @@ def gpus_axis(work: Work, gpus: Sequence[int]) -> dict[str, Any]:
 
 
 def figure(work: Work, look: Mapping[str, Style], quantity: Quantity) -> Figure:
-    """Lines against the number of GPUs; bars, the systems below each other, where there is one number of GPUs."""
+    """Lines against the number of GPUs; if there is only one number, horizontal bars, one system below the other."""
     if len(work.gpus) > 1:
         data = [trace for series in work.series for trace in _line(series, look[series.system], quantity)]
         return {"data": data, "layout": {"xaxis": gpus_axis(work, work.gpus), "yaxis": quantity.axis}}
@@ -170,7 +170,7 @@ def _bar(series: Series, style: Style, quantity: Quantity) -> list[dict[str, Any
 def intervals(
     known: Sequence[tuple[float | str, Estimate]], style: Style, name: str, *, horizontal: bool = False
 ) -> list[dict[str, Any]]:
-    """A trace of all intervals of some estimates, by their place on the other axis; none where there are none."""
+    """A trace that draws the intervals of estimates at their places on the other axis; no trace without intervals."""
     places: list[float | str | None] = []
     ends: list[float | None] = []
     for place, estimate in known:

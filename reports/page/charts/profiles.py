@@ -1,4 +1,4 @@
-"""What systems learned over all tasks of a sweep: performance profiles, and how likely each is to do better."""
+"""How well systems learned over all tasks of a sweep: performance profiles, and the probability of improvement."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reports.page.charts.works import most_common, with_kinds
 from results.summary.document import AcrossTasks, Summary
 
 MOST_COLUMNS = 12
-"""Of thresholds in the table."""
+"""Maximum number of thresholds in the table."""
 NOTE = (
     "The share of runs that ended above each value, mean over tasks: a line that is higher is better. Final: "
     "interquartile mean over the runs of all tasks, with its 95 % interval, from seeds."
@@ -61,7 +61,7 @@ def _figure(drawn: Sequence[AcrossTasks], look: Mapping[str, Style], metric: str
         }
         for each in drawn
     ]
-    last = max(each.thresholds[each.shares.index(0)] for each in drawn)  # nobody is above the best
+    last = max(each.thresholds[each.shares.index(0)] for each in drawn)  # the share above the best run is 0
     first = drawn[0].thresholds[0]
     room = 0.05 * ((last - first) or 1.0)
     title = {"text": f"Final {plain(METRICS.get(metric, metric))}"}
@@ -71,7 +71,7 @@ def _figure(drawn: Sequence[AcrossTasks], look: Mapping[str, Style], metric: str
 
 
 def _better(drawn: Sequence[_Placed], reference: str | None) -> list[str]:
-    """What the column of improvement counts, if there is one."""
+    """A note that explains the column of improvement, if there is one."""
     known = [each for _, each in drawn if each.improvement is not None]
     if not known:
         return []

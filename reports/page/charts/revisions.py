@@ -1,4 +1,4 @@
-"""Throughput over revisions, and where it changed."""
+"""Throughput over revisions, and the points where it changed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reports.page.charts.works import with_kinds
 from results.summary.document import Estimate, Series, Summary
 
 SHORT = 10
-"""Digits of a commit."""
+"""Number of digits of a commit that are shown."""
 NOTE = (
     "Revisions in the order in which they were measured, on one machine class. A vertical line is where the level "
     "changed: few shuffles of the series part it as well (1 %)."
@@ -95,7 +95,7 @@ def _figure(group: Sequence[tuple[int, Series]], commits: Sequence[str]) -> dict
 
 
 def _names(group: Sequence[Series]) -> list[str]:
-    """The system and its GPUs, and the device and length of its runs where they tell it from others."""
+    """System and GPUs; also device and length of the runs where the name would not be unique."""
     last = [each.rows[-1] for each in group]
     short = [f"{row.system} x{row.gpus}" for row in last]
     return [

@@ -19,7 +19,7 @@ STEPS = "Steps/s: fresh env steps learned per second, over all ranks."
 
 
 def throughput(summary: Summary) -> list[Chart]:
-    """Steps/s, with what papers have published of the same."""
+    """Steps/s, with published figures of the same work."""
     look = styles(summary)
     charts = []
     for number, work in enumerate(works(summary)):
@@ -67,7 +67,7 @@ def _published(work: Work, look: Mapping[str, Style]) -> list[dict[str, Any]]:
     """Markers of published figures, never joined by a line."""
     systems = dict.fromkeys(reference.system for _, reference in work.published)
     each = {system: [r for _, r in work.published if r.system == system] for system in systems}
-    if len(work.gpus) == 1:  # bars: a published figure stands in the row of its system
+    if len(work.gpus) == 1:  # bars: a published figure is in the row of its system
         each = {system: [r for r in of_system if r.gpus == work.gpus[0]] for system, of_system in each.items()}
     traces = []
     for system, references in each.items():
@@ -96,7 +96,7 @@ def speed_up(summary: Summary) -> list[Chart]:
 
 
 def efficiency(summary: Summary) -> list[Chart]:
-    """Speed-up / GPUs."""
+    """Efficiency: speed-up as a share of the ideal."""
     return _relative(summary, EFFICIENCY, "efficiency", "Efficiency: speed-up as a share of the ideal", log=False)
 
 
@@ -124,13 +124,13 @@ def _relative(summary: Summary, quantity: Quantity, name: str, title: str, *, lo
 
 
 def _scaled(work: Work) -> Work:
-    """A work with those of its series alone that have rates on two numbers of GPUs or more."""
+    """The work with only those series that have rates on two or more numbers of GPUs."""
     series = [each for each in work.series if len({placed.cell.gpus for placed in each.finished}) > 1]
     return replace(work, series=series, published=[])
 
 
 def _ideal(base: int, gpus: Sequence[int], *, log: bool) -> dict[str, Any]:
-    """What linear scaling would be: no figure of anybody's."""
+    """The line of linear scaling from `base` GPUs; it is not measured."""
     along = [each for each in gpus if each >= base]
     return {
         "type": "scatter",

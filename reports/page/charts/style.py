@@ -1,8 +1,9 @@
-"""What stands for what: a colour, a marker and a dash for each system, the same in all charts, and for each span.
+"""How systems and spans look: a colour, marker and dash per system, the same in all charts; a colour per kind of span.
 
-The colours are those of Okabe and Ito, which the colour-blind tell apart; orange and sky blue are darkened, yellow and
-black left out, so that each has a contrast of 3 to 1 or more with both backgrounds of the page. Markers and dashes
-change with each system too. Dots and open markers belong to what was not measured.
+The colours are those of Okabe and Ito, which colour-blind people can tell apart. Orange and sky blue are darkened, and
+yellow and black left out, so that each colour has a contrast of at least 3 to 1 with both backgrounds of the page.
+Markers and dashes differ between systems too. Dotted lines and open markers are for predictions, open markers with a
+dot for published figures.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ SYMBOLS = (
     "hexagram",
 )
 DASHES = ("solid", "dash", "dashdot", "longdash", "longdashdot", "6px,3px")
-"""Dots are of what is predicted."""
+"""Dashes of systems; dotted lines are reserved for predictions."""
 NEUTRAL = "#808080"
-"""Of what is no system: the ideal, a threshold."""
+"""Colour of lines that are no system: the ideal, a threshold."""
 NO_COLOUR = "rgba(0,0,0,0)"
 PUBLISHED = "-open-dot"
-"""Of the markers of published figures."""
+"""Suffix of the markers of published figures."""
 LINE_LETTERS = 22
-"""In a chart, labels longer than this go on in the next line."""
+"""Labels in a chart that are longer than this continue on the next line."""
 MOST_LETTERS = 2 * LINE_LETTERS
-"""Of a line, where there is no better place to break it."""
+"""Maximum length of a part of a label without a better place to break it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,16 +51,16 @@ class Style:
     dash: str
 
     def line(self, kind: Kind) -> dict[str, Any]:
-        """A line: dotted where it is predicted."""
+        """A line; dotted if it is predicted."""
         return {"color": self.colour, "width": 2, "dash": "dot" if kind == "predicted" else self.dash}
 
     def marker(self, kind: Kind) -> dict[str, Any]:
-        """A marker: open where it is predicted."""
+        """A marker; open if it is predicted."""
         symbol = f"{self.symbol}-open" if kind == "predicted" else self.symbol
         return {"color": self.colour, "symbol": symbol, "size": 9, "line": {"width": 2, "color": self.colour}}
 
     def bar(self, kind: Kind) -> dict[str, Any]:
-        """A bar: hatched and open where it is predicted."""
+        """A bar; hatched and open if it is predicted."""
         if kind != "predicted":
             return {"color": self.colour}
         pattern = {"shape": "/", "fgcolor": self.colour, "bgcolor": NO_COLOUR}
@@ -76,13 +77,13 @@ class Style:
         }
 
     def shade(self, opacity: float) -> str:
-        """The colour, see-through."""
+        """The colour with an opacity below 1."""
         red, green, blue = (int(self.colour[at : at + 2], 16) for at in (1, 3, 5))
         return f"rgba({red},{green},{blue},{opacity})"
 
 
 def styles(summary: Summary) -> dict[str, Style]:
-    """Of each system, in the order of first appearance in the runs."""
+    """The style of each system, in the order of first appearance in the runs."""
     systems = dict.fromkeys(labels.system(run.cell) for run in summary.runs)
     systems |= dict.fromkeys(cell.system for cell in summary.cells)
     return {
@@ -107,32 +108,32 @@ SPANS = {
     "wait:inference": ("#9AA0A6", "."),
     "other": ("#808080", ""),
 }
-"""Colour and hatching of what ranks and environments do, in the order in which they are stacked."""
+"""Colour and hatching of each kind of span, in the order in which they are stacked."""
 
 
 def span_style(kind: str) -> tuple[str, str]:
-    """Colour and hatching of a kind of span, of one that only somebody else's system has too."""
+    """Colour and hatching of a kind of span, also of one that only somebody else's system has."""
     return SPANS.get(kind, (NEUTRAL, "+"))
 
 
 def in_order(kinds: set[str]) -> list[str]:
-    """Kinds of spans as they are stacked; unknown ones come last."""
+    """Kinds of spans in the order in which they are stacked; unknown ones come last."""
     known = list(SPANS)
     return sorted(kinds, key=lambda kind: (known.index(kind) if kind in known else len(known), kind))
 
 
 def plain(text: str) -> str:
-    """A text that plotly shows as it is: it would take `<b>` for bold, and `<a>` for a link."""
+    """Escapes a text so that plotly shows it unchanged: it would read `<b>` as bold, and `<a>` as a link."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def row_height(names: Sequence[str], least: int) -> int:
-    """Pixels that a row of a chart takes, so that the longest of its labels fits."""
+    """Height of a row of a chart in pixels, so that the label with the most lines fits; at least `least`."""
     return max([least, *(14 * (1 + name.count("<br>")) + 10 for name in names if "<br>" in name)])
 
 
 def label(text: str) -> str:
-    """A name in a chart, as it is, broken between settings where it is long, and wherever it must be."""
+    """A name in a chart, escaped; if it is long, it is broken between settings, or anywhere if need be."""
     lines = [""]
     whole = re.split(r"(?<=[:,])|(?= \()", text)
     for part in (each[at : at + MOST_LETTERS] for each in whole for at in range(0, len(each), MOST_LETTERS)):

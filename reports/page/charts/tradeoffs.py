@@ -1,4 +1,4 @@
-"""Throughput beside what it may cost: policy lag, reuse of samples, samples thrown away."""
+"""Throughput against what it may cost: policy lag, reuse of samples, discarded samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How busy the GPUs were, and what else a run used."""
+"""How busy the GPUs were, and which other resources runs used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Homogeneous beside heterogeneous: what it costs a system that environments differ."""
+"""Homogeneous beside heterogeneous workloads: what it costs a system if environments differ."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Pair = tuple[Series, Placed, Placed]
 
 
 def charts(summary: Summary) -> list[Chart]:
-    """Steps/s on both workloads, of each scenario that was run on both, on the most GPUs that were."""
+    """Steps/s on both workloads, for each scenario that was run on both, on the most GPUs that have both."""
     found = works(summary)
     made = []
     for number, work in enumerate(found):
@@ -32,7 +32,7 @@ def charts(summary: Summary) -> list[Chart]:
 
 
 def _pair(series: Series, other: Work) -> Pair | None:
-    """The cells of both workloads on the most GPUs that have both, of the same sweep and settings."""
+    """The cells of both workloads, of the same sweep and settings, on the most GPUs that have both."""
     first = series.cells[0].cell
     own = (first.system, first.sweep, first.device, first.protocol, first.time_scale, first.kind)
     for twin in other.series:

@@ -1,7 +1,7 @@
 """What is drawn together: the cells of a scenario and workload, as series over the number of GPUs.
 
-Cells of several sweeps stand in one chart, each series under a name that tells it from the others; they are compared
-within their sweeps only (`results.summary.document.Comparison`), and so is what scaling is relative to.
+Cells of several sweeps share a chart, and each series has a name that tells it from the others. Comparisons
+(`results.summary.document.Comparison`) and scaling stay within a sweep.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from dataclasses import dataclass
 from results.summary.document import CellSummary, Kind, Reference, Summary
 
 KINDS: dict[Kind, str] = {"measured": "measured", "emulated": "emulated GPUs", "predicted": "predicted"}
-"""What a chart's title calls them."""
+"""Names of the kinds in chart titles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A cell and where it stands in the summary."""
+    """A cell and its place in the summary."""
 
     place: int
     cell: CellSummary
 
     def path(self, field: str) -> str:
-        """Where a field of it stands."""
+        """Path of a field of the cell in the summary."""
         return f"cells.{self.place}.{field}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Series:
-    """What differs in the number of GPUs alone, the fewest first."""
+    """Cells that differ only in the number of GPUs, the fewest first."""
 
     label: str
-    """Its name in a chart: the system, and what tells it from others of the same system; `(predicted)` always."""
+    """Name in a chart: the system, what tells it from others of the same system, and `(predicted)` if it is."""
     cells: Sequence[Placed]
 
     @property
@@ -43,12 +43,12 @@ class Series:
 
     @property
     def sweep(self) -> str:
-        """Its sweep."""
+        """The sweep."""
         return self.cells[0].cell.sweep
 
     @property
     def kind(self) -> Kind:
-        """Whether it was measured."""
+        """The kind of its figures: measured, emulated or predicted."""
         return self.cells[0].cell.kind
 
     @property
@@ -57,7 +57,7 @@ class Series:
         return [each for each in self.cells if each.cell.steps_per_s is not None]
 
     def on(self, gpus: int) -> Placed | None:
-        """The cell on so many GPUs, if it has a rate."""
+        """The cell on this number of GPUs, if it has a rate."""
         return next((each for each in self.finished if each.cell.gpus == gpus), None)
 
 
@@ -69,11 +69,11 @@ class Work:
     workload: str
     series: Sequence[Series]
     published: Sequence[tuple[int, Reference]]
-    """With their places in the summary."""
+    """Published figures, with their places in the summary."""
 
     @property
     def cells(self) -> list[Placed]:
-        """All its cells, in their order in the summary."""
+        """All cells, in the order of the summary."""
         return sorted((each for series in self.series for each in series.cells), key=lambda each: each.place)
 
     @property
@@ -83,26 +83,26 @@ class Work:
 
     @property
     def kinds(self) -> list[Kind]:
-        """What kinds of figures it has."""
+        """The kinds of figures that it has."""
         return [kind for kind in KINDS if any(series.kind == kind for series in self.series)]
 
     @property
     def title(self) -> str:
-        """The end of a chart's title, which says what was not measured on hardware."""
+        """The end of a chart's title; it names kinds of figures that were not measured on hardware."""
         return with_kinds(self.name, self.kinds)
 
     def title_for(self, drawn: Iterable[Placed]) -> str:
-        """The same, where some of the cells are drawn."""
+        """Like `title`, if only some of the cells are drawn."""
         return with_kinds(self.name, {each.cell.kind for each in drawn})
 
     @property
     def gpus(self) -> list[int]:
-        """On how many GPUs there are rates."""
+        """The numbers of GPUs for which there are rates, ascending."""
         return sorted({each.cell.gpus for series in self.series for each in series.finished})
 
     @property
     def gpus_title(self) -> str:
-        """What an axis calls them."""
+        """The title of an axis of the number of GPUs."""
         if all(each.cell.device == "cpu" for each in self.cells):
             return "CPU ranks"
         return {"emulated": "Emulated GPUs", "predicted": "GPUs (predicted)"}.get("".join(self.kinds), "GPUs")
@@ -114,30 +114,30 @@ class Work:
 
     @property
     def num_sweeps(self) -> int:
-        """How many sweeps its cells come from."""
+        """Number of sweeps that its cells come from."""
         return len({series.sweep for series in self.series})
 
     def not_drawn(self) -> list[str]:
-        """A line about cells that have no rate, if there are any."""
+        """A line that lists the cells without a rate, if there are any."""
         missing = [each.cell for each in self.cells if each.cell.steps_per_s is None]
         said = [f"{c.system} on {gpus_of(c)} ({', '.join(sorted(c.statuses))})" for c in missing]
         return [f"Not drawn, for no run finished: {'; '.join(said)}."] if said else []
 
 
 def with_kinds(name: str, kinds: Iterable[Kind]) -> str:
-    """A name, and what kinds of figures there are, unless all were measured on hardware."""
+    """A name with the kinds of its figures, unless all were measured on hardware."""
     said = [KINDS[kind] for kind in KINDS if kind in set(kinds)]
     return name if said == ["measured"] else f"{name} ({' and '.join(said)})"
 
 
 def most_common(gpus: Iterable[int]) -> int:
-    """Of some numbers of GPUs the one that is there most often, of several such the largest; 0 of none."""
+    """The most frequent number of GPUs, the largest of several such; 0 if there are none."""
     counts = Counter(gpus)
     return max(counts, key=lambda each: (counts[each], each), default=0)
 
 
 def gpus_of(cell: CellSummary) -> str:
-    """`8 GPUs`, and whether they are real; `2 CPU ranks`."""
+    """`8 GPUs`, with the kind if they were not measured; `2 CPU ranks`."""
     if cell.kind == "measured" and cell.device == "cpu":
         return "1 CPU rank" if cell.gpus == 1 else f"{cell.gpus} CPU ranks"
     number = "1 GPU" if cell.gpus == 1 else f"{cell.gpus} GPUs"
@@ -145,7 +145,7 @@ def gpus_of(cell: CellSummary) -> str:
 
 
 def works(summary: Summary) -> list[Work]:
-    """What the summary has, in the order of its cells."""
+    """The works of a summary, in the order of its cells."""
     found: dict[tuple[str, str], list[Placed]] = defaultdict(list)
     for place, cell in enumerate(summary.cells):
         found[cell.scenario, cell.workload].append(Placed(place, cell))
@@ -162,7 +162,7 @@ def works(summary: Summary) -> list[Work]:
 
 def _published(summary: Summary, scenario: str, workload: str) -> Iterator[tuple[int, Reference]]:
     for place, each in enumerate(summary.published):
-        # A scenario with a setting of the clock alone is the scenario that a paper wrote about.
+        # A scenario that differs only in its time scale is the scenario of the paper.
         if each.workload == workload and each.scenario in {scenario, scenario.partition(":time_scale=")[0]}:
             yield place, each
 
@@ -175,7 +175,7 @@ def _key(cell: CellSummary) -> Key:
 
 
 def _short(sweeps: set[str]) -> dict[str, str]:
-    """Sweeps by the end of their names, which are random letters, as far as that tells them apart."""
+    """Short names of sweeps: the random end of each name if these ends differ, else the whole names."""
     ends = {sweep: sweep.rpartition("-")[2] for sweep in sweeps}
     return ends if len(set(ends.values())) == len(sweeps) else {sweep: sweep for sweep in sweeps}
 

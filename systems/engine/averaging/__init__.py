@@ -1,1 +1,1 @@
-"""How ranks agree on weights and on progress, carried out."""
+"""Carries out how ranks agree on weights and on progress."""

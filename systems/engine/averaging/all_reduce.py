@@ -1,9 +1,9 @@
 """Ranks in step: every update waits for all of them, or one learns for all.
 
-With `OneLearner` rank 0 learns and infers, with the environments of all ranks of its machine in its workers; they
-render on the devices that `placement` says. The other ranks own a device and wait for rank 0 at the end of every
-iteration: what frees them is rank 0, or its death. On other machines the first rank serves the environments of all
-ranks there (`env_server.py`): what goes through shared memory on one machine goes over the network then.
+With `OneLearner` rank 0 learns and infers. Its workers step the environments of all ranks of its machine, which render
+on the devices that `placement` says. The other ranks own a device and wait for rank 0 at the end of every iteration;
+rank 0 frees them, or its death. On every other machine the first rank serves the environments of all ranks there
+(`env_server.py`): the network then carries what shared memory carries on one machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class AllReducer:
-    """Every call but `is_over` and `statistics` waits for all ranks."""
+    """`average_gradients`, `wait_for_ranks`, `agree` and `close` wait for all ranks."""
 
     is_synchronous = True
 
@@ -34,7 +34,7 @@ class AllReducer:
         """Nothing to do."""
 
     def average_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """Their means over the ranks."""
+        """Replaces the gradients by their means over the ranks."""
         with self._meter.span("communicate"):
             self._group.average_gradients(parameters)
 
@@ -42,7 +42,7 @@ class AllReducer:
         """Nothing to do."""
 
     def wait_for_ranks(self, *, broke_off: bool) -> bool:
-        """Waits for the slowest."""
+        """Waits for the slowest rank; returns whether any rank broke its rollout off."""
         with self._meter.span("wait:straggler"):
             return bool(self._group.sum(np.array([float(broke_off)]))[0])
 
@@ -52,7 +52,7 @@ class AllReducer:
             return self._group.sum(own)
 
     def is_over(self, own: bool) -> bool:
-        """As all ranks see it."""
+        """`own`, which is equal on all ranks."""
         return own
 
     def statistics(self) -> dict[str, float]:
@@ -60,25 +60,25 @@ class AllReducer:
         return {}
 
     def final_policy(self) -> bool:
-        """Rank 0 has it, as all others do."""
+        """True on rank 0; all ranks have the same weights."""
         return self._group.rank == 0
 
     def close(self) -> None:
-        """Leaves the group, once all have come so far."""
+        """Leaves the group, once all ranks have come as far."""
         self._group.close()
 
 
 class OneLearner(AllReducer):
-    """Ranks agree on progress alone; weights are rank 0's, which alone collects."""
+    """Ranks agree on progress alone; only rank 0 collects and has weights."""
 
     def average_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """There are no others."""
+        """Nothing to do: no other rank has gradients."""
 
     def wait_for_ranks(self, *, broke_off: bool) -> bool:
-        """Nobody else collects."""
+        """Waits for nobody: no other rank collects."""
         return broke_off
 
     def agree(self, own: NDArray[np.float64], num_lasting: int) -> NDArray[np.float64]:  # noqa: ARG002  none is gone
-        """The sum, once rank 0 has come so far."""
+        """The sum, equal on all ranks; the others wait here for rank 0."""
         with self._meter.span("communicate" if self._group.rank == 0 else "wait:learner"):
             return self._group.sum(own)

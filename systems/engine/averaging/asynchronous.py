@@ -1,10 +1,10 @@
-"""What all asynchronous ways to agree share: progress, the end of the run, and leaving it.
+"""What all asynchronous averagers share: progress, the end of the run, and leaving it.
 
-Who writes: each rank publishes in its own mailbox one vector: its phase, what it has to agree on, and a sketch of its
-weights. Who reads: every other rank, at the end of each of its iterations; what it last heard of a rank counts on when
-that rank is slow or gone. What blocks: questions, each at most the mailbox's limit, and at the very end `final_policy`
-and `close`, until all ranks that are still there have come so far. What frees it: their coming, or their silence, or
-`LEAVE_LIMIT_S`. If a process dies the others go on; `mailbox.py` says how they notice.
+Each rank publishes one vector in its own mailbox: its phase, what it has to agree on, and a sketch of its weights.
+Every other rank reads it at the end of each of its own iterations. What it last heard of a rank still counts when that
+rank is slow, and in part when it is gone. A question blocks for at most the mailbox's limit. At the very end
+`final_policy` and `close` block until all ranks that are still there have come as far, or `LEAVE_LIMIT_S` has passed; a
+rank that falls silent frees them too. If a process dies the others go on; `mailbox.py` says how they notice.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 RUNNING, OVER, FINAL, LEAVING = 0.0, 1.0, 2.0, 3.0
 Phase = float
 LEAVE_LIMIT_S = 600.0
-"""A rank that answers yet never ends its last iteration holds the others up so long."""
+"""Seconds for which a rank that answers, yet never ends its last iteration, holds the others up."""
 POLL_S = 0.05
 
 
 class AsynchronousRank:
-    """The part of an averager that is about progress; weights are the subclasses'."""
+    """The part of an averager that agrees on progress; subclasses agree on weights."""
 
     is_synchronous = False
 
@@ -83,7 +83,7 @@ class AsynchronousRank:
         return True
 
     def statistics(self) -> dict[str, float]:
-        """Consensus distance of the ranks that are there (see `weights.py`), ranks lost, share of lost messages."""
+        """Consensus distance of the ranks still there (`flat_weights.py`), ranks lost, share of messages lost."""
         known = self._progress
         sketches = [known[rank][1 + len(self._own) :] for rank in self._others if rank in known]
         return {
@@ -103,7 +103,7 @@ class AsynchronousRank:
 
     @property
     def _progress(self) -> dict[int, NDArray[np.float64]]:
-        """What was heard of each rank that has ended an iteration: one that never did says its phase alone."""
+        """What was last heard of each rank that has ended an iteration; before that, a rank says its phase alone."""
         return {rank: vector for rank, vector in self._heard.items() if len(vector) > 1}
 
     @property
@@ -113,7 +113,7 @@ class AsynchronousRank:
         return [rank for rank in range(self._group.num_ranks) if rank != self._group.rank and rank not in gone]
 
     def _ask(self, rank: int, name: str, payload: bytes = b"") -> bytes | bytearray | None:
-        """A question about weights, counted."""
+        """Asks a question about weights, and counts it."""
         answer = self._mailbox.ask(rank, name, payload)
         if answer is not None:
             self._group.note_exchange(rank)
@@ -122,9 +122,9 @@ class AsynchronousRank:
         return answer
 
     def _ask_until_gone(self, rank: int, name: str) -> bytes | bytearray | None:
-        """A question that is asked again where no answer comes in time; None when the rank is gone."""
+        """Asks a question again for as long as no answer comes in time; None when the rank is gone."""
         while (answer := self._ask(rank, name)) is None and rank not in self._mailbox.gone:
-            pass  # each takes the mailbox's limit
+            pass  # each try takes at most the mailbox's limit
         return answer
 
     def _enter(self, phase: Phase) -> None:
@@ -140,7 +140,7 @@ class AsynchronousRank:
                 self._heard[rank] = np.frombuffer(answer)
 
     def _wait_for(self, phase: Phase) -> None:
-        """Waits until every rank that is not gone has entered the phase."""
+        """Waits until every rank that is not gone has entered the phase, for `LEAVE_LIMIT_S` at most."""
         deadline = time.monotonic() + LEAVE_LIMIT_S
         while time.monotonic() < deadline:
             self._listen()

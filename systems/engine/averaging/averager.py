@@ -5,9 +5,9 @@
     end of an iteration:  agree, is_over, statistics, in this order
     after training:       final_policy, close
 
-Who blocks: every call of `AllReducer` but `is_over` and `statistics` waits for all ranks; asynchronous variants
-(`gossiping.py`, `clients.py`) wait for nobody longer than their time limit. What frees them, and
-what happens when a rank dies, stands in `group.py` and in `mailbox.py`.
+`average_gradients`, `wait_for_ranks`, `agree` and `close` of `AllReducer` block until all ranks have called them.
+Asynchronous averagers (`gossiping.py`, `clients.py`) wait for no rank longer than their time limit, except at the end
+(`asynchronous.py`). `group.py` and `mailbox.py` say what frees them, and what happens when a rank dies.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ class Averager(Protocol):
     def wait_for_ranks(self, *, broke_off: bool) -> bool:
         """The barrier after collecting; asynchronous ranks have none.
 
-        `broke_off`: whether this rank has broken its rollout off; returns whether any that waits here has.
+        `broke_off`: whether this rank broke its rollout off. Returns whether any rank that waits here did.
         """
 
     def agree(self, own: NDArray[np.float64], num_lasting: int) -> NDArray[np.float64]:
-        """The sum of an array over the ranks, all of the same length every time.
+        """The sum of an array over the ranks; its length is the same on all ranks and in all calls.
 
         Asynchronous: `own` plus what was last heard from each other rank; nothing for a rank that was never heard. Of a
-        rank that is gone only the first `num_lasting` entries count on.
+        rank that is gone only the first `num_lasting` entries still count.
         """
 
     def is_over(self, own: bool) -> bool:
         """Whether the run is over, `own` being this rank's opinion.
 
-        Synchronous: `own`, which is equal on all ranks. Asynchronous: once any rank has said so; tells the others.
+        Synchronous: `own`, which is equal on all ranks. Asynchronous: True once any rank has said so; tells the others.
         """
 
     def statistics(self) -> dict[str, float]:
         """What this rank knows about agreement, for its time series; as of the last `agree`, always the same keys."""
 
     def final_policy(self) -> bool:
-        """Whether this rank is the one that leaves the weights; its policy then holds the ones all ranks agree on."""
+        """Whether this rank is the one that leaves the weights; its policy then holds those that all ranks agree on."""
 
     def close(self) -> None:
         """Leaves the group together with the ranks that are still there."""

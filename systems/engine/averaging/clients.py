@@ -1,7 +1,7 @@
 """What ranks do that share weights on rank 0: elastic averaging and the parameter server.
 
-Who writes and reads, what blocks, what frees it, and what happens when a process dies: see `central.py`. Gradients
-whose answer did not come are not sent again: they may have been applied, and must not be twice.
+`weights_host.py` says who writes and reads, what blocks, what frees it, and what happens when a process dies. Gradients
+that got no answer are not sent again: they may have been applied, and must not be applied twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ElasticRank(ClientRank):
         self._beta = beta = moving_rate(settings.beta, group.num_ranks)
 
         def serve(centre: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
-            """Moves the centre by beta (theta - centre); the answer is the centre as it was."""
+            """Moves the centre by beta (theta - centre); returns the centre from before."""
             before = centre.clone()
             centre += beta * (sent - before)
             return before
@@ -47,7 +47,7 @@ class DownpourRank(ClientRank):
         velocity: torch.Tensor | None = None
 
         def serve(weights: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-            """One step of the server with momentum; the answer is the new weights."""
+            """Takes one step of the server with momentum; returns the new weights."""
             nonlocal velocity
             step = -settings.learning_rate * gradient
             velocity = step if velocity is None else step + settings.momentum * velocity
@@ -58,12 +58,12 @@ class DownpourRank(ClientRank):
         self._gradient = torch.zeros_like(self._weights.get())
 
     def end_update(self) -> None:
-        """Adds the gradient that the optimiser has stepped on, clipped as it was."""
+        """Adds the gradient that the optimiser has stepped on, after clipping."""
         super().end_update()
         self._gradient += self._weights.gradient()
 
     def final_policy(self) -> bool:
-        """The server's weights on rank 0, with the gradients that were not sent yet; True there."""
+        """Sends the gradients that were not sent yet, then gives rank 0's policy the server's weights; True there."""
         if self._num_updates > 0:
             with self._meter.span("communicate"):
                 self._exchange()

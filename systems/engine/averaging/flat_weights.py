@@ -21,7 +21,7 @@ SKETCH_SIZE = 4096
 
 
 class Weights:
-    """The parameters of one policy; they keep their places, devices and dtype, which is the same for all."""
+    """The parameters of one policy, all of one dtype; they keep their places and devices."""
 
     def __init__(self, policy: torch.nn.Module) -> None:
         self.parameters = list(policy.parameters())
@@ -57,7 +57,7 @@ def to_bytes(flat: torch.Tensor) -> bytes:
 
 
 def from_bytes(data: Answer, like: torch.Tensor) -> torch.Tensor:
-    """The tensor of which `to_bytes` made the bytes; raises ValueError unless it has the size of `like`."""
+    """The tensor, of the dtype of `like`, that `to_bytes` was given; raises ValueError unless sizes are the same."""
     expected = like.numel() * like.element_size()
     if len(data) != expected:
         raise ValueError(f"{len(data)} bytes came, {expected} are the weights of this policy: ranks differ")
@@ -65,11 +65,11 @@ def from_bytes(data: Answer, like: torch.Tensor) -> torch.Tensor:
 
 
 class Sketch:
-    """Shrinks vectors of P entries to K so that distances between vectors keep their expected squares.
+    """Shrinks vectors of P entries to K; the squared distances between vectors keep their expected values.
 
     Each entry is added to one of the K with a random sign (Charikar, Chen and Farach-Colton 2002). The relative
-    standard error of a distance is about 1 / sqrt(2 K), 1.1 % here; with P at most K nothing is lost. So every rank
-    can tell how far all lie apart from 32 KB of each other rank at the end of an iteration, instead of all weights.
+    standard error of a distance is about 1 / sqrt(2 K), 1.1 % here; with P at most K nothing is lost. So at the
+    end of an iteration 32 KB from each other rank, instead of all weights, tell a rank how far all lie apart.
     """
 
     def __init__(self, num_parameters: int) -> None:

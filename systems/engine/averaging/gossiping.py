@@ -2,11 +2,11 @@
 
     Jin, P.: Learning to Navigate in Visual Environments, UC Berkeley, EECS-2018-169; Algorithms 5 and 6, section 3.6.
 
-Who writes: each rank publishes its own weights in its mailbox (pull), or adds them to another's sum (push). Who reads:
-whoever pulls, and the owner of the sum. A sum and a count stand for all that was pushed, so memory does not grow when
-a rank is slow to collect them. What blocks: one question to one rank in each gossip, at most `seconds`; with stale
-weights it is asked by a thread while gradients are computed, and `end_update` waits for what is left of it. What frees
-it, how it shuts down, and what happens when a process dies: see `mailbox.py`; a rank that is gone is not chosen.
+Each rank publishes its weights in its own mailbox, where others pull them, or it pushes them: it adds them to another
+rank's sum, which that rank reads. A sum and a count stand for all that was pushed, so memory does not grow when a rank
+is slow to collect them. A gossip blocks on one question to one rank, for at most `seconds`; with stale weights a thread
+asks it while gradients are computed, and `end_update` waits for the rest. `mailbox.py` says what frees it, how it shuts
+down, and what happens when a process dies; a rank that is gone is not chosen.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def mix_pushed(own: torch.Tensor, total: torch.Tensor, count: int) -> torch.Tens
 
 
 class Received:
-    """The sum and the number of the weights that other ranks have pushed since they were last taken."""
+    """The sum and the number of the weights that other ranks have pushed since the last `take`."""
 
     def __init__(self, like: torch.Tensor) -> None:
         self._lock = threading.Lock()
@@ -60,7 +60,7 @@ class Received:
         return b""
 
     def take(self) -> tuple[torch.Tensor, int]:
-        """The sum, [P], and the number; both begin at 0 again."""
+        """Returns the sum, [P], and the number, and sets both back to 0."""
         with self._lock:
             taken = self._total, self._count
             self._total, self._count = torch.zeros_like(self._total), 0
@@ -89,13 +89,13 @@ class GossipingRank(AsynchronousRank):
         mailbox.publish("weights", to_bytes(self._base))
 
     def begin_update(self) -> None:
-        """With stale weights, begins to exchange those from before the gradient step (eq. 3.62)."""
+        """With the order `stale`, begins to exchange the weights from before the gradient step (eq. 3.62)."""
         if self._settings.order == "stale" and self._is_due:
             self._base = self._weights.get()
             self._exchange_under_way = self._executor.submit(self._exchange, self._base)
 
     def end_update(self) -> None:
-        """Gossips, if it is time: the optimiser has stepped."""
+        """Gossips after the optimiser's step, if a gossip is due."""
         is_due = self._is_due
         self._num_updates += 1
         if not is_due:
@@ -110,9 +110,9 @@ class GossipingRank(AsynchronousRank):
                 self._weights.set(self._weights.get() + (self._mix(self._base, other) - self._base))
 
     def final_policy(self) -> bool:
-        """The mean of the weights of all ranks that are still there, on the first of them; True there.
+        """Gives the first rank that is still there the mean weights of all that are; True there.
 
-        Until then the policy is this rank's own. Waits for the ranks that are still in their last iteration.
+        On the others the policy stays the rank's own. Waits for the ranks that are still in their last iteration.
         """
         with self._meter.span("communicate"):
             total, count = self._weights.get(), 1
@@ -139,7 +139,7 @@ class GossipingRank(AsynchronousRank):
         return (self._num_updates + 1) % self._settings.interval == 0
 
     def _exchange(self, own: torch.Tensor) -> torch.Tensor | None:
-        """Sends or shows `own`, [P], to one other rank; returns that rank's weights if it was a pull."""
+        """Pushes `own`, [P], to one other rank, or publishes it and pulls that rank's weights, which it returns."""
         peer = choose_peer(self._generator, self._group.rank, self._group.num_ranks, self._mailbox.gone)
         if self._settings.mode == "push":
             if peer is not None:

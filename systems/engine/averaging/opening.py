@@ -1,4 +1,4 @@
-"""From a way to agree to the averager of one rank."""
+"""Makes the averager of one rank from the choice of how ranks agree."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 def open_averager(
     choice: AverageChoice, group: Group, meter: RankMeter, policy: torch.nn.Module, generator: np.random.Generator
 ) -> Averager:
-    """Makes this rank's averager, on all ranks alike, once they have equal weights.
+    """Makes this rank's averager; all ranks call it, once they have equal weights.
 
     Args:
         choice: how ranks agree.
         group: the ranks.
-        meter: waiting and communication are its `communicate` spans; the barrier is `wait:straggler`.
-        policy: whose parameters are agreed upon; on its final device.
+        meter: gets waiting and communication as `communicate` spans, and the barrier as `wait:straggler`.
+        policy: the ranks agree on its parameters; on its final device.
         generator: this rank's own stream, for whatever is chosen at random.
     """
     match choice:

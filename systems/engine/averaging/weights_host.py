@@ -1,10 +1,10 @@
 """Rank 0 as host of the weights that all ranks share: what elastic averaging and the parameter server have in common.
 
-Who writes: every rank, rank 0 included, through questions that rank 0's mailbox answers in its threads, one at a time
-under a lock. Who reads: each rank gets the shared weights in the answer. What blocks: one question in each exchange, at
-most `seconds`; a rank whose question was not answered goes on with its own weights and asks at the next exchange. What
-frees it, and how it shuts down: see `mailbox.py`. If rank 0's process dies, or stays silent, every other rank raises;
-another rank's death only stops its contributions.
+Every rank, rank 0 included, writes through questions that rank 0's mailbox answers one at a time, under a lock. Each
+rank reads the shared weights in the answer. An exchange blocks on one question, for at most `seconds`; a rank that gets
+no answer goes on with its own weights and asks again at the next exchange. `mailbox.py` says what frees it and how it
+shuts down. If rank 0's process dies, or stays silent, every other rank raises; another rank's death only stops its
+contributions.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
 SERVER = 0
 
 Serve = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""Given the shared weights, [P], which it updates in place, and what a rank has sent, [P], returns the answer, [P]."""
+"""Takes the shared weights, [P], which it updates in place, and what a rank sent, [P]; returns the answer, [P]."""
 
 
 class SharedWeights:
-    """The weights that rank 0 keeps for all; other ranks' copies are never asked."""
+    """The weights that rank 0 keeps for all ranks; other ranks have such an object too, but nobody asks it."""
 
     def __init__(self, initial: torch.Tensor, serve: Serve) -> None:
         self._lock = threading.Lock()
         self._weights, self._serve = initial.clone(), serve
 
     def answer(self, rank: int, data: bytearray) -> bytes:  # noqa: ARG002  all ranks are served alike
-        """One exchange with a rank; called in the mailbox's threads."""
+        """Answers one exchange with a rank; called in the mailbox's threads, and for rank 0 itself in its own."""
         sent = from_bytes(data, self._weights)
         with self._lock:
             return to_bytes(self._serve(self._weights, sent))
 
     def get(self) -> torch.Tensor:
-        """A copy, [P]."""
+        """A copy of the shared weights, [P]."""
         with self._lock:
             return self._weights.clone()
 
@@ -78,7 +78,7 @@ class ClientRank(AsynchronousRank):
         return total
 
     def final_policy(self) -> bool:
-        """Rank 0's policy gets the shared weights, once all ranks have sent what they had; True there."""
+        """Gives rank 0's policy the shared weights, once all ranks have sent what they had; True there."""
         with self._meter.span("communicate"):
             self._enter(FINAL)
             self._wait_for(FINAL)

@@ -1,1 +1,1 @@
-"""One rank of a system: the loop, and the parts that the five choices ask for."""
+"""One rank of a system: its loop, the parts that the five choices ask for, and evaluation."""

@@ -1,7 +1,7 @@
 """How far a run is: what each rank knows, summed over the ranks at the end of every iteration, and metered.
 
-Who calls: the rank's main thread. What blocks: `Averager.agree`, for all ranks where they are in step, for none where
-they are not.
+The rank's main thread calls this. `Averager.agree` blocks until all ranks have called it, where ranks are in step;
+where they are not, it waits for each other rank at most the time limit of a question.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 EPISODE_METRICS = ("return", "length", "success", "spl")
 NUM_RECENT_EPISODES = 100
-"""Metrics are means over the last episodes of all ranks, once there are so many: ranks that wait for each other share
-them out, ranks that do not keep so many each, since any of them may be lost."""
+"""Metrics are means over the last episodes of all ranks, once there are this many. Ranks in step divide the number
+among them; where ranks are not in step each keeps this many, since any other may be lost."""
 
 
 class RunProgress:
-    """Agrees with the other ranks on how far the run is. A rank that is told to stop has all stop after it."""
+    """Agrees with the other ranks on how far the run is. If one rank is told to stop, all ranks stop."""
 
     def __init__(self, context: Context, averager: Averager, requests: StopRequests, *, all_learn: bool) -> None:
-        """Begins at nothing; if not all ranks learn, rank 0 does, and sees all episodes."""
+        """Begins at iteration 0; if not all ranks learn, rank 0 alone learns, and sees all episodes."""
         self._context, self._averager = context, averager
         self._iterations = 0
         self._requests = requests
@@ -46,15 +46,15 @@ class RunProgress:
         requests.take()
 
     def note_episodes(self, episodes: npt.NDArray[np.float32]) -> None:
-        """Episodes of this rank that have ended, [K, 4]: `EPISODE_METRICS`."""
+        """Takes in episodes of this rank that have ended, [K, 4]; the columns are `EPISODE_METRICS`."""
         self._episodes.extend(map(tuple, episodes.tolist()))
 
     def end_iteration(self, statistics: Mapping[str, float]) -> bool:
-        """Agrees, closes the iteration in the meter, and says whether the run is over.
+        """Agrees, closes the iteration in the meter unless its rollout was broken off; returns whether the run is over.
 
         Args:
-            statistics: of this rank's learning, the same names on all ranks that learn; their means over the ranks go
-                into the time series. Empty on a rank that does not learn.
+            statistics: figures of this rank's learning, with the same names on all ranks that learn; the time series
+                gets their means over the ranks. Empty on a rank that does not learn.
         """
         context, averager = self._context, self._averager
         sender = self._requests.sender
@@ -71,16 +71,19 @@ class RunProgress:
         return over
 
     def break_off(self) -> None:
-        """Says that the rollout of this iteration was broken off, to ranks that have not heard it in the barrier."""
+        """Tells the ranks that did not hear it in the barrier that the rollout of this iteration was broken off."""
         with self._context.meter.span("communicate"):
             if not self._shares_statistics:
-                self._agree({}, is_broken_off=True)  # they wait for the end of the iteration
+                self._agree({}, is_broken_off=True)  # the others wait for the end of the iteration
             self._averager.is_over(own=True)
 
     def _agree(
         self, statistics: Mapping[str, float], *, is_told: bool = False, is_broken_off: bool = False
     ) -> tuple[Progress, dict[str, float], bool]:
-        """Sums what each rank knows; ranks that are in step get the same. Also whether the rollout was broken off."""
+        """Sums what each rank knows: progress, means of `statistics`, whether the rollout was broken off.
+
+        Ranks in step get the same sums.
+        """
         place, meter, averager = self._context.place, self._context.meter, self._averager
         self._iterations += 1
         episodes = np.array(self._episodes, dtype=np.float64).reshape(-1, len(EPISODE_METRICS))
@@ -107,7 +110,7 @@ class RunProgress:
         progress = Progress(
             iterations=self._iterations,
             env_steps=int(learned),
-            # Ranks that are not in step go by their own clocks: one that is gone must not stop time.
+            # Ranks that are not in step go by their own clocks: a rank that is gone must not stop time.
             seconds=seconds if averager.is_synchronous else elapsed_s,
             stop_requested=stop > 0,
             metrics=metrics,

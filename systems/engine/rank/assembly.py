@@ -1,4 +1,7 @@
-"""The parts of a rank that a system's five choices ask for; `rank_loop.py` joins them. Nothing here blocks for long."""
+"""Makes the parts of a rank that a system's five choices ask for; `rank_loop.py` joins them.
+
+Only `connect_servers` and `send_weights` may block for long: until the servers on other machines have come up.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +45,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """Who acts, and how their weights follow those that learn."""
+    """What acts, and how its weights follow those that learn."""
 
     weights: Followed
     actor: Actor
-    """Of the thread that samples."""
+    """The actor of the thread that samples."""
     shared: Table | None
-    """`weight_columns`, where the actors are processes of their own."""
+    """Table of `weight_columns` where the workers hold the policy; else None."""
 
 
 def seats_of(system: Choices, context: Context, ranks: range) -> list[Seat]:
@@ -71,14 +74,14 @@ def _fills_stale(system: Choices) -> bool:
 
 
 def open_stale_fill(system: Choices, context: Context, num_envs: int) -> StaleFill | None:
-    """The buffer of steps that fill preempted rollouts, where the system wants that."""
+    """The buffer of steps that fill preempted rollouts; None where the system does not fill them."""
     if not _fills_stale(system):
         return None
     return StaleFill(system.rollout.target(num_envs, system.rollout.steps(context.scenario.rollout_steps)))
 
 
 def make_rollout(system: Choices, context: Context, num_envs: int) -> Rollout:
-    """What is filled, and room for what is held beside it."""
+    """The rollout of a rank, with room for what is held beside the one that is being filled."""
     choice, learn = system.rollout, context.scenario.learn
     num_steps = choice.steps(context.scenario.rollout_steps)
     if not isinstance(system.overlap, Continuous):
@@ -101,7 +104,7 @@ def make_policy(context: Context) -> Policy:
 
 
 def open_following(system: Choices, context: Context, critic: Actor, generator: torch.Generator) -> Following:
-    """Who acts: the learner's own weights, a copy of them in a second thread, or copies in the workers."""
+    """Chooses which weights act: the learner's own, a copy of them in a second thread, or copies in the workers."""
     if isinstance(system.collect, ActorSide):
         shared = Table(weight_columns(sum(parameter.numel() for parameter in critic.policy.parameters())))
         return Following(BroadcastWeights(critic.policy, shared), critic, shared)
@@ -121,7 +124,7 @@ def start_workers(
     shared: Table | None,
     seed: int,
 ) -> WorkerPool:
-    """The processes that step the environments of this machine; `shared` has the weights where they hold the policy."""
+    """Starts the processes that step the environments of `seats`; `shared` has the weights if they hold the policy."""
     collect, emulated = system.collect, isinstance(context.device, EmulatedGpu)
     acting = None
     if shared is not None:
@@ -132,7 +135,7 @@ def start_workers(
     scenario = context.scenario
     num_cores = worker_cores(context.place, context.device, scenario.gpu_costs, len(seats), scenario.num_envs)
     envs_per_worker = collect.envs_per_worker(len(seats), num_cores)
-    # Where steps sleep instead of computing, threads can share an interpreter, and a core.
+    # Workers whose steps sleep instead of computing can be threads that share an interpreter and a core.
     share_process = acting is None and bool(getattr(scenario, "sleeps", False))
     return means.pool(
         context,
@@ -146,13 +149,13 @@ def start_workers(
 
 
 def actor_seed_of(context: Context) -> tuple[int, int]:
-    """Of this rank: the seed of what acts, and of what learns."""
+    """The two seeds of this rank: one for acting, one for learning."""
     acts, learns = np.random.SeedSequence([context.seed, context.place.rank]).generate_state(2).tolist()
     return acts, learns
 
 
 def start_server(system: Choices, context: Context, means: Means, ranks: range) -> EnvServer:
-    """Serves the environments of a machine to rank 0."""
+    """Starts this machine's workers, and the server through which rank 0 acts for their environments."""
     scenario = context.scenario
     seats = seats_of(system, context, ranks)
     policy = build_policy(scenario.policy, scenario.observation_space, scenario.num_actions, context.seed)
@@ -168,7 +171,7 @@ def start_server(system: Choices, context: Context, means: Means, ranks: range) 
 def connect_servers(
     context: Context, group: Group, table: Table, machines: Sequence[range], pool: WorkerPool, *, acted: bool
 ) -> list[Address]:
-    """Adds the environments of other machines to rank 0's; returns who serves them."""
+    """Adds the environments of other machines to rank 0's; returns the addresses of their servers."""
     addresses = [Address.read(group, ranks.start) for ranks in machines]
     for address, ranks in zip(addresses, machines, strict=True):
         first = pool.num_envs
@@ -180,7 +183,7 @@ def connect_servers(
 def send_weights(
     context: Context, servers: Sequence[Address], following: Following, on_failure: Callable[[], None]
 ) -> WeightsSender | None:
-    """Has actors on other machines follow the learner's weights, where there are any."""
+    """Starts to send the learner's weights to actors on other machines; None where there are none."""
     if following.shared is None or not servers:
         return None
     assert isinstance(following.weights, BroadcastWeights)

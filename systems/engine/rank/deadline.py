@@ -1,7 +1,7 @@
-"""The moment at which a rank collects no further, however long a step takes.
+"""The moment at which a rank stops collecting, however long a step takes.
 
-What blocks: a thread, until then or until the rank has no more use for it. It is a daemon, and calls what it was given
-once, or never. A rank without a limit in seconds has no such thread.
+A daemon thread blocks until that moment, or until the rank ends the deadline. It calls the function that it was given
+at most once. A rank without a limit in seconds has no such thread.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Deadline:
-    """Calls a function so many seconds from now, unless it is ended before; never if there is no limit."""
+    """Calls a function `seconds` from now, unless `end` comes first; never if `seconds` is None."""
 
     def __init__(self, seconds: float | None, on_passed: Callable[[], None]) -> None:
         self._timer: threading.Timer | None = None
@@ -24,7 +24,7 @@ class Deadline:
             self._timer.start()
 
     def end(self) -> None:
-        """After this nothing is called any more, nor is a call under way."""
+        """Cancels the call, or waits for it to end if it is under way."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer.join()

@@ -2,9 +2,9 @@
 
     N environments --(observations)--> Policy.act --(sampled actions)--> N environments, one after the other
 
-All of it is in this process and thread, so only the environments and the device block. Every environment plays equally
-many episodes, and takes no part in what follows: were they all played until so many episodes have ended, short episodes
-would have more than their share. Letters: N environments, M of them still play, E episodes.
+All of it runs in this process and thread, so only the environments and the device block. Every environment plays the
+same number of episodes and then stops: if all played until E episodes had ended, short episodes would have more than
+their share. Letters: N environments, M of them still play, E episodes.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from harness.contract.scenario import Scenario
 
 DAMAGE = (RuntimeError, TypeError, AttributeError, EOFError, ValueError, LookupError, OSError, ArithmeticError)
-"""What a file that holds no state dict may raise, before or while it is held against the policy."""
+"""What a file may raise that holds no state dict of the policy, while it is read or loaded into the policy."""
 SEED_KEY = 0x65
 """Sets the random streams of evaluations apart from those of training."""
 
 Episode = tuple[float, float, float, float]
-"""`EPISODE_METRICS` of one that has ended."""
+"""The `EPISODE_METRICS` of an episode that has ended."""
 
 
 class Estimate(NamedTuple):
@@ -55,16 +55,16 @@ class Estimate(NamedTuple):
 
     mean: float
     standard_error: float
-    """Over the episodes, which are taken for independent; NaN of a single one."""
+    """Over the episodes, which are taken for independent; NaN for a single episode."""
 
 
 class Evaluation(NamedTuple):
     """How well a policy does."""
 
     num_episodes: int
-    """E, that were played."""
+    """E, the number of episodes played."""
     figures: dict[str, Estimate]
-    """By `EPISODE_METRICS`."""
+    """One for each of `EPISODE_METRICS`."""
 
 
 def evaluate(scenario: Scenario, seed: int, weights: Path, num_episodes: int, device: Device) -> Evaluation:
@@ -72,14 +72,14 @@ def evaluate(scenario: Scenario, seed: int, weights: Path, num_episodes: int, de
 
     Args:
         scenario: that of the run.
-        seed: that of the run; environments and actions follow from it, and are the same for all weights.
+        seed: that of the run; the random streams of environments and actions follow from it, whatever the weights.
         weights: a file with the policy's state dict.
-        num_episodes: at least so many, 1 or more; as many more as make them equally many for all environments.
+        num_episodes: how many to play at least, 1 or more; rounded up to the same number for every environment.
         device: where the policy acts and environments render.
 
     Raises:
-        ValueError: the file cannot be read, or has other weights than the scenario's policy; or what an environment
-            raised, in a line. What one raises when it is closed is a warning.
+        ValueError: the file cannot be read, or has other weights than the scenario's policy; or an environment raised,
+            which is told in a line. What an environment raises when it is closed becomes a warning.
     """
     policy = _load_policy(scenario, weights).to(device.torch_name)
     *env_seeds, action_seed = evaluation_seeds(seed, scenario.num_envs + 1)
@@ -102,7 +102,7 @@ def evaluate(scenario: Scenario, seed: int, weights: Path, num_episodes: int, de
 
 
 def evaluation_seeds(seed: int, count: int) -> list[int]:
-    """Seeds for evaluating a run of that seed, from a stream that training does not use: see `Context.env_seed`."""
+    """Seeds for evaluating a run that has `seed`, from a stream that training (`Context.env_seed`) does not use."""
     seeds: list[int] = np.random.SeedSequence(seed, spawn_key=(SEED_KEY,)).generate_state(count).tolist()
     return seeds
 
@@ -127,7 +127,7 @@ def _load_policy(scenario: Scenario, weights: Path) -> Policy:
 def _check_parts(weights: Path) -> None:
     """Raises ValueError unless a file is what `torch.save` writes: an archive of parts that are not compressed.
 
-    One that is may unpack to a thousand times its size.
+    A compressed part may unpack to a thousand times its size.
     """
     try:
         with zipfile.ZipFile(weights) as archive:
@@ -139,36 +139,36 @@ def _check_parts(weights: Path) -> None:
 
 
 class ToldScenario:
-    """Makes the environments of a scenario, such that whatever one of them raises is told in a line, with the run."""
+    """Makes environments of a scenario whose exceptions become one line that names the environment and the run."""
 
     def __init__(self, scenario: Scenario, run: str) -> None:
         self._scenario, self._run = scenario, run
 
     def make_env(self, seat: Seat) -> gymnasium.Env[dict[str, Any], int]:
-        """The environment, in a cover."""
+        """The environment, wrapped in a `ToldEnv`."""
         whom = f"environment {seat.global_index} of {self._run}"
         with _told(whom):
             return cast("gymnasium.Env[dict[str, Any], int]", ToldEnv(self._scenario.make_env(seat), whom))
 
 
 class ToldEnv:
-    """As much of an environment as is played."""
+    """The part of an environment that an evaluation uses."""
 
     def __init__(self, env: Any, whom: str) -> None:
         self._env, self._whom = env, whom
 
     def reset(self, *, seed: int | None = None) -> Any:
-        """As the environment answers. Raises ValueError: what it raises."""
+        """Resets the environment; raises ValueError for whatever it raises."""
         with _told(self._whom):
             return self._env.reset(seed=seed)
 
     def step(self, action: int) -> Any:
-        """As the environment answers. Raises ValueError: what it raises."""
+        """Steps the environment; raises ValueError for whatever it raises."""
         with _told(self._whom):
             return self._env.step(action)
 
     def close(self) -> None:
-        """Closes it; what it raises is a warning, since all has been played."""
+        """Closes the environment; what it raises becomes a warning, since no episode depends on it."""
         try:
             self._env.close()
         except KeyboardInterrupt:
@@ -180,7 +180,7 @@ class ToldEnv:
 
 @contextmanager
 def _told(whom: str) -> Iterator[None]:
-    """Has whatever an environment raises be a ValueError of one line. A Ctrl-C stays one: it looks the same."""
+    """Turns whatever an environment raises into a ValueError of one line, but for what may be a Ctrl-C."""
     try:
         yield
     except KeyboardInterrupt:
@@ -195,7 +195,7 @@ def _estimate(values: npt.NDArray[np.float64]) -> Estimate:
 
 
 class Players:
-    """What N environments show, and what the policy remembers of each: a row is an environment."""
+    """Plays N environments with one policy; row n of its arrays belongs to environment n."""
 
     def __init__(
         self,
@@ -214,7 +214,7 @@ class Players:
         self._states = policy.initial_state(len(envs))  # [N, D]
 
     def play(self, num_each: int) -> list[Episode]:
-        """Plays so many episodes in each environment; returns them in the order in which they ended."""
+        """Plays `num_each` episodes in each environment; returns them in the order in which they ended."""
         episodes: list[Episode] = []
         left = np.full(len(self._envs), num_each)
         for env in range(len(self._envs)):

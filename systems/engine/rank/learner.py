@@ -1,7 +1,6 @@
-"""Learning of one rank: PPO over experience in the rank's table.
+"""Learning of one rank: PPO on experience in the rank's table.
 
-Called by the thread that learns, in the rank's process; blocks for the device, and in `averager` for the other ranks.
-S samples in one go.
+The thread that learns calls it, in the rank's process. It blocks on the device, and in `averager` on the other ranks.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from systems.learn.policy import Policy
 
 LET_SPEAK_S = 10.0
-"""The first error of all ranks is the run's reason; a rank waits so long that is not the likely cause."""
+"""Seconds that a rank waits which is not the likely cause: the first error of all ranks is the run's reason."""
 
 
 class Learner:
@@ -58,20 +57,20 @@ class Learner:
         """Begins with version 0.
 
         Args:
-            policy: learns.
-            settings: how.
+            policy: the one that learns.
+            settings: how it learns.
             split: how mini-batches are made.
-            device: of the policy.
-            meter: of the rank.
+            device: where the policy is.
+            meter: the rank's.
             averager: agrees with the other ranks.
-            weights: who acts with what was learned.
-            generator: shuffles.
+            weights: hands what was learned to those that act.
+            generator: shuffles samples into mini-batches.
             first_env: the number, over all ranks, of environment 0 of the experience.
             others_learn: whether gradients or weights come from other ranks too.
         """
         self.version = 0
         self.learn_s = 0.0
-        """Of the last learning phase, without communication; 0 before the first."""
+        """Seconds of the last learning phase, without communication; 0 before the first."""
         self._policy, self._settings, self._split = policy, settings, split
         self._device, self._meter = device, meter
         self._averager, self._weights = averager, weights
@@ -83,9 +82,9 @@ class Learner:
         self._changing: AbstractContextManager[None] = nullcontext()
 
     def learn(self, table: Table, experience: Experience) -> dict[str, float]:
-        """All epochs over the experience; returns the means of the losses and their kin, by name.
+        """Learns all epochs on the experience; returns the means of losses and other statistics, by name.
 
-        Raises NotFinite when a loss, a gradient or a weight is no number after it.
+        Raises NotFinite when a loss, a gradient norm or a weight is infinite or NaN afterwards.
         """
         began, self._communication_s = time.perf_counter(), 0.0
         settings, num_stale = self._settings, experience.num_stale
@@ -113,7 +112,7 @@ class Learner:
         return means
 
     def _not_finite(self, broken: Broken, num_updates: int, suspect: Suspect) -> NotFinite:
-        """What is told of it. A rank that has no suspect of its own lets the rank that has one speak first."""
+        """The error to raise. A rank without a clear suspect waits, so that a rank that has one raises first."""
         where = f"iteration {self._num_phases}, update {broken.update + 1} of {num_updates}"
         what = f"{broken.what} {'are' if broken.what == 'weights' else 'is'} {broken.value}, it must be finite"
         env, reward = self._first_env + suspect.env, f"{suspect.reward:.4g}"
@@ -147,7 +146,7 @@ class Learner:
 
     @contextmanager
     def _communicating(self) -> Iterator[None]:
-        """Time inside is not the learning time that preemption plans with (VER section 2.3)."""
+        """Keeps the time inside out of the learning time that preemption plans with (VER section 2.3)."""
         began = time.perf_counter()
         yield
         self._communication_s += time.perf_counter() - began
@@ -185,11 +184,11 @@ class Learner:
 
 
 class Rows:
-    """Rows of a column, copied when a mini-batch asks for some of them and not before."""
+    """Rows of a column, copied only when a mini-batch asks for them."""
 
     def __init__(self, column: torch.Tensor, rows: torch.Tensor) -> None:
         self._column, self._rows = column, rows
 
     def index_select(self, dim: int, index: torch.Tensor) -> torch.Tensor:
-        """The rows at `index` [M]; as torch's, with `dim` 0."""
+        """The rows at `index` [M]; called as torch's method is, with `dim` 0."""
         return self._column.index_select(dim, self._rows[index])

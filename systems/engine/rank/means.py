@@ -1,9 +1,8 @@
-"""What a rank is made with: what it starts, by what it reaches other ranks, and what learns, in one place.
+"""The classes that a rank is made from, in one place: what it starts, what connects it to other ranks, what learns.
 
-`run_rank` gets them and hands them down: the pool and the deadline are the rank loop's, the links go with the group
-to whoever averages. Those of a run are the defaults. With others in their places the
-engine's own code runs without processes, sockets or threads: tests run it on virtual time. What serves environments on
-other machines is always real.
+`run_rank` gets them and hands them down: the rank loop uses the pool and the deadline, and the group carries the links
+to the averager. The defaults are those of a run. Tests replace them, and so run the engine's own code on virtual time,
+without processes, sockets or threads. What serves environments on other machines is always real.
 """
 
 from __future__ import annotations
@@ -22,23 +21,23 @@ from systems.engine.workers.pool import WorkerPool
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Means:
-    """One of each kind, to be called as the default is."""
+    """One class of each kind; a replacement is called as the default is."""
 
     pool: type[WorkerPool] = WorkerPool
     """The processes that step environments."""
     links: Links = REAL_LINKS
-    """By what it reaches other ranks."""
+    """What connects it to other ranks."""
     background: type[Background] = Background
     """The thread that samples while the main one learns."""
     condition: Callable[[], threading.Condition] = threading.Condition
-    """Between those two."""
+    """The condition through which those two threads wait for each other."""
     requests: type[StopRequests] = StopRequests
-    """Whether the rank is told to stop."""
+    """What hears whether the rank is told to stop."""
     deadline: type[Deadline] = Deadline
     """What breaks collecting off."""
     learner: type[Learner] = Learner
-    """What is done with experience; tests watch it."""
+    """What learns from experience; tests watch it."""
 
 
 REAL = Means()
-"""Those of a run."""
+"""The means of a run."""

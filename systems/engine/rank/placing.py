@@ -1,4 +1,4 @@
-"""Where the processes of emulated GPUs run: how many cores their machine would have, and which of ours they take."""
+"""Where ranks run: which ones share a machine, how many cores their workers have, and which core they stay on."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from systems.engine.wire.group import Group
 
 RANKS_PER_CORE = 2
-"""From so many on, ranks stay on a core."""
+"""With this many ranks for each core, or more, a rank of emulated GPUs stays on one core."""
 
 
 def machines_of(group: Group, place: Place) -> tuple[range, ...]:
     """The ranks of each machine, rank 0's first; waits for all ranks.
 
-    Raises ValueError where the launcher has not numbered those of a machine one after the other, as torchrun does.
+    Raises ValueError unless the launcher has numbered the ranks of each machine one after the other, as torchrun does.
     """
     local_ranks = group.gather(np.array([float(place.local_rank)]))[:, 0].astype(int).tolist()
     firsts = [rank for rank, local_rank in enumerate(local_ranks) if local_rank == 0]
@@ -37,9 +37,9 @@ def machines_of(group: Group, place: Place) -> tuple[range, ...]:
 
 
 def worker_cores(place: Place, device: Device, costs: GpuCosts, num_envs: int, num_envs_of_rank: int) -> int:
-    """Cores of this machine for the workers of `num_envs` environments, which may be of several of its ranks.
+    """Cores of this machine for the workers of `num_envs` environments, which may belong to several of its ranks.
 
-    On emulated GPUs as many as there would be on a machine that has the GPUs.
+    With emulated GPUs it is the number of cores that a machine with such GPUs would have for them.
     """
     if isinstance(device, EmulatedGpu):
         return emulated_cores(costs, num_envs, num_envs_of_rank)
@@ -48,11 +48,11 @@ def worker_cores(place: Place, device: Device, costs: GpuCosts, num_envs: int, n
 
 
 def stay_on_a_core(place: Place, device: Device, *, is_concurrent: bool) -> None:
-    """Keeps this rank of emulated GPUs, and the workers that it will start, on one core, where ranks are many.
+    """Keeps this rank of emulated GPUs, and the workers that it will start, on one core where ranks are many.
 
-    Ranks that sleep for most of the time and are moved between cores find neither their code nor their data in a cache.
-    Where a rank learns while it collects (`is_concurrent`) it is left alone: one may be the learner of all, and needs
-    more than its share of a core.
+    Ranks that mostly sleep and are moved between cores find neither their code nor their data in a cache. A rank that
+    learns while it collects (`is_concurrent`) is left alone: it may be the learner of all ranks, which needs more than
+    its share of a core.
     """
     cores = sorted(os.sched_getaffinity(0))
     many = num_ranks_here(place) >= RANKS_PER_CORE * len(cores)

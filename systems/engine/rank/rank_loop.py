@@ -3,11 +3,11 @@
     environment workers --(replies through one pipe, data in the table)--> collect --> rollout --> learn
           ^------------- (commands through a pipe each, actions in the table) ---┘         |   average
 
-One thread does it all, or, where the overlap is concurrent, two: one samples and writes actions, the main one learns
-and writes weights (`following.py`) and alone speaks with other ranks. They block on workers (`pool.py`), on the device,
-on each other (`trajectories.py`, `overlap.py`), and on other ranks (`average.py`); each says there what frees it.
-Whatever is raised ends the rank: `abort` ends the workers, and the keeper of the run the other ranks, unless the
-system survives that. With `Central` averaging rank 0 does all of this, and the others `own_device`.
+One thread does it all. Where the overlap is concurrent there are two: one samples and writes actions; the main thread
+learns, writes weights (`acting_weights.py`) and alone waits for other ranks. They block on workers (`pool.py`), on the
+device, on each other (`trajectories.py`, `overlap.py`) and on other ranks (`averager.py`); those files say what frees
+them. Any exception ends the rank: `abort` ends the workers, and the keeper ends the other ranks unless the system
+survives a lost rank. With `Central` averaging rank 0 does all of this, and the other ranks run `own_device`.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ if TYPE_CHECKING:
 POLICY_FILE = "policy.pt"
 """The weights at the end of the run, as `torch.save` writes a state dict."""
 RANK_POLICY_FILE = "policy-rank{}.pt"
-"""Those of the one rank that leaves `POLICY_FILE`, before the ranks agreed: only where each has weights of its own."""
+"""The rank that leaves `POLICY_FILE` leaves here the weights it had before ranks agreed, if they were not in step."""
 ALONE = Place(rank=0, num_ranks=1, local_rank=0)
 
 
 def run_rank(system: Choices, context: Context, means: Means = REAL) -> None:
-    """Trains on this rank until the budget is spent; `means` is for tests to replace."""
+    """Trains on this rank until the budget is spent; tests replace `means`."""
     if not isinstance(system.average, Central) or context.place.rank == 0:
         fork_server.begin(context.scenario.preload)
     requests = means.requests()
@@ -88,9 +88,9 @@ def run_rank(system: Choices, context: Context, means: Means = REAL) -> None:
 
 
 def own_device(system: Choices, context: Context, requests: StopRequests, means: Means) -> None:
-    """What a rank does that rank 0 acts and learns for: it keeps count of the iterations, and waits.
+    """Runs a rank that rank 0 acts and learns for: it counts the iterations, and waits.
 
-    The first one of another machine serves the environments there meanwhile.
+    The first rank of every machine but rank 0's also serves the environments of its machine meanwhile.
     """
     rank = context.place.rank
     group = Group(context.place, context.device, means.links)
@@ -111,12 +111,12 @@ def own_device(system: Choices, context: Context, requests: StopRequests, means:
 
 
 class RankLoop:
-    """The parts of one rank, and the acts that an overlap puts in order."""
+    """The parts of one rank, and the operations that an overlap puts in order."""
 
     def __init__(self, system: Choices, context: Context, requests: StopRequests, means: Means = REAL) -> None:
         self._context, self._system, self._requests, self._means = context, system, requests, means
-        # Threads of one operation wait for each other, and long for one that finds no core: where workers step, or
-        # another thread learns, inference leaves them half of the cores.
+        # The threads of one operation wait for each other, for long if one finds no core. So inference leaves half of
+        # the cores to workers that step meanwhile, and learning leaves half to a thread that samples meanwhile.
         half = max(1, context.device.num_threads // 2)
         self._threads_collecting = context.device.num_threads if isinstance(system.collect, Lockstep) else half
         self._threads_learning = half if system.overlap.is_concurrent else context.device.num_threads
@@ -157,7 +157,7 @@ class RankLoop:
             raise
 
     def _join_ranks(self, learner_seed: int) -> None:
-        """All ranks begin together, with equal weights."""
+        """Makes the parts that need the other ranks; all ranks begin together, with equal weights."""
         system, context, meter = self._system, self._context, self._context.meter
         if not isinstance(system.average, Central):
             self._group.broadcast(self._policy.parameters())
@@ -204,7 +204,7 @@ class RankLoop:
         return self._context.budget.breaks_off_s is not None
 
     def _out_of_time(self) -> None:
-        """Ends the collecting that is under way; called in a thread of its own."""
+        """Ends the collecting that is under way; called in the deadline's thread."""
         self._is_out_of_time = True
         if isinstance(self._rollout, StreamRollout):
             self._rollout.stop()
@@ -219,7 +219,7 @@ class RankLoop:
         return self._rollout
 
     def stop_stream(self) -> None:
-        """Nothing more is collected: the thread that samples looks again, and ends."""
+        """Stops the stream and wakes the thread that samples, which then ends."""
         self._stream.stop()
         self.wake()
 
@@ -229,7 +229,7 @@ class RankLoop:
             self._monitor.begin(self._sampler.step_times_s, self._learner.learn_s)
 
     def collect(self) -> None:
-        """Fills the rollout, or as much of it as the other ranks wait for."""
+        """Fills the rollout, or stops early because the other ranks wait for it or the time is up."""
         torch.set_num_threads(self._threads_collecting)
         self._sampler.begin()
         with self._sampler.timeline.span("other"):
@@ -237,7 +237,7 @@ class RankLoop:
         self._monitor.finished(self._rollout)
 
     def collect_ahead(self) -> None:
-        """Collects; from then until it is called again, the sampler waits for the learner."""
+        """Collects; the time from then until the next call counts as the sampler's wait for the learner."""
         waiting = self._sampler.timeline.span("wait:learner")
         if self._is_ahead:
             waiting.__exit__(None, None, None)
@@ -246,7 +246,7 @@ class RankLoop:
         self._is_ahead = True
 
     def take(self) -> Experience:
-        """What was collected; the next rollout begins. Nothing of a rollout that was broken off: it stays in flight."""
+        """Returns what was collected and begins the next rollout; nothing if it was broken off: it stays in flight."""
         if self._sampler.broke_off:
             return Experience(runs=[], envs=[])
         steps = self._rollout.take()
@@ -259,7 +259,7 @@ class RankLoop:
         return self._hold(experience)
 
     def take_batch(self, max_lag: int) -> Experience | None:
-        """The next batch of the stream, when it is there; None when the stream was stopped."""
+        """Waits for the next batch of the stream and returns it; None when the stream was stopped."""
         meter = self._context.meter
         with meter.span("wait:rollout"):
             experience, num_discarded = self._stream.take_batch(self._table["version"], self._learner.version - max_lag)
@@ -269,26 +269,26 @@ class RankLoop:
         return experience if experience is None else self._hold(experience)
 
     def _hold(self, experience: Experience) -> Experience:
-        """Makes the experience complete; it counts as in flight until it is learned."""
+        """Adds the value that follows each run; the experience counts as in flight until it is learned."""
         with self._context.meter.span("infer"):
             close_runs(experience.fresh_runs, self._rollout.follow, self._rollout.acted, self._critic)
         self._experience = experience
         return experience
 
     def take_newest_weights(self) -> None:
-        """The sampler acts with what was learned so far."""
+        """Has the sampler act with what was learned so far."""
         self._following.weights.refresh()
 
     def wait_for_ranks(self) -> bool:
-        """Waits for the slowest rank, where ranks do; returns whether one of them has broken its rollout off."""
+        """Waits for the slowest rank, where ranks are in step; returns whether it or another broke its rollout off."""
         return self._averager.wait_for_ranks(broke_off=self._sampler.broke_off or self._lacks_batch)
 
     def break_off(self) -> None:
-        """The run ends without the iteration that is under way; other ranks are told if they do not know."""
+        """Gives up the iteration that is under way, with which the run ends; tells other ranks that do not know yet."""
         self._progress.break_off()
 
     def learn(self, experience: Experience) -> None:
-        """Learns on the experience, and gives its slots back."""
+        """Learns from the experience; gives its slots back, unless a stale fill keeps them."""
         torch.set_num_threads(self._threads_learning)
         with self._context.meter.span("learn"):
             self._statistics = {"collected": float(experience.num_samples - experience.num_stale)}
@@ -313,12 +313,12 @@ class RankLoop:
             self._rollout.stop()
 
     def wait_for(self, collecting: Background) -> None:
-        """Waits until the thread that samples has ended; raises what it has raised."""
+        """Waits until the thread that samples has ended; raises its exception if it raised one."""
         with self._context.meter.span("wait:rollout"):
             collecting.join()
 
     def wake(self) -> None:
-        """Makes the thread that samples look again."""
+        """Has the thread that samples look again at what it may do."""
         self._pool.wake()
 
     @property
@@ -330,7 +330,7 @@ class RankLoop:
         return f"rank{self._context.place.rank}"
 
     def stop_actors(self) -> None:
-        """Has workers that hold the policy end what they play; raises what the thread that sends them weights has."""
+        """Has workers that hold the policy end their trajectories; raises what the thread that sends weights raised."""
         if self._following.shared is not None:
             self._following.shared["stop"][0] = True
         if self._sender is not None:
@@ -347,7 +347,7 @@ class RankLoop:
         if place.num_ranks > 1 and not self._averager.is_synchronous:
             own = copy.deepcopy(self._policy.state_dict())
         if self._averager.final_policy():
-            check_weights(self._policy.parameters())  # also of what other ranks had in them
+            check_weights(self._policy.parameters())  # weights of other ranks are in them too
             torch.save(self._policy.state_dict(), self._folder / POLICY_FILE)
             if own is not None:
                 torch.save(own, self._folder / RANK_POLICY_FILE.format(place.rank))

@@ -1,1 +1,1 @@
-"""Filling batches: slots of the table, who is acted for, and when stragglers are cut."""
+"""Filling batches: slots of the table, which environments may act, and when stragglers are cut."""

@@ -1,15 +1,15 @@
 """Watching the other ranks during a rollout: what `systems.choices.preempt` decides, over the run's TCPStore.
 
-Threshold. Who writes: a rank that has finished a rollout adds 1 to the count of its iteration. Who reads: the ranks
-that still collect, once a step. Nothing blocks but the round trip to the store.
+Threshold: a rank that has finished a rollout adds 1 to the count of its iteration. The ranks that still collect read
+the count, once a step. Only the round trip to the store blocks.
 
-Optimal. Who writes: a rank that collects adds its finished steps to the count of the iteration, and learns the sum of
-all in the same round trip, the more often the closer the planned end is. Who reads: the same. What blocks: that round
-trip, and the exchange of times before a rollout, for all ranks; what frees it: the other ranks, or their death, which
-raises. When S is all there is, nobody counts.
+Optimal: a rank that collects adds its finished steps to the count of the iteration, and gets the sum over all ranks in
+the same round trip, the more often the closer the planned end is. That round trip blocks; the exchange of times before
+a rollout blocks until all ranks take part. The other ranks free it, or their death, which raises. When S is all steps
+of all rollouts, no rank counts.
 
-Each iteration has a key of its own, so a rank that is early in the next one cannot see an old count; rank 0 deletes a
-key when all ranks have moved past it. If the store's host dies, the call raises, and the rank with it.
+Each iteration has its own key, so a rank that is early in the next one cannot see an old count; rank 0 deletes a key
+when all ranks have moved past it. If the store's host dies, the call raises, which ends the rank.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Monitor(Protocol):
     """Watches the other ranks during one rank's rollouts."""
 
     def begin(self, step_times_s: npt.NDArray[np.float64], learn_s: float) -> None:
-        """A rollout begins, on all ranks; may wait for them.
+        """Begins a rollout, on all ranks; may wait for them.
 
         Args:
             step_times_s: mean time to receive a step of each environment in the rollout before, [N]; NaN if unknown.
@@ -49,7 +49,7 @@ class Monitor(Protocol):
         """Says that this rank has ended its rollout."""
 
     def statistics(self) -> dict[str, float]:
-        """What was planned and what came of it, for the time series; of the rollout that has ended."""
+        """What was planned for the rollout that has ended, and what came of it, for the time series."""
 
 
 def open_monitor(choice: PreemptChoice, group: Group, rollout: Rollout, num_steps: int) -> Monitor:
@@ -115,7 +115,7 @@ class _OptimalMonitor(NeverMonitor):
         known = self._group.gather(np.append(step_times_s, learn_s))
         times, learning = known[:, :-1], float(known[:, -1].max())
         if np.isfinite(times).any() and learning > 0:
-            # An environment that has not ended a step is as slow as the slowest that has: nothing else is known of it.
+            # An environment that has ended no step counts as slow as the slowest that has: nothing else is known of it.
             slowest = float(np.nanmax(times))
             self._plan = plan(
                 np.where(np.isfinite(times), times, slowest), learning, self._num_steps, whole=self._whole
@@ -134,7 +134,7 @@ class _OptimalMonitor(NeverMonitor):
         return self._total >= self._plan.num_samples and has_enough(rollout)
 
     def _report(self, rollout: Rollout) -> None:
-        # What ends after a rollout is full is counted with the next one, to which it belongs.
+        # Steps that end after a rollout is full are counted with the next one, to which they belong.
         new = min(rollout.num_samples, self._all // self._group.num_ranks) - self._reported
         self._total = self._group.add(f"steps/{self._iteration}", new)
         self._reported += new
@@ -162,6 +162,6 @@ def has_enough(rollout: Rollout) -> bool:
 
 
 def forget(group: Group, name: str, iteration: int) -> None:
-    """Deletes the counter of an iteration that all ranks are past; rank 0 does."""
+    """Deletes, on rank 0, the counter of the iteration two before `iteration`, which all ranks are past."""
     if group.rank == 0 and iteration >= 2:
         group.delete(f"{name}/{iteration - 2}")

@@ -1,4 +1,4 @@
-"""From what fills a batch to the rollout of one rank."""
+"""Makes the rollout of one rank from the choice of what fills a batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def open_rollout(choice: RolloutChoice, num_envs: int, num_steps: int, *, ahead:
         choice: what fills a batch.
         num_envs: N.
         num_steps: T.
-        ahead: so many rollouts may be held, beside the one that is filled.
+        ahead: how many rollouts may be held beside the one that is being filled.
     """
     match choice:
         case Fixed():

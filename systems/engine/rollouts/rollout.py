@@ -1,13 +1,13 @@
-"""What fills a batch, and `Fixed`, T steps of each environment.
+"""What fills a batch: what all rollouts share, and those of `Fixed` and `Variable`.
 
 A rollout hands out slots of the rank's table and says which steps are learned from. It knows nothing of processes, so
 a test drives it by hand. An environment stands at a slot: the one that holds its latest observation. `start` says that
-an action was chosen there and where the next observation goes; `finish`, that it has arrived. A step that is in flight
-when a rollout ends belongs to the next one (VER section 2.2).
+an action will be chosen there and where the next observation goes; `finish` says that this observation has arrived. A
+step that is in flight when a rollout ends belongs to the next one (VER section 2.2).
 
-Who calls: the sampler `start`, `finish`, `may_act`; whoever learns `take` and `release`. Under `Alternate` they are one
-thread, under the other overlaps two: free slots are a deque, whose ends Python appends to and pops from atomically.
-Nothing here blocks.
+The sampler calls `start`, `finish` and `may_act`; the learner calls `take` and `release`. They are one thread under
+`Alternate`, and two under the other overlaps: so free slots are in a deque, to which Python appends and from which it
+pops atomically. Nothing here blocks.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Experience:
     """What is learned from in one go: runs, each of consecutive steps of one environment, as slots of the table."""
 
     runs: Sequence[npt.NDArray[np.int64]]
-    """Stale ones first; none is empty."""
+    """Stale runs first; none is empty."""
     envs: Sequence[int]
     """The environment of each run."""
     num_stale_runs: int = 0
-    """So many runs, the first ones, were learned before; they fill a preempted rollout."""
+    """How many runs, the first ones, were learned before; they fill a preempted rollout."""
 
     @property
     def num_samples(self) -> int:
@@ -56,7 +56,7 @@ class Experience:
 
 
 def runs_of(steps: Iterable[Step]) -> tuple[list[npt.NDArray[np.int64]], list[int]]:
-    """Steps in the order in which they ended as a run for each environment that has any, and the environments."""
+    """A run for each environment that has steps, given in the order in which they ended, and these environments."""
     runs: dict[int, list[int]] = {}
     for env, slot in steps:
         runs.setdefault(env, []).append(slot)
@@ -84,7 +84,7 @@ class Rollout:
         self._bursts: dict[int, npt.NDArray[np.int64]] = {}
 
     def start(self, envs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """An action will be chosen where each of `envs` [K] stands; returns the slots of what will follow, [K]."""
+        """Says that each of `envs` [K] will act where it stands; returns the slots of what will follow, [K]."""
         nexts = np.array([self._free.popleft() for _ in range(len(envs))], dtype=np.int64)
         slots = self.at[envs]
         self.acted[nexts] = False
@@ -94,21 +94,21 @@ class Rollout:
         return nexts
 
     def note_acted(self, slots: npt.NDArray[np.int64]) -> None:
-        """The actions in `slots` [K] were chosen, and what the policy says of them is written.
+        """Says that the actions in `slots` [K] were chosen, and that what the policy says of them is written.
 
-        Not before: another thread takes the value of a slot that was acted in for that of what follows a run.
+        Not to be called earlier: another thread takes the value of an acted slot for that of what follows a run.
         """
         self.acted[slots] = True
 
     def finish(self, envs: npt.NDArray[np.int64]) -> None:
-        """The steps in flight of `envs` [K] have ended, in this order."""
+        """Says that the steps in flight of `envs` [K] have ended, in this order."""
         slots = self.at[envs]
         self.at[envs] = self.next[envs]
         self.in_flight[envs] = False
         self._count(envs.tolist(), slots.tolist())
 
     def start_burst(self, env: int, num_steps: int) -> npt.NDArray[np.int64]:
-        """An environment begins T = `num_steps` steps by itself; returns their slots and that of what will follow."""
+        """Begins T = `num_steps` steps that `env` takes by itself; returns their slots and the next one, [T + 1]."""
         new = [self._free.popleft() for _ in range(num_steps)]
         slots = np.array([self.at[env], *new], dtype=np.int64)
         self.acted[slots[1:]] = False
@@ -118,7 +118,7 @@ class Rollout:
         return slots
 
     def finish_burst(self, env: int, num_played: int) -> None:
-        """An environment has taken that many of its steps; slots that it did not come to are free again."""
+        """Says that an environment has taken `num_played` of its steps; frees the slots that it did not reach."""
         slots = self._bursts.pop(env)
         self._free.extend(slots[num_played + 1 :].tolist())
         self.acted[slots[:num_played]] = True
@@ -128,7 +128,7 @@ class Rollout:
             self._count([env], [slot])
 
     def release(self, slots: Iterable[int]) -> None:
-        """Steps were learned from, and their slots are needed no more."""
+        """Frees slots whose steps are not needed any more."""
         self._free.extend(slots)
 
     def _count(self, envs: list[int], slots: list[int]) -> None:
@@ -159,12 +159,12 @@ class Rollout:
         raise NotImplementedError
 
     def take(self) -> list[Step]:
-        """The rollout, full or not, in the order in which its steps ended; the next one begins."""
+        """Returns the steps of the rollout, full or not, in the order in which they ended, and begins the next one."""
         raise NotImplementedError
 
 
 class Gathered(Rollout):
-    """Steps in the order in which they ended, until somebody takes them."""
+    """Holds steps in the order in which they ended, until somebody takes them."""
 
     def __init__(self, num_envs: int, num_slots: int) -> None:
         super().__init__(num_envs, num_slots)
@@ -193,7 +193,7 @@ class FixedRollout(Gathered):
     """Every environment takes T steps and then waits."""
 
     def __init__(self, num_envs: int, target_steps: int, *, ahead: int = 0) -> None:
-        # Beside the rollouts, each environment stands somewhere, and has a step in flight.
+        # Beside the rollouts, each environment needs a slot where it stands and one for its step in flight.
         super().__init__(num_envs, (target_steps * (1 + ahead) + 2) * num_envs)
         self.target_steps = target_steps
         self.taken = np.zeros(num_envs, dtype=np.int64)
@@ -204,11 +204,11 @@ class FixedRollout(Gathered):
         np.add.at(self.taken, envs, 1)
 
     def may_act(self) -> npt.NDArray[np.bool_]:
-        """Those that have fewer than T steps."""
+        """Those that have fewer than T steps, the one in flight included."""
         return self.taken + self.in_flight < self.target_steps
 
     def burst(self, env: int) -> int:
-        """All that are missing."""
+        """All steps that the environment still lacks."""
         return int(self.target_steps - self.taken[env])
 
     @property
@@ -228,7 +228,7 @@ class FixedRollout(Gathered):
 
 
 class VariableRollout(Gathered):
-    """No environment is held to any number of steps; steps count in the order in which they end."""
+    """Each environment may take any number of steps; steps count in the order in which they end."""
 
     def __init__(self, num_envs: int, target: int, *, ahead: int = 0) -> None:
         # Beside the rollouts: where each stands, its step in flight, and one that ended after the rollout was full.

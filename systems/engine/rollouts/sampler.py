@@ -1,10 +1,10 @@
-"""The sampler of a rank: what collectors act with and receive from. A collector decides who is acted for, and when.
+"""The sampler of a rank: a collector acts and receives through it, and decides which environments act, and when.
 
     idle environments --choose--> `act`: infer, write actions, send --> environment workers --> `receive`: finished
 
-Who writes: the thread that samples, alone, writes actions and what the policy says of them to the table, and moves the
-rollout on. What blocks: `act`, for the device; `receive`, for replies (`pool.py` says what frees it); nothing here
-waits for the learner but an environment that `rollout.may_act` holds back, which a wake-up of the pool frees.
+The thread that samples alone writes actions, and what the policy says of them, to the table and moves the rollout on.
+`act` blocks on the device, and `receive` until there are replies (`pool.py` says what frees it). Nothing here waits for
+the learner, except for an environment that `rollout.may_act` holds back; a wake-up of the pool frees it.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ class Sampler:
         self.plays = plays
         """Whether the policy acts in the workers."""
         self.is_out_of_time = False
-        """Whether no more is to be collected, set by any thread, which then wakes the pool."""
+        """Whether to collect no more; any thread may set it, and then wakes the pool."""
         self.broke_off = False
         """Whether the rollout ended for lack of time."""
         self._began_s = np.full(rollout.num_envs, time.perf_counter())
         self._last_reply_s = np.full(rollout.num_envs, np.nan)
         self._num_replies = np.zeros(rollout.num_envs, dtype=np.int64)
         self._carried = np.zeros(rollout.num_envs, dtype=np.bool_)
-        """Whose next reply ends a step of the rollout before: what it took is not known here."""
+        """Environments whose next reply ends a step of the previous rollout: its time is not known here."""
 
     def begin(self) -> None:
-        """A rollout begins: the clocks of `step_times_s` start again."""
+        """Begins a rollout: the clocks of `step_times_s` start again."""
         self._began_s[:] = time.perf_counter()
         self._last_reply_s[:] = np.nan
         self._num_replies[:] = 0
@@ -82,7 +82,7 @@ class Sampler:
 
     @property
     def is_over(self) -> bool:
-        """Whether the rollout is full, or the other ranks wait for it, or the time is up: then it is broken off."""
+        """Whether the rollout is full, or the other ranks wait for it, or the time is up, which sets `broke_off`."""
         if self.rollout.is_full or self._monitor.should_stop(self.rollout):
             return True
         self.broke_off = self.is_out_of_time
@@ -95,7 +95,7 @@ class Sampler:
 
     @property
     def parts(self) -> Sequence[tuple[int, int]]:
-        """Of each machine: its environments, and how many of them one worker steps."""
+        """For each machine: how many environments it has, and how many of them one worker steps."""
         return self.pool.parts
 
     @property
@@ -105,7 +105,7 @@ class Sampler:
 
     @property
     def num_in_flight(self) -> int:
-        """Environments that have an action to apply."""
+        """Number of environments that have an action to apply."""
         return int(np.count_nonzero(self.rollout.in_flight))
 
     def act(self, envs: npt.NDArray[np.int64]) -> None:
@@ -125,7 +125,7 @@ class Sampler:
             self.pool.play(env, self.rollout.start_burst(env, min(num_steps, MOST_PLAYED)))
 
     def receive(self, least: int) -> None:
-        """Blocks until `least` environments have replied, or something woke the pool; handles all that have."""
+        """Blocks until `least` environments have replied, or something woke the pool; handles all replies."""
         waits_for = "simulate" if self.num_in_flight else "wait:learner"
         with self.timeline.span(waits_for):
             envs, said = self.pool.receive(least)

@@ -10,7 +10,7 @@ from systems.engine.rollouts.rollout import Experience, Step, runs_of
 
 
 def overwrite(buffer: list[Step], fresh: list[Step], capacity: int) -> tuple[list[Step], list[Step]]:
-    """What `fresh` steps leave of a buffer of that capacity, in order of age, and what they overwrite."""
+    """What `fresh` steps leave of a buffer of `capacity` steps, oldest first, and what they overwrite."""
     num_left = max(0, min(len(buffer), capacity - len(fresh)))
     cut = len(buffer) - num_left
     return buffer[cut:], buffer[:cut]
@@ -24,7 +24,7 @@ class StaleFill:
         self._buffer: list[Step] = []
 
     def fill(self, fresh: list[Step]) -> tuple[Experience, list[int]]:
-        """The experience that a rollout gives, stale runs first, and the slots that are free now."""
+        """Returns the experience that a rollout gives, stale runs first, and the slots that are free now."""
         stale, overwritten = overwrite(self._buffer, fresh, self._capacity)
         self._buffer = stale + fresh
         stale_runs, stale_envs = runs_of(stale)

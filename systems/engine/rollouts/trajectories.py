@@ -1,14 +1,14 @@
 """`Trajectories` of T steps, learned in batches of a stated number of env steps (Sample Factory section 3.1; IMPALA).
 
-Two kinds of rollout come of it. Under `Alternate` and `OneAhead` a quota: environments step until a batch is there,
-whole trajectories or not, and nothing is left in flight, so that all samples of a batch were acted with the same
-weights. Under `Continuous` a stream:
+There are two kinds of rollout. Under `Alternate` and `OneAhead` it is a quota: environments step until a batch is
+there, in whole trajectories or not. Nothing is left in flight, so all samples of a batch were acted with the same
+weights. Under `Continuous` it is a stream:
 
-Who writes: the sampler's thread adds trajectories as they become whole. Who reads: the learner's thread takes batches
-of them. What blocks: `StreamRollout.take`, until there is a batch; the sampler is never blocked here, but `may_act`
-lets no environment begin a trajectory while `limit` env steps wait, so the queue is bounded. What frees them: the
-sampler's next trajectory; the learner's next `take`, which calls `on_room`, so that a sampler that waits for replies
-looks again. `stop` makes `take` return nothing, whatever thread calls it. If either thread raises, `stop` is called.
+The sampler's thread adds trajectories as they become whole; the learner's thread takes batches of them. `take_batch`
+blocks until there is a batch; the sampler's next trajectory frees it. The sampler never blocks here, but `may_act` lets
+no environment begin a trajectory while `limit` env steps wait, so the queue is bounded. The learner's next `take_batch`
+frees such environments: it calls `on_room`, so that a sampler that waits for replies looks again. `stop`, from any
+thread, makes `take_batch` return no batch. If either thread raises, `stop` is called.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class QuotaRollout(Gathered):
-    """Environments step until the batch is there; the last steps are not started before there is room for them."""
+    """Environments step until the batch is there; a step starts only when the batch has room for it."""
 
     def __init__(self, num_envs: int, trajectory_steps: int, batch: int, *, ahead: int = 0) -> None:
         super().__init__(num_envs, batch * (1 + ahead) + 2 * num_envs)
@@ -67,18 +67,18 @@ class QuotaRollout(Gathered):
 
 
 class StreamRollout(Rollout):
-    """Whole trajectories go to a queue, from which the learner takes batches; never full."""
+    """A queue of whole trajectories, from which the learner takes batches; full only once it is stopped."""
 
     def __init__(self, num_envs: int, trajectory_steps: int, batch: int, limit: int) -> None:
         under_way = num_envs * (trajectory_steps + 2)
-        # All environments may begin a trajectory while one step is missing to the limit.
+        # All environments may begin a trajectory while the queue is one step short of the limit.
         waiting = limit + num_envs * trajectory_steps
         super().__init__(num_envs, under_way + waiting + batch + trajectory_steps)
         self.trajectory_steps, self.batch, self.limit = trajectory_steps, batch, limit
         self.on_room: Callable[[], None] = lambda: None
         """Called by the learner's thread when environments may begin trajectories again."""
         self.changed = threading.Condition()
-        """By which the two threads wait for each other; set, as the above, before either begins."""
+        """The condition on which the learner's thread waits; set, like `on_room`, before either thread begins."""
         self._partial: list[list[int]] = [[] for _ in range(num_envs)]
         self._whole: deque[tuple[int, npt.NDArray[np.int64]]] = deque()
         self._num_waiting = 0
@@ -96,7 +96,7 @@ class StreamRollout(Rollout):
                 self._partial[env] = []
 
     def may_act(self) -> npt.NDArray[np.bool_]:
-        """All, but for those that would begin a trajectory while the learner has enough to do."""
+        """All, but for those that would begin a trajectory while the queue is at its limit; none when stopped."""
         if self._stopped:
             return np.zeros(self.num_envs, dtype=np.bool_)
         if self._num_waiting < self.limit:
@@ -119,17 +119,17 @@ class StreamRollout(Rollout):
 
     @property
     def num_steps(self) -> int:
-        """Nobody preempts a stream."""
+        """0: nobody preempts a stream."""
         return 0
 
     def stop(self) -> None:
-        """No environment begins another step, and `take` returns at once."""
+        """Lets no environment begin another step, and has `take_batch` return at once."""
         with self.changed:
             self._stopped = True
             self.changed.notify_all()
 
     def take_batch(self, versions: npt.NDArray[np.int64], oldest: int) -> tuple[Experience | None, int]:
-        """Blocks until there is a batch; returns it, and how many samples were discarded. None when stopped.
+        """Blocks until there is a batch; returns it (None when stopped) and how many samples were discarded.
 
         Args:
             versions: the policy version of each slot, [slots].
@@ -142,7 +142,7 @@ class StreamRollout(Rollout):
             taken = self._pop()
             if taken is None:
                 for env, run in zip(reversed(envs), reversed(runs), strict=True):
-                    self._put_back(env, run)  # in flight, as far as anybody counts
+                    self._put_back(env, run)  # these samples count as in flight again
                 return None, num_discarded
             env, run = taken
             kept = run[versions[run] >= oldest]

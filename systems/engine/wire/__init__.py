@@ -1,1 +1,1 @@
-"""How ranks reach each other: groups, stores, sockets, mailboxes."""
+"""How ranks reach each other and their workers: groups, stores, sockets, mailboxes, commands."""

@@ -1,4 +1,4 @@
-"""What a rank says to its environment workers, and they to it: records of the pipes between them."""
+"""The records that a rank and its environment workers send each other through pipes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import struct
 COMMAND = struct.Struct("<iii")
 REPLY = struct.Struct("<ii")
 RESET = -1
-"""As the slot of the action: begin the first episode instead of stepping."""
+"""In place of the action's slot: begin the first episode instead of stepping."""
 PLAY = -2
-"""As the slot of the action: as many slots follow as the third number says; step through them with the policy."""
+"""In place of the action's slot: the third number says how many slots follow; step through them with the policy."""
 MOST_PLAYED = (select.PIPE_BUF - COMMAND.size) // 4 - 1
-"""Steps of one command, which must be written to the pipe whole."""
+"""Most steps of one command: at most PIPE_BUF bytes are written to a pipe whole."""

@@ -1,8 +1,8 @@
 """The ranks of a run as one group: sums, counters and texts that they share, over what `transport.py` connects.
 
-Who blocks: `sum` and `average_gradients` wait for every rank; `add` waits for one round trip to the store. What frees
-them: the other ranks, or their death, which closes the connections and raises here; the keeper of the run ends the
-survivors. One rank alone makes no connection at all.
+`sum`, `gather`, `average_gradients`, `broadcast` and `close` block until every rank has called them; `add` blocks for
+one round trip to the store, `read` until the text is there. The other ranks free them, or their death, which closes the
+connections and raises here; the keeper ends the survivors. One rank alone makes no connection at all.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Group:
         self._transport: Transport | None = links.transport(place) if self.num_ranks > 1 else None
 
     def add(self, key: str, amount: int) -> int:
-        """Adds to a counter that all ranks share, from 0; returns its new value."""
+        """Adds to a counter that all ranks share and that begins at 0; returns its new value."""
         if self._transport is not None:
             return int(self._transport.store.add(key, amount))
         self._counts[key] = self._counts.get(key, 0) + amount
@@ -52,7 +52,7 @@ class Group:
             self._transport.store.set(f"text/{key}", text)
 
     def read(self, key: str) -> str:
-        """The text that a rank has published, or will within the start limit; more than one rank only."""
+        """The text that a rank has published, or will publish within the start limit; not for a rank that is alone."""
         assert self._transport is not None, "alone, a rank has nobody to read from"
         return str(self._transport.store.get(f"text/{key}").decode())
 
@@ -86,7 +86,7 @@ class Group:
             self._device.communicate("all_reduce")
 
     def note_exchange(self, peer: int) -> None:
-        """Weights went to a rank or came from it; takes the time that this costs on emulated GPUs, beside the real."""
+        """Notes that weights went to a rank or came from it; emulated GPUs add the time that this would cost."""
         if self._device is not None and peer != self.rank:
             self._device.communicate("exchange", peer)
 
@@ -97,13 +97,13 @@ class Group:
                 self._transport.broadcast(parameter.data)
 
     def close(self) -> None:
-        """Leaves the group, once all have come so far."""
+        """Leaves the group, once all ranks have come as far."""
         if self._transport is not None:
             self._transport.close()
 
     def leave(self) -> None:
-        """Leaves the group at once, whether or not the other ranks are still there: with the end of the process.
+        """Leaves the group to the end of the process, whether or not the other ranks are still there; does nothing now.
 
-        To destroy a process group that has lost a rank may abort the process ("terminate called without an active
-        exception"), after all its work was done.
+        Destroying a process group that has lost a rank may abort the process ("terminate called without an active
+        exception") after all its work is done.
         """

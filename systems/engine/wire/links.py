@@ -1,4 +1,4 @@
-"""By what a rank reaches other ranks, in one place, so that tests can put others in their places."""
+"""The classes through which a rank reaches other ranks, in one place, so that tests can replace them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from systems.engine.wire.transport import Transport
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Links:
-    """One of each kind, to be called as the default is."""
+    """One class of each kind; a replacement is called as the default is."""
 
     transport: type[Transport] = Transport
     """What joins the other ranks, where there are any."""
@@ -22,4 +22,4 @@ class Links:
 
 
 REAL_LINKS = Links()
-"""Those of a run."""
+"""The links of a run."""

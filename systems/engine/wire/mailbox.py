@@ -1,18 +1,18 @@
 """Messages between ranks without a server in the middle: each rank asks any other, with a time limit on every question.
 
-Every rank listens on a TCP socket of its own and announces its address through the run's store; each asks over one
+Every rank listens on its own TCP socket and announces its address through the run's store. A rank asks over one
 connection per peer, made when first needed. Torch's TCPStore and gloo are not used for this: connecting to, reading
 from or writing to a TCPStore whose process is stopped blocks without end whatever its timeout, and a receive of gloo's
 that times out spoils every connection of the process.
 
-Who writes: the owner publishes values, each replacing the last of its name; handlers, given at the start, answer what
-must be computed. Who reads: one daemon thread for each connection, which answers questions from a peer; handlers
-therefore run in these threads and lock what they share. What blocks: `ask`, never longer than the limit; a thread
-waits for the next question, and at most the limit for the rest of one that has begun. What frees them: the answer, the
-limit, or the end of the peer's process, which closes the connection. Shutdown: `close` closes all sockets, which ends
-all threads; none keeps the process alive. If a peer's process dies it is gone for good; if it is silent
-`MOST_SILENCES` times in a row it counts as gone too and is tried again `RETRY_S` later, then after twice that, and so
-on. Nothing is queued here. Open a mailbox only after all child processes are forked: they would keep its sockets open.
+Who writes: the owner publishes values; a new value replaces the last one of its name. Handlers, given at the start,
+compute other answers. Who reads: one daemon thread for each connection answers a peer's questions, so handlers run in
+these threads and lock what they share. What blocks: `ask`, never longer than the limit; a thread waits for the next
+question, and at most the limit for the rest of one that has begun. What frees them: the answer, the limit, or the end
+of the peer's process, which closes the connection. Shutdown: `close` closes all sockets, which ends all threads; none
+keeps the process alive. A peer whose process dies is gone for good. A peer that is silent `MOST_SILENCES` times in a
+row counts as gone too; it is tried again after `RETRY_S` seconds, then after twice that, and so on. Nothing is queued
+here. Open a mailbox only after all child processes are forked: they would keep its sockets open.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class Board(Protocol):
         """Leaves a text for all ranks; a key is published once."""
 
     def read(self, key: str) -> str:
-        """The text that a rank has published, or will within the start limit."""
+        """The text that a rank has published, or will publish within the start limit."""
 
 
 class Mailbox:
-    """This rank's mailbox, and its way to those of the others. One thread at a time may call `ask`."""
+    """This rank's mailbox, and its way to the mailboxes of the others. One thread at a time may call `ask`."""
 
     def __init__(
         self, board: Board, handlers: Mapping[str, Handler], limit_s: float, vital: frozenset[int] = frozenset()
@@ -72,17 +72,17 @@ class Mailbox:
         """Opens the mailbox and waits until all ranks have opened theirs.
 
         Args:
-            board: what all ranks share.
+            board: the texts that all ranks share.
             handlers: by the name of the question.
             limit_s: seconds for one question and its answer together.
-            vital: ranks without which the run does not go on; what is said of a loss differs.
+            vital: ranks without which the run does not go on; the message about a loss differs.
         """
         self.rank, self.num_ranks, self._limit_s = board.rank, board.num_ranks, limit_s
         self._handlers, self._vital = handlers, vital
         self._published: dict[str, bytes] = {}
         self._closed = threading.Event()
         self.is_quiet = False
-        """Ranks that leave are not worth a line when the run is over."""
+        """Whether to print no line about ranks that are gone: set once the run is over."""
         self._peers: dict[int, _Peer] = {}
         self._accepted: set[socket.socket] = set()
         self._lock = threading.Lock()
@@ -159,9 +159,9 @@ class Mailbox:
             _drop(peer)
 
     def _exchange(self, peer: _Peer, name: str, payload: bytes, deadline: float) -> tuple[bool, Answer]:
-        """One question over the peer's connection; over a new one if the old one was cut, which its owner may do.
+        """Asks over the peer's connection, or over a new one if the old one was cut, which the peer may do.
 
-        A question that brings something is asked once: it may have been heard, though its answer was cut.
+        A question with a payload is asked once: the peer may have heard it, though its answer was cut off.
         """
         is_new = peer.connection is None
         try:

@@ -1,7 +1,7 @@
 """Sockets with deadlines: how questions and answers between ranks look on the wire.
 
-A question is `QUESTION`, the name and the payload; an answer is `ANSWER` and what was answered. Deadlines are of
-`time.monotonic`; whoever passes one raises TimeoutError, and what is then under way in the connection is lost.
+A question is `QUESTION`, the name and the payload; an answer is `ANSWER` and what was answered. Deadlines are times of
+`time.monotonic`. A call that passes its deadline raises TimeoutError; what is under way in the connection is then lost.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def connect(host: str, port: int, deadline: float) -> socket.socket:
 
 
 def send(connection: socket.socket, data: Answer, deadline: float) -> None:
-    """All of the data."""
+    """Sends all of the data; raises TimeoutError at the deadline."""
     connection.settimeout(_left(deadline))
     connection.sendall(data)  # its timeout is for all of the data
 
 
 def receive(connection: socket.socket, size: int, deadline: float) -> bytearray:
-    """Exactly `size` bytes; raises TimeoutError at the deadline, ConnectionError at the connection's end."""
+    """Receives exactly `size` bytes; raises TimeoutError at the deadline, ConnectionError at the connection's end."""
     data = bytearray(size)
     view = memoryview(data)
     while view:

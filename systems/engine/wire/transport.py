@@ -1,7 +1,7 @@
 """How the ranks of a run reach each other: torch.distributed and its TCPStore, as torchrun's variables say.
 
-Who blocks: `all_reduce`, `broadcast` and `close` wait for every rank; the store for one round trip, and for a text
-until it is there. What frees them: the other ranks, or their death, which closes the connections and raises here.
+`all_reduce`, `broadcast` and `close` block until every rank has called them; the store blocks for one round trip, and
+for a text until it is there. The other ranks free them, or their death, which closes the connections and raises here.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Transport:
         distributed.broadcast(tensor, src=0)
 
     def close(self) -> None:
-        """Leaves, once all have come so far."""
+        """Leaves the group, once all ranks have come as far."""
         distributed.barrier()
         distributed.destroy_process_group()
 
@@ -51,8 +51,8 @@ class Transport:
 def _store(place: Place) -> Store:
     """The store of the run; rank 0 serves it, unless the launcher does so itself, as torchrun may.
 
-    By itself torch's store listens on every interface, and whoever reaches it may write to it. So rank 0 listens on
-    the socket that the launcher gave it, or on one at MASTER_ADDR alone.
+    By default torch's store listens on every interface, and anybody who reaches it may write to it. So rank 0 listens
+    on the socket that the launcher gave it, or on one at MASTER_ADDR alone.
     """
     if place.rank or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         return next(rendezvous("env://", timeout=START_LIMIT))[0]  # type: ignore[no-any-return]

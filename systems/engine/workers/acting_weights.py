@@ -1,10 +1,10 @@
 """How the weights that act follow those that learn: the same ones, a copy beside them, or a copy in every actor.
 
-Who writes: the learner's thread, inside `changing`. Who reads: the thread that samples, in `refresh`, or actors in
-processes of their own, from shared memory. What blocks: `changing`, for the time of a copy. `refresh` does not wait for
-the end of a change, which may ask other ranks: it leaves the copy as it is. Shared memory has two halves, of which
-actors read the one that is not being written, and read again if it has been overtaken meanwhile. Nothing waits for a
-reader in another process, so a dead one holds up nobody.
+The learner's thread writes, inside `changing`. The thread that samples reads in `refresh`; actors in processes of their
+own read from shared memory. `changing` blocks for the time of a copy. `refresh` does not wait for the end of a change,
+in which other ranks may be asked: it leaves the copy as it is. Shared memory has two halves: actors read the one that
+is not being written, and read again if newer weights were completed meanwhile. Nothing waits for a reader in another
+process, so a dead reader holds up nobody.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Shared(Protocol):
 
 
 class Followed(Protocol):
-    """Weights that others act with."""
+    """Weights of the learner that those that act follow."""
 
     def changing(self) -> AbstractContextManager[None]:
         """The learner changes its weights inside."""
@@ -43,7 +43,7 @@ class Followed(Protocol):
         """The learner's weights are of this version now; called inside `changing`."""
 
     def refresh(self) -> None:
-        """The thread that samples is about to act, and takes what is newest."""
+        """Takes the newest weights; called by the thread that samples, before it acts."""
 
 
 class SameWeights:
@@ -61,7 +61,7 @@ class SameWeights:
         self._actor.version = version
 
     def refresh(self) -> None:
-        """They always are the newest."""
+        """Nothing to do: these weights always are the newest."""
 
 
 class CopiedWeights:
@@ -97,9 +97,9 @@ class CopiedWeights:
 
 
 def weight_columns(num_parameters: int) -> tuple[Column, ...]:
-    """Shared memory through which actors get weights."""
+    """The columns of the shared memory through which actors get weights."""
     return (
-        Column("weights", (2, num_parameters), "<f4"),  # writer; what it wrote k-th, from 1, is in half k % 2
+        Column("weights", (2, num_parameters), "<f4"),  # writer; its k-th weights, from k = 1, are in half k % 2
         Column("weights_version", (2,), "<i8"),  # writer, with the half
         Column("weights_turn", (1,), "<i8"),  # writer, once that is whole: k; 0: nothing yet
         Column("stop", (1,), "|b1"),  # rank: actors end what they play
@@ -107,14 +107,14 @@ def weight_columns(num_parameters: int) -> tuple[Column, ...]:
 
 
 class SharedHalves:
-    """Writes weights for actors in processes of their own; one thread does."""
+    """Writes weights for actors in processes of their own; only one thread may write."""
 
     def __init__(self, table: Table) -> None:
         self._halves = torch.from_numpy(table["weights"])
         self._versions, self._turn = table["weights_version"], table["weights_turn"]
 
     def write(self, flat: torch.Tensor, version: int) -> None:
-        """Writes `flat`, [P], to the half that nobody reads, then says so."""
+        """Writes `flat`, [P], to the half that is not being read, then tells readers to read that one."""
         turn = int(self._turn[0]) + 1
         self._halves[turn % 2].copy_(flat)
         self._versions[turn % 2] = version
@@ -136,18 +136,18 @@ class BroadcastWeights:
 
     @torch.no_grad()
     def publish(self, version: int) -> None:
-        """Writes them to shared memory."""
+        """Writes the learner's weights to shared memory."""
         self._shared.write(torch.cat([parameter.reshape(-1) for parameter in self._parameters]), version)
         self.on_publish()
 
     def refresh(self) -> None:
-        """The thread that samples does not act."""
+        """Nothing to do: the thread that samples does not act."""
 
 
 def read_newest(table: Shared, read: Callable[[npt.NDArray[np.float32]], None]) -> int:
     """Calls `read` with the newest weights, again if they may have been overwritten; returns their version.
 
-    The writer of turn k + 1 is in the other half. Once k + 1 is there, the writer of k + 2 may be back in this one.
+    Turn k + 1 is written to the other half. Once it is there, turn k + 2 may already be overwriting this half.
     """
     halves, versions, turn = table["weights"], table["weights_version"], table["weights_turn"]
     while True:

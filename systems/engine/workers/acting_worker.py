@@ -36,7 +36,7 @@ class Acting:
     scenario: Scenario
     weights: Table
     seeds: dict[int, int]
-    """Of the random stream of each environment's actions."""
+    """By environment: the seed of the random stream of its actions."""
 
     def open(self, table: Table, seats: Mapping[int, Seat], step: Callable[[int, int, int], None]) -> Player:
         """Makes the policy, in the worker's process; `seats` by environment."""

@@ -1,9 +1,9 @@
 """A thread beside the rank's main one, whose failure is not lost.
 
-What blocks: `join`, until the thread has ended. If the thread raises, it calls `on_failure`, which must free whatever
-waits for it, and the exception is raised again in `join` or `check`. A main thread that is busy in a library then, or
-waits for another rank, cannot be interrupted: when it has not noticed after `NOTICE_S`, the process leaves the error
-behind and ends. The thread is a daemon: it never keeps a process alive.
+`join` blocks until the thread has ended. If the thread raises, it calls `on_failure`, which must free whatever waits
+for it, and `join` or `check` raises the exception again. A main thread that is busy in a library then, or waits for
+another rank, cannot be interrupted: if it has not noticed after `NOTICE_S` seconds, the process leaves the error behind
+and ends. The thread is a daemon: it never keeps a process alive.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class Background:
             os._exit(1)
 
     def check(self) -> None:
-        """Raises what the thread has raised, if it has."""
+        """Raises the thread's exception if it raised one."""
         if self._failure is not None:
             self._noticed.set()
             raise self._failure
 
     def join(self) -> None:
-        """Waits for the thread's end; raises what it has raised."""
+        """Waits for the thread's end; raises its exception if it raised one."""
         while self._thread.is_alive() and self._failure is None:
             self._thread.join(1)
         self.check()

@@ -1,11 +1,12 @@
 """The environment server of another machine, seen from the rank that acts for its environments.
 
-Who writes: the thread that samples sends commands, and writes what came back to the rank's table. Where the policy acts
-in the workers, a thread of its own (`WeightsSender`) sends weights over another connection. What blocks: a command,
-while the server takes nothing; an environment has at most one under way, so the sockets have room for them. `receive`
-never does: the pool polls the connection, and what is not whole yet waits here. What frees the rank: the server's
-words, or the end of its connection, which raises `WorkerDied` with the server's reason if it had time to give one;
-or twice `stall_s` without a word while an environment has something to do, since the server itself looks after once.
+The thread that samples sends commands, and writes what comes back to the rank's table. Where the policy acts in the
+workers, another thread (`WeightsSender`) sends weights over a second connection. A command blocks while the server
+takes nothing; an environment has at most one under way, so the sockets have room for them. `receive` never blocks: the
+pool polls the connection, and a message that is not whole yet waits here. What frees the rank: a message of the server;
+the end of its connection, which raises `WorkerDied` with the server's reason if it had time to give one; twice
+`stall_s` without a message while an environment has something to do, which raises `WorkerStalled` (the server itself
+looks for stalls after `stall_s`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 REASON_S = 1.0
-"""After a connection broke, for what the server had sent before."""
+"""Seconds to wait for what the server sent before its connection broke."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +52,16 @@ class Address:
 
     @classmethod
     def read(cls, group: Group, rank: int) -> Address:
-        """What the server of a rank has published; waits for it."""
+        """The address that the server of a rank has published; waits for it."""
         host, port, key, envs_per_worker = group.read(f"environments/{rank}").split()
         return cls(rank, host, int(port), bytes.fromhex(key), int(envs_per_worker))
 
     def publish(self, group: Group) -> None:
-        """Tells the rank that acts."""
+        """Publishes the address for the rank that acts."""
         group.publish(f"environments/{self.rank}", f"{self.host} {self.port} {self.key.hex()} {self.envs_per_worker}")
 
     def connect(self, purpose: int, limit_s: float) -> socket.socket:
-        """A connection for `wire.STEPS` or `wire.WEIGHTS_ALONE`."""
+        """Opens a connection for `wire.STEPS` or `wire.WEIGHTS_ALONE`; raises RuntimeError when it cannot."""
         deadline = time.monotonic() + limit_s
         try:
             connection = sockets.connect(self.host, self.port, deadline)
@@ -72,16 +73,16 @@ class Address:
 
 
 class EnvClient:
-    """Commands to one server, and replies from it; its E environments are `envs` of the rank's."""
+    """Sends commands to one server and takes its replies; the rank numbers the server's environments `envs`."""
 
     def __init__(self, address: Address, table: Table, envs: range, stall_s: float, *, acted: bool) -> None:
         """Connects.
 
         Args:
-            address: of the server.
-            table: of the rank.
+            address: the server's.
+            table: the rank's.
             envs: how the rank numbers the environments.
-            stall_s: of the server's workers.
+            stall_s: seconds after which the server takes one of its workers for stalled.
             acted: whether the policy acts in the workers.
         """
         self.envs, self.envs_per_worker, self.rank = envs, address.envs_per_worker, address.rank
@@ -97,7 +98,7 @@ class EnvClient:
         self._sent_at, self._heard_at = np.zeros(len(envs)), 0.0
 
     def fileno(self) -> int:
-        """Of the connection, for a poll."""
+        """The connection's file descriptor, for a poll."""
         return self._connection.fileno()
 
     def begin(self, envs: npt.NDArray[np.int64], slots: npt.NDArray[np.int64]) -> None:
@@ -142,7 +143,7 @@ class EnvClient:
     def receive(self) -> list[npt.NDArray[np.int32]]:
         """Writes to the table what has come; returns (environment, next slot or steps played) pairs, [K, 2] each.
 
-        Raises WorkerDied when the server has ended, or one of its workers.
+        Raises WorkerDied when the server or one of its workers has ended, WorkerStalled when one has stalled.
         """
         try:
             messages = self._inbox.read()
@@ -174,7 +175,7 @@ class EnvClient:
         return np.stack([envs, said], axis=1).astype(np.int32)
 
     def look_for_stalls(self, now: float) -> None:
-        """Raises WorkerStalled when an environment has had something to do for twice as long as it may."""
+        """Raises WorkerStalled when the server was silent for twice `stall_s` while an environment had work to do."""
         late = self._is_waiting & (np.maximum(self._sent_at, self._heard_at) < now - self._limit_s)
         if late.any():
             raise WorkerStalled(
@@ -187,7 +188,7 @@ class EnvClient:
 
 
 class WeightsSender:
-    """A thread that sends the newest weights to servers whose workers act; those that nobody waits for are left out."""
+    """A thread that sends the newest weights to servers whose workers act; it skips weights that are outdated."""
 
     def __init__(
         self,
@@ -205,7 +206,7 @@ class WeightsSender:
         self._thread = Background("weights", self._run, on_failure, error_path)
 
     def wake(self) -> None:
-        """There are newer weights; any thread may call it."""
+        """Says that there are newer weights; any thread may call it."""
         with self._changed:
             self._is_newer = True
             self._changed.notify_all()

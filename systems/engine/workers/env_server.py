@@ -6,12 +6,12 @@ The first rank of each machine but rank 0's is the server. Inference stays with 
 network, as in SEED RL (Espeholt et al. 2020, section 3); where the policy acts in the workers, weights go one way and
 whole trajectories the other, as in IMPALA (Espeholt et al. 2018, section 3).
 
-Who writes: one thread reads commands, has the workers (`pool.py`) carry them out and sends what came of them; another
-receives weights and writes them to the workers' shared memory. The rank's main thread, which keeps step with the other
-ranks, does neither. What blocks: the first thread waits for workers and commands at once, and for the other side to
-take replies; the second for weights. What frees them: the end of the connections, which is how the rank that acts ends
-the server, and how the kernel does when that rank's process dies. When a worker dies or stalls, its error is sent to
-the rank that acts, which raises it, and this process ends with the same (`background.py`).
+One thread reads commands, has the workers (`pool.py`) carry them out and sends what came of them. Another receives
+weights and writes them to the workers' shared memory. The rank's main thread does neither: it keeps step with the other
+ranks. The first thread blocks until workers reply or commands come, and until the other side has taken replies; the
+second blocks until weights come. The end of the connections frees both: the rank that acts ends the server in this way,
+and so does the kernel when that rank's process dies. When a worker dies or stalls, the server sends the error to the
+rank that acts, which raises it, and this process ends with the same error (`background.py`).
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from systems.engine.workers.tables import Table
 
 ACCEPT_S = 300.0
-"""The other ranks start within that time, or the run fails."""
+"""Seconds in which the rank that acts must connect, and then send the first weights if any; else the run fails."""
 LOOK_S = 0.5
 HELLO_S = 20.0
-"""A connection whose other end has not said by then whose it is holds up nobody any longer."""
+"""Seconds in which the other end of a new connection must say who it is; else the connection is closed."""
 
 
 class EnvServer:
@@ -59,10 +59,10 @@ class EnvServer:
         """Listens.
 
         Args:
-            pool: of the machine's workers, none of which has begun; the server closes it.
-            table: of the pool, with `rows_of(...)` slots for each environment.
+            pool: the machine's workers, before their first episodes; the server closes it.
+            table: the pool's, with `rows_of(...)` slots for each environment.
             shared: the weights, where the workers act.
-            limit_s: for the rest of weights that have begun to come.
+            limit_s: seconds for the rest of weights that have begun to come, and for sending an error.
             error_path: where this process leaves an error that its main thread does not notice.
         """
         self._pool, self._table, self._shared, self._limit_s = pool, table, shared, limit_s
@@ -81,16 +81,16 @@ class EnvServer:
         self._thread = Background("environments", self._serve, self._say_why, error_path)
 
     def address(self, rank: int) -> Address:
-        """Where rank 0 finds it."""
+        """The address at which rank 0 finds this server."""
         port = self._listener.getsockname()[1]
         return Address(rank, self._host, port, self._key, self._pool.envs_per_worker)
 
     def join(self) -> None:
-        """Waits for its end; raises what it has raised."""
+        """Waits for the server's end; raises its exception if it raised one."""
         self._thread.join()
 
     def check(self) -> None:
-        """Raises what it has raised, if it has."""
+        """Raises the server's exception if it raised one."""
         self._thread.check()
 
     def _serve(self) -> None:
@@ -119,7 +119,7 @@ class EnvServer:
         self._pool.close()
 
     def _accept(self) -> None:
-        """Waits for the connections of the rank that acts; whoever does not know the key is turned away."""
+        """Waits for the connections of the rank that acts; closes any whose other end does not know the key."""
         purposes = {wire.STEPS} if self._shared is None else {wire.STEPS, wire.WEIGHTS_ALONE}
         deadline = time.monotonic() + ACCEPT_S
         while purposes:
@@ -139,7 +139,7 @@ class EnvServer:
         if purpose == wire.STEPS:
             self._connection = connection
         else:
-            # The connection for steps is the other thread's alone: it is woken, and says what has failed here.
+            # Only the other thread uses the connection for steps: it is woken, and says what has failed here.
             take = partial(self._take_weights, connection)
             self._weights = Background("weights", take, self._pool.wake, self._error_path)
 
@@ -180,7 +180,7 @@ class EnvServer:
                 self._pool.play(env, slots)
 
     def _after(self, slots: npt.NDArray[np.int64], num_steps: npt.NDArray[np.int64] | int) -> npt.NDArray[np.int64]:
-        """The slots so many steps on, round the environment's own."""
+        """The slots `num_steps` further on, going round within each environment's slots."""
         first = slots // self._per_env * self._per_env
         after: npt.NDArray[np.int64] = first + (slots - first + num_steps) % self._per_env
         return after
@@ -226,5 +226,5 @@ class EnvServer:
 
 
 def rows_of(num_steps: int, *, acted: bool) -> int:
-    """Slots that an environment of a server needs: what it stands at, and what one command leads to."""
+    """Slots that an environment of a server needs: the one where it stands, and those that one command leads to."""
     return 1 + (min(num_steps, MOST_PLAYED) if acted else 1)

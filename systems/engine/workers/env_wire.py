@@ -1,4 +1,4 @@
-"""What the rank that acts and the environment servers of other machines say to each other: bytes of a connection.
+"""The messages between the rank that acts and the environment servers of other machines: bytes of a connection.
 
     rank 0 -> server   BEGIN envs | STEP envs, actions | PLAY envs, numbers of steps    on one connection
     server -> rank 0   the same with what came of it: steps played, rows of the table | FAILED stalled or not, text
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from systems.engine.workers.tables import Table
 
 HELLO = struct.Struct(f"<{sockets.KEY_BYTES}sB")
-"""Key of the run; what the connection is for."""
+"""Key of the server; what the connection is for."""
 STEPS, WEIGHTS_ALONE = range(2)
 HEAD = struct.Struct("<BIQ")
-"""What the message is; of how many environments (of weights: their version); bytes that follow."""
+"""Kind of message; number of environments (WEIGHTS: their version; FAILED: 1 if stalled); bytes that follow."""
 BEGIN, STEP, PLAY, FAILED, WEIGHTS, STOP = range(6)
 READ_BYTES = 1 << 20
 
@@ -52,7 +52,7 @@ def send(connection: socket.socket, what: int, count: int, parts: Sequence[bytes
 
 
 def receive(connection: socket.socket, limit_s: float) -> Message:
-    """Waits for a message to begin, however long, then `limit_s` for the rest; raises OSError at the end of either."""
+    """Waits for a message to begin, then `limit_s` for the rest; raises OSError if the time or the connection ends."""
     connection.settimeout(None)
     first = connection.recv(1)
     if not first:
@@ -63,14 +63,14 @@ def receive(connection: socket.socket, limit_s: float) -> Message:
 
 
 class Inbox:
-    """Messages of a connection, as they become whole; never waits for one. For one thread."""
+    """Takes messages from a connection as they become whole; never waits for one. For one thread."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._begun = bytearray()
 
     def read(self) -> list[Message]:
-        """Those that are whole now; raises OSError at the connection's end."""
+        """The messages that are whole now; raises OSError at the connection's end."""
         self._connection.settimeout(0)
         try:
             came = self._connection.recv(READ_BYTES)
@@ -95,7 +95,7 @@ class Rows:
     """The columns of a table that travel with steps, as bytes and back."""
 
     def __init__(self, table: Table, *, acted: bool) -> None:
-        """`acted`: the policy acts in the workers, and what it said travels too."""
+        """`acted`: whether the policy acts in the workers; then what it said travels too."""
         names = [column.name for column in table.columns]
         self._truncated = table["truncated"]
         of_step = ["reward", "terminated", "truncated", "episode"]
@@ -110,11 +110,11 @@ class Rows:
     def pack(
         self, envs: npt.NDArray[np.int64], steps: npt.NDArray[np.int64], nexts: npt.NDArray[np.int64]
     ) -> list[bytes]:
-        """Bytes of what steps gave.
+        """What steps gave, as bytes.
 
         Args:
-            envs: whose final observations go along where the step at the same place truncated the episode, [K]; read
-                only where workers hold no policy.
+            envs: [K]; the final observation of one goes along where the step at the same place truncated its episode.
+                Read only where workers hold no policy.
             steps: slots of the steps, [S]; K where workers hold no policy, and 0 where environments begin.
             nexts: slots of what followed each, [S], or of the first observations, [K].
         """
@@ -147,7 +147,7 @@ class Rows:
 
 
 def _read(body: memoryview, column: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> memoryview:
-    """Writes rows of a column; returns what follows them."""
+    """Writes rows of a column from the start of `body`; returns the rest of `body`."""
     shape = (len(rows), *column.shape[1:])
     count = int(np.prod(shape))
     size = count * column.itemsize

@@ -1,4 +1,4 @@
-"""What ends a rank when its environment workers do not go on."""
+"""The errors that end a rank when its environment workers do not go on."""
 
 
 class WorkerDied(RuntimeError):  # noqa: N818  says what happened, as BrokenPipeError's kin do

@@ -1,8 +1,8 @@
 """Forks a rank's fork server from the rank itself, so that it has imported what the rank has: no interpreter starts.
 
-It is multiprocessing's own fork server, in a child of the rank; where that is another one by now than we know, or where
-the rank has threads already, multiprocessing starts it as it always does. It ends when the rank does, by the pipe that
-the two share.
+It is multiprocessing's own fork server, in a child of the rank. Where its code is not as we know it, or where the rank
+has threads already, multiprocessing starts it as it always does. It ends when the rank does, since the pipe that the
+two share then closes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from harness.processes.forked import close_others, fork, is_forkable, set_command
 
 KNOWN = ["listener_fd", "alive_r", "preload", "main_path", "sys_path"]
-"""Arguments of `multiprocessing.forkserver.main` in Python 3.11; where they are others, it is left alone."""
+"""Arguments of `multiprocessing.forkserver.main` in Python 3.11; if it has others, it is left alone."""
 
 
 def begin(preload: Sequence[str]) -> None:

@@ -1,7 +1,8 @@
 """Inference of one rank: reads observations in the rank's table, writes actions, log-probabilities and values there.
 
-Called by the thread that samples, and by the one that learns for values alone (an actor each); blocks for the device.
-It keeps nothing between calls: recurrent states are in the table too. K slots in one call.
+The thread that samples calls it, the one that learns (for values alone), and workers that hold the policy; each thread
+has its own actor. It blocks on the device. It keeps nothing between calls: recurrent states are in the table too. K
+slots in one call.
 """
 
 from __future__ import annotations
@@ -111,8 +112,8 @@ def close_runs(
     Args:
         runs: slots, none empty.
         follow: [slots], where the observation that follows a step is.
-        acted: [slots], whether an action was chosen there: its value is known then.
-        actor: estimates the others, in one inference.
+        acted: [slots], whether an action was chosen there: then its value is known.
+        actor: estimates the values that are not known, in one inference.
     """
     table = actor.table
     last = np.array([run[-1] for run in runs])

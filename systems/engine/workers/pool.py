@@ -1,15 +1,14 @@
-"""The environment workers of one rank, seen from the rank; those of other machines behind environment servers.
+"""The environment workers of one rank, seen from the rank; those of other machines are behind environment servers.
 
-The rank writes commands to a pipe for each worker, and reads replies from one pipe that all share; one thread at a
-time does so. It blocks in `poll` until a reply, a wake-up, the death of a worker, or a second has passed. What frees
-it: a reply; `wake`, which any thread may call; a worker's end (its sentinel becomes readable), which raises
-`WorkerDied` with the worker's traceback; an environment that has not answered for `stall_s`, which raises
-`WorkerStalled` with the worker's stack, also while other environments do answer. A rank that learns, or waits for
-other ranks, does not look at its workers: a thread does, blocked in a `poll` of its own on their sentinels, and ends
-the process when the rank has not noticed a death by itself. Environments of other machines are commanded and heard
-through `env_client.py`, by the same thread in the same `poll`. Closing the command pipes ends the workers; one that
-does not end within `CLOSE_S` is killed. Workers are forked from a fork server, which is forked from the rank before
-that has threads (`fork_server.py`) and imports the simulators once.
+The rank writes commands to one pipe for each worker, and reads replies from one pipe that all workers share; one thread
+at a time does so. It blocks in `poll`, for a second at a time. What frees it: a reply; `wake`, which any thread may
+call; a worker's end (its sentinel becomes readable), which raises `WorkerDied` with the worker's traceback; an
+environment that has not answered for `stall_s`, which raises `WorkerStalled` with the worker's stack, even while other
+environments answer. The same thread commands and hears environments of other machines through `env_client.py`, in the
+same `poll`. A rank that learns, or waits for other ranks, does not look at its workers. So a second thread blocks in
+its own `poll` on their sentinels, and ends the process when the rank has not noticed a death by itself. Closing the
+command pipes ends the workers; a worker that does not end within `CLOSE_S` is killed. A fork server forks the workers
+and imports the simulators once; it is forked from the rank before the rank has threads (`fork_server.py`).
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
 
 CLOSE_S = 5.0
 NOTICE_S = 2.0
-"""A rank that has not noticed the death of a worker by then is busy with something else."""
+"""Seconds in which a rank notices the death of a worker, unless it is busy with something else."""
 READ_BYTES = 65536
 UNKNOWN_EXIT = 255
 """What multiprocessing says of a worker when its fork server has died too."""
@@ -71,9 +70,9 @@ class WorkerPool:
         """Starts a worker for each `envs_per_worker` of the seats; environment n is at `seats[n]`.
 
         Args:
-            context: of the rank.
+            context: the rank's.
             table: what rank and workers share.
-            seats: of the environments, of this rank or of others on this machine.
+            seats: one for each environment, of this rank or of others on this machine.
             envs_per_worker: divides the number of seats.
             workers_per_process: more than 1 only where steps sleep instead of computing: they share an interpreter.
             priority: how workers stand with the scheduler; None leaves that alone.
@@ -130,7 +129,7 @@ class WorkerPool:
         self._watcher.start()
 
     def _start(self, worker: BaseProcess, label: str) -> None:
-        """Has the fork server fork a worker. Raises WorkerDied when it has died."""
+        """Has the fork server fork a worker. Raises WorkerDied when the fork server has died."""
         try:
             with told.as_usual():
                 worker.start()
@@ -147,17 +146,17 @@ class WorkerPool:
 
     @property
     def parts(self) -> list[tuple[int, int]]:
-        """(Environments, environments of a worker) of each machine, in the order of the environments."""
+        """(Environments, environments of one worker) for each machine, in the order of the environments."""
         here = (self._num_here, self.envs_per_worker)
         return [here, *((len(server.envs), server.envs_per_worker) for server in self._servers.values())]
 
     @property
     def num_envs(self) -> int:
-        """N, of all machines."""
+        """N, over all machines."""
         return sum(num_envs for num_envs, _ in self.parts)
 
     def add_server(self, server: EnvClient) -> None:
-        """Environments of another machine, numbered on from those that are here; before `begin`."""
+        """Adds environments of another machine, numbered on from those already known; called before `begin`."""
         assert server.envs.start == self.num_envs, "environments are numbered without gaps"
         self._servers[server.fileno()] = server
         self._poll.register(server.fileno(), select.POLLIN)
@@ -247,12 +246,12 @@ class WorkerPool:
         return joined[:, 0], joined[:, 1]
 
     def _block(self, timeout_ms: int) -> tuple[bool, bool, list[EnvClient]]:
-        """Waits for something to happen: whether a reply can be read, whether to return, and which servers spoke."""
+        """Waits for an event; returns whether a reply can be read, whether to stop waiting, and which servers spoke."""
         ready = dict(self._poll.poll(timeout_ms))
         if not ready:
             return False, False, []
         speaking = [server for fd, server in self._servers.items() if fd in ready]
-        # Without POLLIN it is the end of file, for all workers have died.
+        # Without POLLIN it is the end of file: all workers have died.
         has_replies = bool(ready.get(self._replies, 0) & select.POLLIN)
         if not has_replies:
             for number, worker in enumerate(self._processes):
@@ -266,7 +265,7 @@ class WorkerPool:
     def _look_for_stalls(self, now: float) -> None:
         """Raises when a worker that has something to do has said nothing for `stall_s`; looks once a second.
 
-        `now`: before all that has come was read, so that whoever reads late accuses nobody whose reply waits.
+        `now`: a time before replies were read, so that a rank that reads late accuses no worker whose reply waits.
         """
         if now < self._looked_for_stalls_at + 1:
             return
@@ -321,7 +320,7 @@ class WorkerPool:
         label, worker = self._labels[number], self._processes[number]
         assert worker.pid is not None
         path, stacks = self._folder / f"stacks-{label}.txt", ""
-        if path.exists():  # else the worker has not come so far that it would answer
+        if path.exists():  # else the worker is not far enough to answer
             process.await_stacks([process.StackDump(worker.pid, path)])
             if process.is_ending(worker.pid):
                 self._raise_death(number)
@@ -355,7 +354,7 @@ class WorkerPool:
         os.close(self._wake)
 
     def _remark_end(self, number: int, late_s: float | None) -> None:
-        """Says of a worker how it ended, where that was not as it should be when its environments were closed."""
+        """Leaves a remark on how a worker ended that failed, or was killed, while its environments were closed."""
         label = self._labels[number]
         if late_s is None:
             how = self._death(number).partition("\n")[0]
@@ -365,7 +364,7 @@ class WorkerPool:
 
 
 def _dead_fork_server() -> str | None:
-    """How this process's fork server ended, if it did: the only child that a rank's multiprocessing loses."""
+    """How this process's fork server ended, if it did; multiprocessing in a rank loses no other child."""
     deadline = time.perf_counter() + FORK_SERVER_S
     with suppress(ChildProcessError):
         while time.perf_counter() < deadline:  # its pipes close a moment before it can be waited for

@@ -1,8 +1,8 @@
 """Shared memory: one table of named columns, allocated once, written and read in place by a rank and its workers.
 
-Who writes what is said beside each column in `rollout_columns`. Nothing here blocks: indices that go through pipes say
-whose turn a row is. The memory is anonymous (memfd): it has no name, so it goes with the last process that maps it,
-however that process ends.
+A comment beside each column in `rollout_columns` says who writes it. Nothing here blocks: indices that go through pipes
+say whose turn it is with a row. The memory is anonymous (memfd): it has no name, so it goes with the last process that
+maps it, however that process ends.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Table:
 
 
 def _allocate(num_bytes: int) -> int:
-    """Makes anonymous shared memory. Raises ValueError when there is none, before the kernel ends processes for it."""
+    """Makes anonymous shared memory; raises ValueError when too little is free, before the kernel kills processes."""
     available = psutil.virtual_memory().available
     if num_bytes > available:
         raise ValueError(
@@ -89,10 +89,10 @@ def _attach(columns: tuple[Column, ...], fd: Any) -> Table:
 
 
 def rollout_columns(space: gymnasium.spaces.Dict, num_envs: int, num_slots: int, state_size: int) -> tuple[Column, ...]:
-    """The columns of a rank: rows [slot] are env steps, rows [environment] what an environment has one of.
+    """The columns of a rank's table: a row for each slot, or for each environment in the columns `final/...`.
 
     A slot holds one env step: the observation, the recurrent state before it, the action chosen on it, and what the
-    action gave. With `ActorSide` collecting, the worker writes what is the rank's elsewhere.
+    action gave. With `ActorSide` collecting, the worker also writes the rank's columns.
     """
     observations = []
     for key, box in space.spaces.items():

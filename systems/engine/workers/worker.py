@@ -1,15 +1,14 @@
 """An environment worker: steps environments, one after the other. This module needs no torch.
 
-A worker is a process, or one of several threads of one where steps sleep instead of computing (`serve_all`). It reads
-commands (environment, slot of the action, slot of what follows) from a pipe of its own and blocks there; reads
-the action and writes observation, reward and flags in the shared table; then writes a reply (environment, slot) to the
+A worker is a process, or one of several threads of a process where steps sleep instead of computing (`serve_all`). It
+blocks on its own pipe, from which it reads commands (environment, slot of the action, slot of what follows). It reads
+the action and writes observation, reward and flags in the shared table, then writes a reply (environment, slot) to the
 pipe that all workers of the rank share. Where the policy acts in the workers (`systems.engine.workers.acting_worker`,
 which does import torch), a command gives the slots of many steps, and the reply says how many were played. A reply is 8
 bytes, far under PIPE_BUF, so replies never mix; at most one per environment is under way, so the pipe cannot fill. End
 of file on the command pipe ends the worker. If the rank is killed, the kernel kills the fork server's children with it
-(harness/processes/process.py). Whatever an environment raises, `SystemExit` and its like too, is left as a file for the
-rank with the environment's number, and ends the process with all of its workers; what `close` raises is a remark of the
-run.
+(harness/processes/process.py). Whatever an environment raises, even `SystemExit`, goes to a file for the rank, with the
+environment's number, and ends the process with all of its workers; what `close` raises becomes a remark of the run.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from systems.engine.workers.tables import Table
 
 MOST_SQUARES = 8192
-"""OpenBLAS starts threads for a product of more than 10,000."""
+"""Most numbers of one dot product: OpenBLAS starts threads for more than 10,000."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +50,7 @@ class WorkerSettings:
     scenario: Scenario
     seats: tuple[Seat, ...]
     first: int
-    """How the rank numbers the first of the seats; the others follow."""
+    """The number that the rank gives the first of the seats; the others follow."""
     folder: Path
     table: Table
     commands: tuple[Any, ...]
@@ -64,7 +63,7 @@ class WorkerSettings:
 
     @property
     def label(self) -> str:
-        """How files and errors call this process."""
+        """The name of this process in files and errors."""
         return f"rank{self.seats[0].place.rank}-env{self.seats[0].index}"
 
 
@@ -87,9 +86,9 @@ def work(settings: WorkerSettings) -> None:
 
 
 def serve_all(settings: WorkerSettings) -> int:
-    """Has every worker of the process serve, the first in this thread; returns the exit code when all have ended.
+    """Runs every worker of the process, the first one in this thread; returns the exit code when all have ended.
 
-    A worker that fails in a thread of its own ends the process at once.
+    A worker that fails in one of the other threads ends the process at once.
     """
     replies: int = settings.replies.detach()
     first, *others = (commands.detach() for commands in settings.commands)
@@ -108,7 +107,7 @@ def _serve_or_exit(settings: WorkerSettings, commands: int, replies: int) -> Non
 
 
 def serve(settings: WorkerSettings, commands: int, replies: int) -> int:
-    """Has a worker answer commands until there will be none; returns 1 when it has failed and left the error."""
+    """Has a worker answer commands until their pipe ends; returns 1 when it has failed and left the error, else 0."""
     worker: Worker | None = None
     try:
         worker = Worker(settings, commands, replies)
@@ -126,7 +125,7 @@ Column = tuple[str, NDArray[Any], tuple[int, ...], np.dtype[Any]]
 
 
 class Worker:
-    """Steps the environments that commands name, of the seats of its process."""
+    """Steps the environments that its commands name, which are among the seats of its process."""
 
     def __init__(self, settings: WorkerSettings, commands: int, replies: int) -> None:
         self._settings = settings
@@ -137,7 +136,7 @@ class Worker:
         seats = dict(enumerate(settings.seats, start=settings.first))
         self._player = None if settings.acting is None else settings.acting.open(self._table, seats, self.step)
         keys = settings.scenario.observation_space.spaces
-        # Each lookup takes as long as writing a number does.
+        # Looked up once: a lookup takes as long as writing a number.
         self._action, self._reward, self._episode = (self._table[name] for name in ("action", "reward", "episode"))
         self._ends = self._table["terminated"], self._table["truncated"]
         self._prev_action, self._episode_start = self._table["prev_action"], self._table["episode_start"]
@@ -176,7 +175,7 @@ class Worker:
         self._close()
 
     def _close(self) -> None:
-        """Closes each environment, whatever the others do; the run is over, and good without."""
+        """Closes each environment, even if closing another one raised: the run is over and does not depend on it."""
         for index, env in self._envs.items():
             try:
                 env.close()
@@ -244,9 +243,9 @@ def _without(key: str, observation: object) -> str:
 
 
 def _narrowed(key: str, value: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """A value of another dtype than the scenario states, as that: without loss, or by rounding a float that is finite.
+    """Converts a value to the dtype that the scenario states: without loss, or by rounding floats that it can hold.
 
-    Raises ValueError for all else: no number is made another one in silence.
+    Raises ValueError for all else, so that no number silently becomes another one.
     """
     if np.can_cast(value.dtype, dtype, "safe"):
         return value
@@ -260,10 +259,10 @@ def _narrowed(key: str, value: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[An
 
 
 def _is_finite(value: NDArray[np.floating[Any]]) -> bool:
-    """Whether all numbers are.
+    """Whether all numbers are finite.
 
-    A sum of squares is finite then, unless one of them is huge, and takes a third of the time of looking at each; of
-    more numbers BLAS would make it with threads of its own.
+    Their sum of squares is finite then, unless one of them is huge; it takes a third of the time of looking at each.
+    For more than `MOST_SQUARES` numbers BLAS would use threads of its own.
     """
     flat = value.ravel()
     if flat.size <= MOST_SQUARES and math.isfinite(flat.dot(flat)):

@@ -19,7 +19,7 @@ HABITAT = CondaLibrary(
     folder="habitat_baselines",
     needs="habitat-sim",
     module="habitat_sim",
-    words="headless -c conda-forge -c aihabitat-nightly",  # the channel of releases has none for our Python
+    words="headless -c conda-forge -c aihabitat-nightly",  # the release channel has no build for our Python
 )
 
 
@@ -32,18 +32,18 @@ class HabitatBaselines(LibrarySystem):
     env_a_worker: ClassVar[bool] = True
     policies: ClassVar[Mapping[str, str]] = {"resnet": "resnet"}
     trainer: ClassVar[str]
-    """By which habitat-baselines knows it."""
+    """Its name in habitat-baselines."""
 
     def learned_with(self, learn: LearnSettings) -> LearnSettings:
         """The clip range is [1 - clip, 1 + clip]."""
         return replace(learn, clip_low=0.0)
 
     def settings(self, context: Context) -> dict[str, Any]:
-        """What `train.py` is told, as JSON."""
+        """Settings that `train.py` gets as JSON."""
         return {**super().settings(context), "trainer": self.trainer}
 
     def list_departures(self, scenario: Scenario) -> tuple[Departure, ...]:
-        """What its configuration cannot set as rlbench's own systems have it."""
+        """Departures that no setting of its configuration removes."""
         of_rollout = Departure(what="advantages", theirs="normalised over the rollout, not over each mini-batch")
         return (
             Departure(what="value after a truncated episode", theirs="0, as after one that has ended"),
@@ -62,7 +62,7 @@ class Ddppo(HabitatBaselines):
     trainer: ClassVar[str] = "ddppo"
 
     def why_not_on(self, scenario: Scenario, learn: LearnSettings) -> str | None:
-        """None, or why the library cannot do this."""
+        """None, or why the library cannot run this scenario with these settings."""
         if scenario.num_envs % learn.num_minibatches:
             return (
                 f"learn.num_minibatches={learn.num_minibatches}: must divide num_envs={scenario.num_envs}; "
@@ -88,17 +88,17 @@ class Ver(HabitatBaselines):
             raise ValueError(f"num_inference_workers={self.num_inference_workers}: must be from 1 to 64")
 
     def why_not_on(self, scenario: Scenario, learn: LearnSettings) -> str | None:
-        """None, or why the library cannot do this."""
+        """None, or why the library cannot run this scenario with these settings."""
         if reason := super().why_not_on(scenario, learn):
             return reason
         return None if learn.rho == 1 else f"learn.rho={learn.rho:g}: its weights are always truncated at 1"
 
     def settings(self, context: Context) -> dict[str, Any]:
-        """What `train.py` is told, as JSON."""
+        """Settings that `train.py` gets as JSON."""
         return {**super().settings(context), "num_inference_workers": self.num_inference_workers}
 
     def list_departures(self, scenario: Scenario) -> tuple[Departure, ...]:
-        """Its own, beside those of both."""
+        """The departures of both trainers, then VER's own."""
         return (
             *super().list_departures(scenario),
             Departure(

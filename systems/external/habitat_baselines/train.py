@@ -1,9 +1,9 @@
-"""Trains with VER or DD-PPO of habitat-baselines, in its own environment: `python train.py SETTINGS`, as JSON.
+"""Trains with VER or DD-PPO of habitat-baselines, in its own environment: `python train.py SETTINGS` (as JSON).
 
-A process for each environment steps it. With DD-PPO this process chooses the actions of all of them at once; with VER
-it is one of the inference workers, which choose them for whichever environments have answered. When the rollout is
-full, or ended early by VER's preemption, this process learns, and then all have the new weights. The worker processes
-import this file too, so that the classes below are registered there.
+Each environment has a process that steps it. With DD-PPO this process chooses the actions of all of them at once; with
+VER it is one of the inference workers, which choose actions for whichever environments have answered. When the rollout
+is full, or VER's preemption has ended it early, this process learns; then all that choose actions have the new weights.
+The worker processes import this file too, so that the classes below are registered there.
 
 Letters: C channels, H x W pixels.
 """
@@ -41,16 +41,16 @@ AGENT = "main_agent"
 FOR_EVER = 10**12
 LOOK_S = 0.5
 MAX_DEPTH_M = 10.0
-"""Depth beyond it reads as it, and is scaled to 1, as for rlbench's own networks."""
+"""Larger depths are cut to this one, which is scaled to 1, as for rlbench's own networks."""
 
 torch.backends.cuda.matmul.allow_tf32 = False  # VER's module allows it; rlbench's own systems do not
 
 
 @habitat.registry.register_env(name=OURS)
 class Env(gym.Env):  # type: ignore[misc]  # ships no types, nor does habitat
-    """An environment of the run, as habitat-baselines takes one: images are [H, W, C], `goal` is `pointgoal`.
+    """An environment of the run in habitat-baselines' form: images are [H, W, C], `goal` is called `pointgoal`.
 
-    By that name its network gives it a fully connected layer, as rlbench's does.
+    Under that name its network passes it through a fully connected layer, as rlbench's does.
     """
 
     def __init__(self, config: Any, dataset: Any) -> None:  # noqa: ARG002  habitat's arguments
@@ -61,7 +61,7 @@ class Env(gym.Env):  # type: ignore[misc]  # ships no types, nor does habitat
         self.action_space = gym.spaces.Discrete(int(self._env.action_space.n))
 
     def seed(self, seed: Any = None) -> None:
-        """Environments have their own."""
+        """Does nothing: the run's environments have seeds of their own."""
 
     def reset(self) -> dict[str, np.ndarray]:
         """Begins an episode."""
@@ -69,12 +69,12 @@ class Env(gym.Env):  # type: ignore[misc]  # ships no types, nor does habitat
         return _shown(observation)
 
     def step(self, action: int) -> tuple[dict[str, np.ndarray], float, bool, dict[str, Any]]:
-        """Applies one action; what `info` has is counted already."""
+        """Applies one action; `info` is empty, since its contents are counted already."""
         observation, reward, terminated, truncated, _ = self._env.step(action)
         return _shown(observation), float(reward), bool(terminated or truncated), {}
 
     def close(self) -> None:
-        """Closes what is inside."""
+        """Closes the run's environment inside."""
         self._env.close()
 
 
@@ -104,7 +104,7 @@ def _shown(observation: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 @habitat.registry.register_dataset(name=OURS)
 class NoScenes(habitat.Dataset):  # type: ignore[misc]
-    """Environments have their own scenes."""
+    """An empty dataset: the run's environments have scenes of their own."""
 
     def __init__(self, config: Any = None) -> None:
         self.episodes: list[Any] = []
@@ -118,10 +118,10 @@ class CountedPPO(PPO):  # type: ignore[misc]
     _learned: frozenset["Sample"] = frozenset()
     """Samples of VER's buffer that were learned."""
     _pending: frozenset["Sample"] = frozenset()
-    """The others in it: the last of each environment, whose return was not known yet."""
+    """The other samples in it: the last of each environment, whose return was not known yet."""
 
     def update(self, rollouts: Any) -> Any:
-        """Learns, and reports it."""
+        """Learns from the rollouts and reports it."""
         if isinstance(rollouts, VERRolloutStorage):
             num_samples, lags, num_discarded = self._look_into(rollouts)
         else:
@@ -136,10 +136,10 @@ class CountedPPO(PPO):  # type: ignore[misc]
         return losses
 
     def _look_into(self, rollouts: VERRolloutStorage) -> tuple[int, np.ndarray, int]:
-        """Samples to learn from, the lag of each that was not learned before, and how many never will be.
+        """The number of samples to learn from, the lag of each new one, and the number that never will be learned.
 
-        Samples of older rollouts are in the buffer where the last one was ended early. The step that an environment was
-        in when a rollout ended is learned with the next one, unless it was over when that began: then it is gone.
+        The buffer also holds samples of older rollouts if the last one ended early. A step that was under way when a
+        rollout ended is learned with the next rollout, unless it was over when that one began: then it is discarded.
         """
         buffers = rollouts.buffers
         names = ("environment_ids", "episode_ids", "step_ids")
@@ -155,11 +155,11 @@ class CountedPPO(PPO):  # type: ignore[misc]
 
 
 Sample = tuple[int, int, int]
-"""An env step: of which environment, in which of its episodes, which of that."""
+"""An env step: the number of its environment, of the episode there, and of the step in the episode."""
 
 
 def configuration(told: dict[str, Any], folder: Path) -> DictConfig:
-    """Settings of habitat-baselines; what is not named here is as it is by default."""
+    """The configuration of habitat-baselines; settings not named here keep their defaults."""
     config = OmegaConf.create(
         {
             "habitat": OmegaConf.structured(HabitatConfig),
@@ -174,7 +174,7 @@ def configuration(told: dict[str, Any], folder: Path) -> DictConfig:
     device, _, number = told["device"].partition(":")
     baselines.trainer_name, baselines.updater_name = told["trainer"], CountedPPO.__name__
     baselines.torch_gpu_id = int(number or 0)
-    baselines.force_torch_single_threaded = device != "cpu"  # as in all configurations that habitat-baselines brings
+    baselines.force_torch_single_threaded = device != "cpu"  # as in all configurations that come with it
     baselines.num_environments = told["num_envs"]
     baselines.num_updates, baselines.total_num_steps = -1, float(FOR_EVER)
     baselines.num_checkpoints, baselines.checkpoint_interval = -1, FOR_EVER
@@ -196,7 +196,7 @@ def configuration(told: dict[str, Any], folder: Path) -> DictConfig:
 
 
 def watch_workers() -> None:
-    """Has the main thread raise when a worker process has ended: VER would go on without it."""
+    """Makes the main thread raise when a worker process has ended; VER would go on without it."""
     seen: set[Any] = set()
     while True:
         alive = set(multiprocessing.active_children())
@@ -208,7 +208,7 @@ def watch_workers() -> None:
 
 
 def raise_of_worker(*_: Any) -> None:
-    """What a signal of `watch_workers` does."""
+    """Handles the signal that `watch_workers` sends."""
     raise RuntimeError("a worker process has ended") from None
 
 
@@ -218,9 +218,9 @@ def main() -> None:
 
     told = json.loads(sys.argv[1])
     if told["device"] == "cpu":
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # else it takes what there is
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # else it takes a GPU if there is one
     for name in [name for name in os.environ if name.startswith("SLURM_")]:
-        del os.environ[name]  # the run's processes are not those of a job
+        del os.environ[name]  # the run's processes are not the tasks of a Slurm job
     ddp_utils.SLURM_JOBID = None
     signal.signal(signal.SIGUSR1, raise_of_worker)
     threading.Thread(target=watch_workers, daemon=True).start()
@@ -228,7 +228,7 @@ def main() -> None:
         execute_exp(configuration(told, Path(tempfile.gettempdir())), "train")
     finally:
         for worker in multiprocessing.active_children():
-            worker.kill()  # they heed no other signal, and this process would wait for them
+            worker.kill()  # they ignore other signals, and this process would wait for them
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ MOST_BATCHES_SENT = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Rllib(LibrarySystem):
-    """An algorithm of RLlib that learns beside collecting."""
+    """An algorithm of RLlib that learns while it collects."""
 
     library: ClassVar[PipLibrary] = PipLibrary(name="rllib", distribution="ray", folder="rllib")
     corrections: ClassVar[tuple[str, ...]] = ("vtrace",)
@@ -28,8 +28,8 @@ class Rllib(LibrarySystem):
     algorithm: ClassVar[str]
 
     poll_s: float = 0.0
-    """Seconds for which the main process waits for rollouts of all runners before it takes those that there are; with
-    0, RLlib's default, it never waits, and keeps a core busy."""
+    """Seconds that the main process waits for rollouts of all runners before it takes those that have come. With 0,
+    RLlib's default, it never waits, and keeps a core busy."""
 
     def __post_init__(self) -> None:
         """Checks every field once."""
@@ -42,11 +42,11 @@ class Rllib(LibrarySystem):
         return replace(learn, normalize_advantages=False, clip_low=0.0)
 
     def why_not_filled(self, batch: int, steps: int, num_envs: int) -> str | None:  # noqa: ARG002  of any runners
-        """Batches are made of a runner's rollouts: see `why_not_on`."""
+        """None: batches are made of a runner's rollouts, which `why_not_on` checks."""
         return None
 
     def why_not_on(self, scenario: Scenario, learn: LearnSettings) -> str | None:
-        """None, or why the library cannot do this."""
+        """None, or why the library cannot run this scenario with these settings."""
         if reason := super().why_not_on(scenario, learn):
             return reason
         batch, sample = self.batch_of(scenario), self._sample_of(scenario)
@@ -61,11 +61,11 @@ class Rllib(LibrarySystem):
         return next((why for holds, why in rules if not holds), None)
 
     def settings(self, context: Context) -> dict[str, Any]:
-        """What `train.py` is told, as JSON."""
+        """Settings that `train.py` gets as JSON."""
         return {**super().settings(context), "algorithm": self.algorithm, "poll_s": self.poll_s}
 
     def list_departures(self, scenario: Scenario) -> tuple[Departure, ...]:
-        """What its configuration cannot set as rlbench's own systems have it."""
+        """Departures that no setting of its configuration removes."""
         sample, each = self._sample_of(scenario), scenario.num_envs // self.workers_of(scenario)
         more = self.batch_of(scenario) // sample * (each - 1)
         return (
@@ -83,12 +83,12 @@ class Rllib(LibrarySystem):
         )
 
     def _departures_in_v_trace(self, scenario: Scenario) -> tuple[Departure, ...]:
-        """Its V-trace also goes over the step that it adds to each rollout for the value after the last one.
+        """Departures of V-trace: it also covers the step that RLlib adds to each rollout for the value after its end.
 
-        There the discount is 0, and so is the reward: the target of that step is (1 - weight) times its value, and what
-        is carried back from it takes the value out again that the step before was given. Without recurrence the batch
-        is cut into rows of T samples, added steps among them, so that rows and rollouts drift apart; a value is kept
-        where a row ends with the last step of a rollout.
+        At the added step discount and reward are 0, so its target is (1 - weight) times its value, and the correction
+        carried back from it removes the value that the step before was given. Without recurrence RLlib cuts the batch,
+        added steps included, into rows of T samples, so rows and rollouts drift apart; the value is kept where a row
+        ends with the last step of a rollout.
         """
         if scenario.policy in self.recurrent:
             after = Departure(what="value after a rollout", theirs="multiplied by 1 - V-trace's weight, so about 0")
@@ -105,11 +105,11 @@ class Rllib(LibrarySystem):
         )
 
     def _departures_of_loss(self) -> tuple[Departure, ...]:
-        """In the loss of the policy; those of the values and of the entropy are as ours."""
+        """Departures of the policy loss; the value loss and the entropy loss are as ours."""
         raise NotImplementedError
 
     def _sample_of(self, scenario: Scenario) -> int:
-        """Env steps that a runner's environments collect at a time."""
+        """Env steps of one rollout of all of a runner's environments."""
         return self.steps_of(scenario) * (scenario.num_envs // self.workers_of(scenario))
 
 
@@ -120,7 +120,7 @@ class Appo(Rllib):
     algorithm: ClassVar[str] = "APPO"
 
     target_every: int = 32
-    """Batches, about, after which the target network becomes a copy of the policy. 32 is what RLlib's defaults come to:
+    """About how many batches pass until the target network is a new copy of the policy. RLlib's defaults give 32:
     `target_network_update_freq` x `circular_buffer_num_batches` x `circular_buffer_iterations_per_batch`, 2 x 8 x 2."""
 
     def __post_init__(self) -> None:
@@ -130,7 +130,7 @@ class Appo(Rllib):
             raise ValueError(f"target_every={self.target_every}: must be at least 1")
 
     def settings(self, context: Context) -> dict[str, Any]:
-        """What `train.py` is told, as JSON."""
+        """Settings that `train.py` gets as JSON."""
         return {**super().settings(context), "target_every": self.target_every}
 
     def _departures_of_loss(self) -> tuple[Departure, ...]:
@@ -152,7 +152,7 @@ class Impala(Rllib):
     algorithm: ClassVar[str] = "IMPALA"
 
     def _departures_of_loss(self) -> tuple[Departure, ...]:
-        """Its loss is section 4.2's; rlbench's own impala has PPO's."""
+        """RLlib has the loss of the paper's section 4.2; rlbench's own impala has PPO's."""
         return (Departure(what="policy loss", theirs="V-trace's policy gradient, without a clip range"),)
 
 

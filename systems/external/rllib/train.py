@@ -1,9 +1,9 @@
-"""Trains with RLlib, in its own virtual environment: `python train.py SETTINGS`, as JSON.
+"""Trains with RLlib, in its own virtual environment: `python train.py SETTINGS` (as JSON).
 
-Processes of Ray: runners step environments and choose actions; this one collects their rollouts without waiting for
-any, and sends a batch of them to the learner, or drops it where three are on their way; the learner's process makes
-tensors of a batch and learns it. The learner reports, since RLlib's own counts of env steps learned also count a step
-that it adds to each rollout, for the value after the last.
+Runners, processes of Ray, step environments and choose actions. This process collects their rollouts, waiting at most
+`poll_s` for all of them, and sends them to the learner in batches; it drops a batch while three are on their way. The
+learner's process turns a batch into tensors, learns from it and reports: RLlib's own count of env steps learned
+includes a step that it adds to each rollout for the value after the last one.
 """
 
 import json
@@ -19,21 +19,21 @@ from typing import Any
 import rlbench_client
 
 LONGEST_FOLDER = 40
-"""Characters; Ray adds 64 to the path of a socket, which may have 107."""
+"""Characters; Ray adds 64 for the path of a socket, which may have at most 107."""
 MOST_OBJECTS_BYTES = 2**33
 LEAST_OBJECTS_BYTES = 2**29
 NUM_BATCHES_KEPT = 8
-"""Batches in Ray's shared memory: on their way to the learner, there, and as rollouts that fill the next."""
+"""Batches that fit into Ray's shared memory: on their way to the learner, at it, and as rollouts for the next one."""
 FLOAT_BYTES = 4
 CONVOLUTIONS = {
     "conv": ((32, 8, 4), (64, 4, 2), (128, 3, 2)),
     "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1)),
 }
-"""Channels, kernel and stride."""
+"""Channels, kernel and stride of each layer."""
 NUM_UNITS = 512
 RECURRENT = {"conv"}
 ADAM_EPS, EPOCHS = "adam_eps", "epochs"
-"""What the learner is told beside RLlib's own settings."""
+"""Keys of what the learner is told in addition to RLlib's own settings."""
 
 
 def make_env(_: Any) -> Any:
@@ -42,7 +42,7 @@ def make_env(_: Any) -> Any:
     import numpy as np
 
     class ChannelsLast(gymnasium.Wrapper[Any, Any, Any, Any]):
-        """Shows pixels so, and nothing of `info`, which nobody reads and all would be sent to the learner."""
+        """Shows pixels in this form; leaves `info` empty, which nobody reads but RLlib would send to the learner."""
 
         def __init__(self, env: Any) -> None:
             super().__init__(env)
@@ -50,7 +50,7 @@ def make_env(_: Any) -> Any:
             self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (height, width, channels), np.float32)
 
         def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-            """Begins an episode; environments have seeds of their own, RLlib's is not theirs."""
+            """Begins an episode; ignores RLlib's seed, since environments have seeds of their own."""
             del seed
             pixels, _ = self.env.reset(options=options)
             return self._shown(pixels), {}
@@ -67,38 +67,38 @@ def make_env(_: Any) -> Any:
 
 
 class Reporting:
-    """What a learner of RLlib does beside learning: it says what it has learned, when it has."""
+    """What is added to a learner of RLlib: it reports each batch that it has learned."""
 
     config: Any
     _weights_seq_no: int
-    """Batches up to the present one."""
+    """Number of batches up to and including the present one."""
     _num_learned = 0
     _lags: Any = ()
 
     def build(self) -> None:
-        """Makes the learner, whose process is to end with any of its threads: RLlib would go on without learning."""
+        """Makes the learner. Its process ends when any of its threads raises; RLlib would go on without learning."""
         threading.excepthook = end_process
         super().build()  # type: ignore[misc]  # the learner's
 
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
-        """Adam with the epsilon of the run, which RLlib has no setting for."""
+        """Sets Adam's epsilon to the run's; RLlib has no setting for it."""
         super().configure_optimizers_for_module(module_id, config)  # type: ignore[misc]
         for _, optimizer in self.get_optimizers_for_module(module_id):  # type: ignore[attr-defined]
             for group in optimizer.param_groups:
                 group["eps"] = self.config.learner_config_dict[ADAM_EPS]
 
     def _update(self, batch: Any, **options: Any) -> Any:
-        """An optimiser step on a whole batch."""
+        """Takes an optimiser step on a whole batch, and notes its size and lags."""
         answer = super()._update(batch, **options)  # type: ignore[misc]
         (columns,) = batch.values()
-        is_step = columns["loss_mask"].bool()  # not what was added or padded
+        is_step = columns["loss_mask"].bool()  # false for steps that were added or padded
         acted_with = columns["weights_seq_no"][is_step]
         self._num_learned = len(acted_with)
         self._lags = (self._weights_seq_no - 1 - acted_with) * self.config.learner_config_dict[EPOCHS]
         return answer
 
     def after_gradient_based_update(self, **options: Any) -> None:
-        """When a batch is learned, all epochs of it."""
+        """Reports a batch when all its epochs are learned."""
         super().after_gradient_based_update(**options)  # type: ignore[misc]
         rlbench_client.learned(self._num_learned, lag=self._lags.tolist())
         rlbench_client.reused((self.config.learner_config_dict[EPOCHS] - 1) * self._num_learned)
@@ -106,14 +106,14 @@ class Reporting:
 
 
 def end_process(raised: threading.ExceptHookArgs) -> None:
-    """Where a thread has raised."""
+    """Ends the process when a thread has raised."""
     threading.__excepthook__(raised)
     sys.stderr.flush()
     os._exit(1)
 
 
 def reporting(learner: type) -> type:
-    """A kind of learner that reports."""
+    """Makes a subclass of a learner that reports."""
     return type(f"Reporting{learner.__name__}", (Reporting, learner), {})
 
 
@@ -128,7 +128,7 @@ def orthogonal_gates(weight: Any) -> None:
 def convolutions(policy: str, shape: tuple[int, ...]) -> list[list[Any]]:
     """RLlib's `conv_filters` for pixels of that shape [C, H, W].
 
-    A convolution as large as what it reads is the fully connected layer, which RLlib's networks have none of here.
+    The last convolution is as large as its input: it is the fully connected layer, which RLlib's networks lack here.
     """
     layers: list[list[Any]] = []
     height, width = shape[1:]
@@ -139,7 +139,7 @@ def convolutions(policy: str, shape: tuple[int, ...]) -> list[list[Any]]:
 
 
 def network(told: dict[str, Any], shape: tuple[int, ...]) -> Any:
-    """The network, for pixels of that shape [C, H, W]."""
+    """The network for pixels of that shape [C, H, W]."""
     from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 
     return DefaultModelConfig(
@@ -153,14 +153,14 @@ def network(told: dict[str, Any], shape: tuple[int, ...]) -> Any:
         lstm_cell_size=NUM_UNITS,
         lstm_kernel_initializer=orthogonal_gates,
         lstm_bias_initializer="zeros_",
-        # A rollout has a step more where another environment of its runner was reset, and RLlib adds one to each.
-        # Sequences are padded to this length, and what is longer becomes two.
+        # A rollout has one step more if another environment of its runner was reset, and RLlib adds one to each.
+        # Sequences are padded to this length, and a longer one is cut in two.
         max_seq_len=told["num_steps"] + 2,
     )
 
 
 def configuration(told: dict[str, Any], shape: tuple[int, ...]) -> Any:
-    """RLlib's; what is not set here is as it is by default."""
+    """RLlib's configuration; settings not named here keep their defaults."""
     from ray.rllib.algorithms.appo import APPOConfig
     from ray.rllib.algorithms.impala import IMPALAConfig
     from ray.tune.registry import register_env
@@ -204,7 +204,7 @@ def configuration(told: dict[str, Any], shape: tuple[int, ...]) -> Any:
             clip_param=learn["clip"],
             use_kl_loss=False,
             use_circular_buffer=False,  # it would learn each batch up to twice
-            # The target network follows every so many batches: the product of these.
+            # The target network is updated after as many batches as the product of these three.
             target_network_update_freq=told["target_every"],
             circular_buffer_num_batches=1,
             circular_buffer_iterations_per_batch=1,
@@ -218,10 +218,10 @@ def num_cores() -> int:
 
 
 def prepare() -> Path:
-    """What must be settled before Ray is imported. Returns Ray's folder, by a path that is short enough for sockets.
+    """Sets what must be set before Ray is imported. Returns Ray's folder, by a path that is short enough for sockets.
 
-    It lies in the run's folder for temporary files, which the harness removes. Where that has a long path, the folder
-    is named as an open file of this process, which lives as long as Ray.
+    The folder lies in the run's folder for temporary files, which the harness removes. If its path is too long, the
+    returned path names it as an open file of this process, which lives as long as Ray.
     """
     folder = Path(tempfile.gettempdir()) / "ray"
     folder.mkdir()
@@ -233,7 +233,7 @@ def prepare() -> Path:
     os.environ |= {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(token),  # else it would leave one in the home folder
-        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # what has it listen at 127.0.0.1 alone
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # this makes it listen at 127.0.0.1 alone
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_worker_niceness": "0",  # else its processes give way to this one, which looks for rollouts all the time
     }
@@ -241,7 +241,7 @@ def prepare() -> Path:
 
 
 def start_ray(told: dict[str, Any], folder: Path, batch_bytes: int) -> None:
-    """Starts a Ray of this run's own."""
+    """Starts a Ray for this run alone."""
     import ray
 
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
@@ -271,7 +271,7 @@ def main() -> None:
     # One learner needs no process group of torch's, whose store would listen at all addresses.
     learner_group._get_backend_config = lambda _: BackendConfig()  # noqa: SLF001
     trainable.DEFAULT_STORAGE_PATH = str(folder / "results")  # else it would leave a folder in the home folder
-    env = rlbench_client.make_env(box=True)  # takes no part: it is never reset
+    env = rlbench_client.make_env(box=True)  # it only tells the shape, and is never reset
     shape = env.observation_space.shape
     env.close()
     start_ray(told, folder, FLOAT_BYTES * told["batch"] * shape[0] * shape[1] * shape[2])

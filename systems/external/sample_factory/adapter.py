@@ -30,11 +30,11 @@ class SampleFactory(LibrarySystem):
         return replace(learn, normalize_advantages=True, clip_low=1 / (1 + learn.clip))
 
     def why_not_filled(self, batch: int, steps: int, num_envs: int) -> str | None:  # noqa: ARG002  of any environment
-        """Batches are made of whole rollouts of single environments."""
+        """None, or why rollouts do not fill a batch: it is made of whole rollouts of single environments."""
         return None if batch % steps == 0 else f"rollout.batch={batch}: must be a multiple of rollout.num_steps={steps}"
 
     def why_not_on(self, scenario: Scenario, learn: LearnSettings) -> str | None:
-        """None, or why the library cannot do this."""
+        """None, or why the library cannot run this scenario with these settings."""
         if reason := super().why_not_on(scenario, learn):
             return reason
         each, steps = scenario.num_envs // self.workers_of(scenario), self.steps_of(scenario)
@@ -45,7 +45,7 @@ class SampleFactory(LibrarySystem):
         return None
 
     def list_departures(self, scenario: Scenario) -> tuple[Departure, ...]:  # noqa: ARG002  on all alike
-        """What its command line cannot set as rlbench's own systems have it."""
+        """Departures that no option of its command line removes."""
         return (
             Departure(what="initialisation", theirs="orthogonal with gain 1, of its LSTM torch's own"),
             Departure(what="truncated episodes", theirs="bootstrap from the step before the last"),

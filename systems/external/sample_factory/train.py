@@ -1,7 +1,7 @@
-"""Trains with Sample Factory, in its own virtual environment: `python train.py SETTINGS`, as JSON.
+"""Trains with Sample Factory, in its own virtual environment: `python train.py SETTINGS` (as JSON).
 
-Its learner's process counts what it has learned and tells the main process, which reports it; how old each sample was,
-and what was thrown away, it does not tell.
+The learner's process counts what it has learned and tells the main process, which reports it. It does not tell how old
+each sample was, or what was thrown away.
 """
 
 import json
@@ -22,13 +22,13 @@ UNCLIPPED = 1e9
 
 
 def make_env(name: str, cfg: Any = None, env_config: Any = None, render_mode: Any = None) -> Any:
-    """An environment of the run, for one of its workers."""
+    """Makes an environment of the run, in one of Sample Factory's workers."""
     del name, cfg, env_config, render_mode
     return rlbench_client.make_env(box=True)
 
 
 def options(told: dict[str, Any]) -> list[str]:
-    """Its command line."""
+    """Sample Factory's command line."""
     learn = told["learn"]
     return [
         "--env=rlbench",
@@ -78,7 +78,7 @@ def options(told: dict[str, Any]) -> list[str]:
 
 
 def report(epochs: int) -> Any:
-    """A handler of the learner's messages."""
+    """Makes a handler that reports what the learner's messages say."""
     last = 0
 
     def handle(runner: Any, message: dict[str, Any], policy: int) -> None:

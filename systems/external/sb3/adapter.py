@@ -26,7 +26,7 @@ class StableBaselines(LibrarySystem):
         return replace(learn, clip_low=0.0)
 
     def list_departures(self, scenario: Scenario) -> tuple[Departure, ...]:  # noqa: ARG002  on all alike
-        """What its arguments cannot set as rlbench's own systems have it."""
+        """Departures that none of its arguments removes."""
         return (
             Departure(what="mini-batches hold", theirs="single env steps, shuffled anew in each epoch"),
             Departure(

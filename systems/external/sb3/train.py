@@ -1,4 +1,4 @@
-"""Trains with Stable-Baselines3's PPO, in its own virtual environment: `python train.py SETTINGS`, as JSON.
+"""Trains with Stable-Baselines3's PPO, in its own virtual environment: `python train.py SETTINGS` (as JSON).
 
 PPO learns all that it has collected before it collects more, so no sample is older than the policy that learns.
 """
@@ -18,7 +18,7 @@ def make_env() -> Any:
 
 
 def count_learning(model: Any, batch: int, learn: dict[str, Any]) -> None:
-    """Has the model report each learning phase when it is over."""
+    """Makes the model report each learning phase when it is over."""
     train = model.train
 
     def counted() -> None:
@@ -39,7 +39,7 @@ def main() -> None:
     from stable_baselines3.common.vec_env import SubprocVecEnv
 
     told = json.loads(sys.argv[1])
-    set_random_seed(told["seed"])  # environments have their own: PPO would give them others
+    set_random_seed(told["seed"])  # not by PPO, which would also seed the environments
     learn, batch = told["learn"], told["batch"]
     model = PPO(
         "CnnPolicy",

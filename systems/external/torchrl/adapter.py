@@ -1,4 +1,4 @@
-"""PPO of torchrl's parts as a system: from a cell to its settings; see `systems.external.library`."""
+"""PPO made of torchrl's parts as a system: from a cell to its settings; see `systems.external.library`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Torchrl(LibrarySystem):
     policies: ClassVar[Mapping[str, str]] = {"nature": "nature", "conv": "nature"}
 
     preemptive_threshold: float = 1.0
-    """When so many of the workers have their share, the others give what they have; 1 waits for all."""
+    """When this fraction of the workers have their share, the others hand over what they have; 1 waits for all."""
 
     def __post_init__(self) -> None:
         """Checks every field once."""
@@ -35,17 +35,17 @@ class Torchrl(LibrarySystem):
         return replace(learn, clip_low=0.0)
 
     def why_not_on(self, scenario: Scenario, learn: LearnSettings) -> str | None:
-        """None, or why the library cannot do this."""
+        """None, or why the library cannot run this scenario with these settings."""
         if learn.num_minibatches > scenario.num_envs:
             return f"learn.num_minibatches={learn.num_minibatches}: mini-batches are of whole environments"
         return super().why_not_on(scenario, learn)
 
     def settings(self, context: Context) -> dict[str, Any]:
-        """What `train.py` is told, as JSON."""
+        """Settings that `train.py` gets as JSON."""
         return {**super().settings(context), "preemptive_threshold": self.preemptive_threshold}
 
     def list_departures(self, scenario: Scenario) -> tuple[Departure, ...]:  # noqa: ARG002  on all alike
-        """Its loop is written as rlbench's own is."""
+        """Departures of torchrl's parts; the loop around them is written as rlbench's own."""
         return (
             Departure(
                 what="advantages", theirs="scaled with the sample's standard deviation, if at all", matters=False

@@ -1,8 +1,8 @@
-"""Trains PPO of torchrl's parts, in its own virtual environment: `python train.py SETTINGS`, as JSON.
+"""Trains PPO made of torchrl's parts, in its own virtual environment: `python train.py SETTINGS` (as JSON).
 
-The processes of a MultiSyncCollector step environments and choose actions, each with a copy of the policy, until all
-have their share of the rollout, or until `preemptive_threshold` of them have: then the others give what they have. This
-process learns all of that, and sends the new weights. Letters: N environments, T steps of a rollout.
+The processes of a MultiSyncCollector step environments and choose actions, each with a copy of the policy, until the
+fraction `preemptive_threshold` of them have their share of the rollout; the others then hand over what they have. This
+process learns from all of it, and sends the new weights. Letters: T steps of a rollout.
 """
 
 import functools
@@ -54,7 +54,7 @@ class Encoder(nn.Module):
 
 
 def make_model(shape: tuple[int, int, int], num_actions: int, device: str) -> Any:
-    """Policy and value with one encoder, drawn as rlbench's own are: orthogonal, the first actions nearly uniform."""
+    """Policy and value with a shared encoder, initialised as ours: orthogonal, the first actions nearly uniform."""
     encoder, policy, value = Encoder(shape), nn.Linear(NUM_FEATURES, num_actions), nn.Linear(NUM_FEATURES, 1)
     gains: dict[nn.Module, float] = {policy: 0.01, value: 1.0}
     for module in (*encoder.modules(), policy, value):
@@ -75,14 +75,14 @@ def make_model(shape: tuple[int, int, int], num_actions: int, device: str) -> An
 
 
 def rows_of(batch: Any) -> list[Any]:
-    """What a rollout has of each environment, [T] or less, of a batch [workers, environments, T]."""
+    """Cuts a batch [workers, environments, T] to what each worker has: [environments, T or less], none if empty."""
     mask = batch.get(("collector", "mask"), None)
     lengths = [batch.shape[-1]] * len(batch) if mask is None else mask[:, 0].sum(-1).tolist()
     return [rows[:, :length] for rows, length in zip(batch, lengths, strict=True) if length]
 
 
 def learn_from(batch: Any, told: dict[str, Any], loss: Any, gae: Any, optimizer: torch.optim.Optimizer) -> None:
-    """One learning phase: mini-batches are of whole environments, in random order in each epoch."""
+    """Runs one learning phase: mini-batches are of whole environments, in random order in each epoch."""
     learn = told["learn"]
     with torch.no_grad():
         rows = [row for chunk in rows_of(batch) for row in gae(chunk)]

@@ -54,7 +54,7 @@ def kind_of(one: psutil.Process) -> str:
         parent = one.parent()
         forked = parent is not None and "multiprocessing.forkserver" in " ".join(parent.cmdline())
         return "worker" if forked else "fork server"
-    return next((kind for kind in ("keeper", "rank") if f"harness.{kind}" in command), "other")
+    return next((kind for kind, module in MODULES.items() if module in command), "other")
 
 
 def look(runner: psutil.Process, began: float) -> Look:

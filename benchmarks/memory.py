@@ -25,6 +25,7 @@ import psutil
 
 RLBENCH = Path(sys.executable).with_name("rlbench")
 KINDS = ("runner", "keeper", "rank", "fork server", "worker", "other")
+MODULES = {"keeper": "harness.run.keeper", "rank": "harness.launch.rank"}
 WARM_UP_SHARE = 0.25
 MB = 1e6
 

@@ -108,8 +108,8 @@ class Throughput:
             options: of `rlbench run`, for both.
 
         Returns:
-            The mean steps/s of the system / that of the reference, with its 95 % interval (`low`, `high`) from
-            resampling the repetitions.
+            The mean steps/s of the system / that of the reference, with its 95 % interval (`low`, `high`) over
+            the repetitions.
         """
         from results.verdicts.paired import ratio_of_pairs
 

@@ -38,7 +38,7 @@ def gate(
     seconds: Annotated[float | None, typer.Option(help="Seconds of a run.")] = None,
     device: Annotated[str | None, typer.Option(help="cuda, cpu or emulated.")] = None,
     time_scale: Annotated[float | None, typer.Option(help="Of emulated scenarios.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the first repetition, and of the draws of intervals.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Of the first repetition.", min=0)] = 0,
     out: Annotated[Path, typer.Option(help="Of revisions: folder for the runs.")] = OUT,
     json: Annotated[Path | None, typer.Option(help="Write the outcome to this file, as JSON.")] = None,
     junit: Annotated[Path | None, typer.Option(help="As JUnit XML.")] = None,
@@ -74,7 +74,7 @@ def gate(
     if not aa and Path(baseline).is_dir() and Path(candidate).is_dir():
         if given:
             raise ValueError(f"{given[0]}: is of revisions; these folders hold the runs that they hold")
-        raise typer.Exit(gate_folders(Path(baseline), Path(candidate), tolerance, seed, outputs))
+        raise typer.Exit(gate_folders(Path(baseline), Path(candidate), tolerance, outputs))
     folders = [name for name in (baseline, candidate) if Path(name).is_dir()]
     if len(folders) == 1 and not aa:
         other = candidate if folders == [baseline] else baseline

@@ -38,7 +38,6 @@ ThresholdOption = Annotated[
     float | None,
     typer.Option(help="Of success or return: when did runs reach it? [default: what `rlbench run --until` said]"),
 ]
-SeedOption = Annotated[int, typer.Option(help="Of the draws of intervals: the same seed gives the same.", min=0)]
 
 
 def results(
@@ -70,7 +69,6 @@ def report(
     out: Annotated[Path, typer.Option(help="The HTML file.")] = Path("rlbench-report.html"),
     reference: ReferenceOption = None,
     threshold: ThresholdOption = None,
-    seed: SeedOption = 0,
     history: Annotated[
         Path | None, typer.Option(help="A history to draw as well, as `rlbench history` keeps it.")
     ] = None,
@@ -79,7 +77,7 @@ def report(
     from harness.commands.read_runs import SummaryOptions
     from harness.commands.read_runs import report as write_report
 
-    asked = SummaryOptions(reference=reference, threshold=threshold, seed=seed)
+    asked = SummaryOptions(reference=reference, threshold=threshold)
     write_report(folders or [], OUT, out, asked, command_line(), history)
 
 
@@ -103,13 +101,12 @@ def compare(
         str | None, typer.Option(help="System that the others of each folder are held against as well.")
     ] = None,
     threshold: ThresholdOption = None,
-    seed: SeedOption = 0,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Hold runs against others, cell by cell: say whether they may be compared, and what has changed."""
     from harness.commands.read_runs import SummaryOptions, print_comparison
 
-    asked = SummaryOptions(reference=reference, threshold=threshold, seed=seed)
+    asked = SummaryOptions(reference=reference, threshold=threshold)
     raise typer.Exit(print_comparison(runs_a, runs_b, asked, as_json=json))
 
 
@@ -126,13 +123,12 @@ def export(
     out: Annotated[Path | None, typer.Option(help="The file. [default: stdout; parquet needs a file]")] = None,
     reference: ReferenceOption = None,
     threshold: ThresholdOption = None,
-    seed: SeedOption = 0,
 ) -> None:
     """Write what runs say for other programs; json has the very figures of the report."""
     from harness.commands.read_runs import SummaryOptions
     from harness.commands.read_runs import export as write_export
 
-    asked = SummaryOptions(reference=reference, threshold=threshold, seed=seed)
+    asked = SummaryOptions(reference=reference, threshold=threshold)
     write_export(folders or [], OUT, form, out, asked)
 
 

@@ -41,11 +41,10 @@ FORMATS = ("csv", "json", "parquet", "markdown", "perfetto")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SummaryOptions:
-    """Options of a command: what figures are compared with, and the seed of their intervals."""
+    """Options of a command: what figures are compared with."""
 
     reference: str | None = None
     threshold: float | None = None
-    seed: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +64,6 @@ class Found:
             unreadable=self.unreadable,
             reference=asked.reference,
             threshold=asked.threshold,
-            seed=asked.seed,
         )
 
     def folders(self) -> dict[str, Path]:
@@ -153,10 +151,9 @@ def listing(runs: Sequence[StoredRun], bases: Sequence[StoredRun], unreadable: S
     """
     intervals = len(runs) + len(bases) <= MOST_WITH_INTERVALS
     shown = {(run.record.sweep, run.record.id) for run in runs}
-    cells = [cell.summary for cell in make_cells([*bases, *runs], 0, intervals=intervals)]
+    cells = [cell.summary for cell in make_cells([*bases, *runs], intervals=intervals)]
     return Summary(
         reference=None,
-        seed=0,
         answers=[],
         findings=find_all([run.record for run in latest(runs)], unreadable, [run.record for run in other_tries(runs)]),
         fairness=[],
@@ -212,7 +209,7 @@ def report(
     if history_file is not None:
         if not history_file.exists():
             raise ValueError(f"--history {history_file}: is not there; `rlbench history RUNS` makes one")
-        summary = summary.model_copy(update={"history": history.series_of(history.read(history_file), asked.seed)})
+        summary = summary.model_copy(update={"history": history.series_of(history.read(history_file))})
     title = visible(f"rlbench: {', '.join(folder.resolve().name for folder in folders)}")
     write_report(summary, found.folders(), out, title=title, command=command)
     sys.stdout.writelines(f"{line}\n" for line in (out, *summary.answers))
@@ -230,7 +227,6 @@ def print_comparison(a: Path, b: Path, asked: SummaryOptions, *, as_json: bool) 
         *(_side(folder) for folder in (a, b)),
         reference=asked.reference,
         threshold=asked.threshold,
-        seed=asked.seed,
     )
     if as_json:
         sys.stdout.write(compared.to_json())

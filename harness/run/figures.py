@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from harness.metering.meter_file import MAY_BE_UNREPORTED, SPANS
 from harness.metering.window import Window, steps_per_s
 from results.records.schema import Counters, Figures, Lag, Reading, Spread
-from results.statistics import bootstrap
+from results.statistics import intervals
 
 if TYPE_CHECKING:
     from harness.machine.telemetry import Readings
@@ -112,8 +112,6 @@ def unreported(meters: Mapping[int, Meters]) -> set[str]:
 
 def work_out(left: Left, counters: Counters, window: Window | None) -> Figures:
     """Works out the figures; without a window, only those of the whole run."""
-    import numpy as np
-
     meters, clock, telemetry = left.meters.values(), left.clock, left.telemetry
     lag_sum = sum(meter.count(0, "lag_sum") for meter in meters)
     lag_max = max((meter.count(0, "lag_max") for meter in meters), default=0)
@@ -136,12 +134,12 @@ def work_out(left: Left, counters: Counters, window: Window | None) -> Figures:
     )
     if window is None:
         return figures
-    rate, units = steps_per_s(window), bootstrap.of_parts(window.parts)
+    rate, units = steps_per_s(window), intervals.of_parts(window.parts)
     begin, end = (clock.zero_s + moment * clock.time_scale for moment in _ends(window))
     return figures.model_copy(
         update={
             "steps_per_s": rate,
-            "steps_per_s_interval": bootstrap.interval(units, np.random.default_rng(0)) if units else None,
+            "steps_per_s_interval": intervals.interval(units) if units else None,
             "frames_per_s": rate * counters.frames / counters.env_steps if counters.env_steps else None,
             "window": window.to_record(),
             "time_shares": _shares(left, window),

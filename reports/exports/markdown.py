@@ -120,6 +120,6 @@ def _final(cell: CellSummary) -> str:
 
 
 def _notes(cells: Sequence[CellSummary]) -> Iterator[str]:
-    if said := col.resampled(each for cell in cells for each in (cell.steps_per_s, cell.scaling)):
+    if said := col.spread_of(each for cell in cells for each in (cell.steps_per_s, cell.scaling)):
         yield f"In parentheses: 95 % {said}."
     yield from col.kind_notes(cells)

@@ -95,16 +95,16 @@ ITERATIONS, SEEDS = "the iterations of the window", "the seeds"
 ALONE = "it says nothing of other runs or seeds"
 
 
-def resampled(estimates: Iterable[Estimate | None]) -> str:
-    """What the intervals of a table were resampled from; empty if it has no intervals."""
+def spread_of(estimates: Iterable[Estimate | None]) -> str:
+    """What the intervals of a table come from; empty if it has no intervals."""
     units = {estimate.units for estimate in estimates if estimate is not None and fmt.ends(estimate)}
     if not units:
         return ""
     if units == {"seeds"}:
-        return f"interval by resampling {SEEDS}"
+        return f"interval from the spread of {SEEDS}"
     if units == {"iterations"}:
-        return f"interval by resampling {ITERATIONS}; {ALONE}"
-    return f"interval by resampling {SEEDS}, or {ITERATIONS} where there is one run alone; then {ALONE}"
+        return f"interval from the spread of {ITERATIONS}; {ALONE}"
+    return f"interval from the spread of {SEEDS}, or {ITERATIONS} where there is one run alone; then {ALONE}"
 
 
 def findings(found: Sequence[Finding], num_runs: int) -> list[tuple[str, str]]:

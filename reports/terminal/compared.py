@@ -119,7 +119,7 @@ def _notes(compared: Compared) -> Iterator[str]:
     """Lines that explain the columns."""
     pairs = compared.pairs
     yield "steps/s: fresh env steps learned per second, over all ranks"
-    if said := col.resampled(pair.ratio for pair in pairs):
+    if said := col.spread_of(pair.ratio for pair in pairs):
         yield f"95 %: {said}"
     metric = next((cell.learning.metric for pair in pairs for cell in (pair.a, pair.b) if cell.learning), None)
     if metric is not None:

@@ -134,7 +134,7 @@ def _below(gate: Gate) -> list[str]:
     units = {"pairs of runs with the same seed" if check.paired else "the runs of each side" for check in repeated}
     if units:
         said = " or ".join(sorted(units))
-        lines.append(f"ratio: candidate / baseline; {100 * gate.level:g} % interval by resampling {said}")
+        lines.append(f"ratio: candidate / baseline; {100 * gate.level:g} % interval from the spread of {said}")
     if any(check.outcome == "not judged" for check in gate.checks):
         lines.append("not judged: whether it is worse was not shown; beside steps/s only what was shown counts")
     if kinds := {check.kind for check in gate.checks} - {"measured"}:

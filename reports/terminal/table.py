@@ -74,7 +74,7 @@ def _notes(cells: Sequence[CellSummary]) -> Iterator[str]:
     """Lines that explain the columns and name the sources of figures."""
     finished = [cell for cell in cells if "finished" in cell.statuses]
     yield "steps/s: fresh env steps learned per second, over all ranks"
-    if said := col.resampled(each for cell in cells for each in (cell.steps_per_s, cell.scaling)):
+    if said := col.spread_of(each for cell in cells for each in (cell.steps_per_s, cell.scaling)):
         yield f"95 %: {said}"
     for base in sorted({cell.scaling_base_gpus for cell in cells if cell.scaling_base_gpus}):
         of = "1 GPU" if base == 1 else f"{base} GPUs"

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from results.reading.tables import LARGEST, SERIES_ROWS, check_numbers, read_columns
 from results.records.parts import SERIES_FILE, read_parts
-from results.statistics.bootstrap import LEVEL, NUM_DRAWS, half_width
+from results.statistics.intervals import LEVEL, half_width
 
 Floats = NDArray[np.float64]
 Cost = Literal["env_steps", "seconds", "gpu_seconds"]
@@ -30,6 +30,7 @@ COSTED = {"end_s": "float64", "learned": "int64"}
 """Columns of a series from which costs are computed, with their types."""
 METRICS = ("success", "return")
 """Columns of a series that a learning curve can show, the preferred one first: means over the last 100 episodes."""
+NUM_DRAWS = 2000
 LEAST_RUNS = 3
 """Minimum runs of a task for an interval: the interquartile mean of two is their mean, and two show little spread."""
 LEAST_FOR_MEDIAN = 4
@@ -212,21 +213,19 @@ def interquartile_mean(scores: Sequence[Floats]) -> Floats:
 def stratified_interval(
     statistic: Callable[[Sequence[Floats]], Floats],
     scores: Sequence[Floats],
-    generator: np.random.Generator,
     *,
     num_draws: int = NUM_DRAWS,
 ) -> tuple[float, float] | None:
     """The 95 % interval of an interquartile mean of M arrays [R], by a bootstrap that draws runs within each task.
 
     Percentiles of the draws, as in Agarwal et al., are too narrow with few runs (3 runs of one task: 74 % coverage). So
-    the interval uses the draws' spread and Student's t, as in `results.statistics.bootstrap`. Draws within M tasks show
+    the interval uses the draws' spread and Student's t, as in `results.statistics.intervals`. Draws within M tasks show
     only (N - M) / (N - 1) of the variance of N runs, or (N - M) / N where nothing is cut off; the spread is corrected
     for that. By simulation the interval covers 93 to 97 %.
 
     Args:
         statistic: makes [D] of M arrays [D, R]: `interquartile_mean`, or another that trims as much.
         scores: scores of the runs, an array for each task.
-        generator: generator of the draws.
         num_draws: D.
 
     Returns:
@@ -234,11 +233,12 @@ def stratified_interval(
     """
     if min(len(runs) for runs in scores) < LEAST_RUNS:
         return None
+    generator = np.random.default_rng(0)  # the same scores have the same interval
     draws = statistic([runs[generator.integers(len(runs), size=(num_draws, len(runs)))] for runs in scores])
     num_runs = sum(len(runs) for runs in scores)
     freedom = num_runs - len(scores)
     shown = freedom / (num_runs if num_runs < LEAST_TRIMMED else num_runs - 1)
-    half = half_width(draws, freedom) / math.sqrt(shown)
+    half = half_width(float(draws.std()) / math.sqrt(shown), freedom)
     center = float(statistic(scores))
     return center - half, center + half
 

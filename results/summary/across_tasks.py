@@ -29,13 +29,12 @@ _Finals = dict[str, Floats]
 """Final scores of the runs, by task."""
 
 
-def across_tasks(cells: Sequence[CellSummary], reference: str | None, seed: int) -> list[AcrossTasks]:
+def across_tasks(cells: Sequence[CellSummary], reference: str | None) -> list[AcrossTasks]:
     """How well each system learned over the tasks of its sweep, in the order of the cells.
 
     Args:
         cells: cells with their learning.
         reference: the system with which others are compared.
-        seed: seed of the intervals.
     """
     groups: dict[_Group, dict[str, _Finals]] = defaultdict(lambda: defaultdict(dict))
     for cell in cells:
@@ -43,10 +42,10 @@ def across_tasks(cells: Sequence[CellSummary], reference: str | None, seed: int)
             of_scenario = "" if cell.learning.metric == "success" else cell.scenario
             key = cell.sweep, cell.kind, cell.gpus, cell.learning.metric, of_scenario
             groups[key][cell.system][f"{cell.scenario}, {cell.workload}"] = np.array(cell.learning.finals)
-    return [each for key, systems in groups.items() for each in _of_group(key, systems, reference, seed)]
+    return [each for key, systems in groups.items() for each in _of_group(key, systems, reference)]
 
 
-def _of_group(key: _Group, systems: Mapping[str, _Finals], reference: str | None, seed: int) -> Iterator[AcrossTasks]:
+def _of_group(key: _Group, systems: Mapping[str, _Finals], reference: str | None) -> Iterator[AcrossTasks]:
     sweep, kind, gpus, metric, _ = key
     tasks = list(dict.fromkeys(task for finals in systems.values() for task in finals))
     whole = {
@@ -57,7 +56,7 @@ def _of_group(key: _Group, systems: Mapping[str, _Finals], reference: str | None
     thresholds = _thresholds(metric, np.concatenate([runs for scores in whole.values() for runs in scores]))
     base = whole.get(reference) if reference is not None else None
     for system, scores in whole.items():
-        ends = stratified_interval(interquartile_mean, scores, np.random.default_rng(seed))
+        ends = stratified_interval(interquartile_mean, scores)
         low, high = ends or (None, None)
         yield AcrossTasks(
             sweep=sweep,

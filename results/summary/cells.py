@@ -1,7 +1,7 @@
 """Cells over seeds: groups of runs that differ only in their seeds, their rates, and their scaling.
 
-Every interval has its own generator, seeded with the summary's seed. So it does not depend on what else is in the
-table, and with seed 0 it equals that of a run's record (`results.summary.scaled.scale`, `harness.run.figures`).
+The interval of a cell with one run equals that in the run's record (`results.summary.scaled.scale`,
+`harness.run.figures`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import numpy as np
 from results.records import labels
 from results.records.schema import RunRecord
 from results.records.store import StoredRun
-from results.statistics import bootstrap
-from results.statistics.bootstrap import Units
+from results.statistics.intervals import Units, interval, of_parts, of_seeds, ratio_interval
 from results.summary.bottleneck import find_bottleneck
 from results.summary.document import CellSummary, Estimate, Kind, Repeated
 
@@ -27,7 +26,7 @@ Group = tuple[str, str, str, int]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
-    """The runs of a cell, and the units from which its rate was resampled."""
+    """The runs of a cell, and the units that the interval of its rate comes from."""
 
     summary: CellSummary
     finished: list[StoredRun]
@@ -48,7 +47,7 @@ class Cell:
         return self.summary.steps_per_s.value
 
 
-def make_cells(runs: Sequence[StoredRun], seed: int, *, intervals: bool = True) -> list[Cell]:
+def make_cells(runs: Sequence[StoredRun], *, intervals: bool = True) -> list[Cell]:
     """Groups runs into cells, ordered by sweep, work, system (in the order of first runs) and GPUs; scales them.
 
     Of a cell that was run again, the run that `latest` chooses counts. Intervals take a few milliseconds per cell,
@@ -56,13 +55,13 @@ def make_cells(runs: Sequence[StoredRun], seed: int, *, intervals: bool = True) 
     """
     order = {name: place for place, name in enumerate(dict.fromkeys(labels.system(run.record.cell) for run in runs))}
     groups = enumerate(_grouped(latest(runs), order))
-    cells = [_summarise_cell(number, group, seed, intervals=intervals) for number, group in groups]
+    cells = [_summarise_cell(number, group, intervals=intervals) for number, group in groups]
     alike: dict[tuple[object, ...], list[Cell]] = defaultdict(list)
     for cell in cells:
         if cell.finished:
             alike[_scaled_with(cell)].append(cell)
     bases = {key: min(each, key=lambda cell: cell.summary.gpus) for key, each in alike.items()}
-    return [_scaled(cell, bases[_scaled_with(cell)], seed) if cell.finished else cell for cell in cells]
+    return [_scaled(cell, bases[_scaled_with(cell)]) if cell.finished else cell for cell in cells]
 
 
 def latest(runs: Sequence[StoredRun]) -> list[StoredRun]:
@@ -105,7 +104,7 @@ def _kind(record: RunRecord) -> Kind:
     return "predicted" if record.figures.predicted else "emulated" if record.figures.emulated else "measured"
 
 
-def _summarise_cell(number: int, runs: Sequence[StoredRun], seed: int, *, intervals: bool) -> Cell:
+def _summarise_cell(number: int, runs: Sequence[StoredRun], *, intervals: bool) -> Cell:
     finished = [run for run in runs if run.record.status == "finished" and run.record.figures.steps_per_s]
     first = (finished or runs)[0].record
     name = (labels.system(first.cell), labels.scenario(first.cell), first.cell.workload, first.cell.gpus)
@@ -127,18 +126,18 @@ def _summarise_cell(number: int, runs: Sequence[StoredRun], seed: int, *, interv
     }
     if finished:
         rate = float(np.mean([run.record.figures.steps_per_s for run in finished]))
-        ends = bootstrap.interval(units, np.random.default_rng(seed)) if units else None
+        ends = interval(units) if units else None
         fields |= {"steps_per_s": estimate(rate, ends, units, repeated), **_means([run.record for run in finished])}
     timed_out = [run for run in runs if run.record.status == "timed-out"]
     return Cell(summary=CellSummary(**fields), finished=finished, timed_out=timed_out, units=units, repeated=repeated)
 
 
 def _units(finished: Sequence[StoredRun]) -> tuple[Units | None, Repeated | None]:
-    """The units from which a cell's rate is resampled: its seeds, or the iterations of its only run."""
+    """The units of a cell's rate: its seeds, or the iterations of its only run."""
     if len(finished) == 1:
-        units = bootstrap.of_parts(finished[0].parts)
+        units = of_parts(finished[0].parts)
         return units, "iterations" if units else None
-    units = bootstrap.of_seeds([run.record.figures.steps_per_s or 0.0 for run in finished])
+    units = of_seeds([run.record.figures.steps_per_s or 0.0 for run in finished])
     return units, "seeds" if units else None
 
 
@@ -151,11 +150,11 @@ def estimate(
     return Estimate(value=value, low=ends[0], high=ends[1], units=repeated, num_units=len(units.amounts))
 
 
-def ratio(a: Cell, b: Cell, value: float, generator: np.random.Generator) -> Estimate:
+def ratio(a: Cell, b: Cell, value: float) -> Estimate:
     """The ratio `value` of a's rate to b's, and its interval: of seeds if both have several, else of iterations."""
     if not (a.units and b.units):
         return Estimate(value=value)
-    ends = bootstrap.ratio_interval(a.units, b.units, generator)
+    ends = ratio_interval(a.units, b.units)
     fewer = min(a.units, b.units, key=lambda units: len(units.amounts))
     return estimate(value, ends, fewer, a.repeated if a.repeated == b.repeated else "iterations")
 
@@ -227,11 +226,10 @@ def _scaled_with(cell: Cell) -> tuple[object, ...]:
     return (*cell.group[:3], own.system, own.device, own.protocol, own.time_scale)
 
 
-def _scaled(cell: Cell, base: Cell, seed: int) -> Cell:
+def _scaled(cell: Cell, base: Cell) -> Cell:
     """Adds scaling and efficiency to a cell, relative to `base`, the same cell on the fewest GPUs of its sweep."""
     own = cell.summary
-    generator = np.random.default_rng(seed)
-    scaling = Estimate(value=1) if base is cell else ratio(cell, base, cell.rate / base.rate, generator)
+    scaling = Estimate(value=1) if base is cell else ratio(cell, base, cell.rate / base.rate)
     scaled = {
         "scaling": scaling,
         "scaling_base_gpus": base.summary.gpus,

@@ -20,7 +20,7 @@ HISTORY_VERSION = 1
 Kind = Literal["measured", "emulated", "predicted"]
 """On hardware; on emulated GPUs or with a stretched clock; computed by a model."""
 Repeated = Literal["seeds", "iterations"]
-"""What an interval was resampled from: it then covers other seeds, or that run only."""
+"""What an interval comes from: it covers other seeds, or that run only."""
 Verdict = Literal["worse", "not worse", "unknown"]
 
 
@@ -280,8 +280,6 @@ class Summary(_Document):
     summary_version: int = SUMMARY_VERSION
     reference: str | None
     """The system with which learning and speed are compared: the first of the newest sweep, unless one was named."""
-    seed: int
-    """Seed of the generators that draw the intervals."""
     answers: list[str]
     """A few sentences for each scenario and workload of each sweep."""
     findings: list[Finding]

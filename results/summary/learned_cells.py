@@ -14,7 +14,7 @@ import numpy as np
 
 from results.reading.untrusted import visible
 from results.records.store import StoredRun, Unreadable
-from results.statistics.bootstrap import LEVEL
+from results.statistics.intervals import LEVEL
 from results.statistics.learning_curves import (
     COSTS,
     METRICS,
@@ -64,16 +64,16 @@ class _Run:
 
 
 def learning_of_intact(
-    runs_of: Mapping[str, Sequence[StoredRun]], reference: str | None, threshold: float | None, seed: int
+    runs_of: Mapping[str, Sequence[StoredRun]], reference: str | None, threshold: float | None
 ) -> tuple[dict[str, Learning], list[Unreadable]]:
     """Like `learning_of_group`, without the runs whose curves cannot be read; returns these too."""
     try:
-        return learning_of_group(runs_of, reference, threshold, np.random.default_rng(seed)), []
+        return learning_of_group(runs_of, reference, threshold), []
     except ValueError:
         damaged = _damaged(run for runs in runs_of.values() for run in runs)
     paths = {each.path for each in damaged}
     intact = {cell: [run for run in runs if run.path not in paths] for cell, runs in runs_of.items()}
-    return learning_of_group(intact, reference, threshold, np.random.default_rng(seed)), damaged
+    return learning_of_group(intact, reference, threshold), damaged
 
 
 def _damaged(runs: Iterable[StoredRun]) -> list[Unreadable]:
@@ -91,7 +91,6 @@ def learning_of_group(
     runs_of: Mapping[str, Sequence[StoredRun]],
     reference: str | None,
     threshold: float | None,
-    generator: np.random.Generator,
 ) -> dict[str, Learning]:
     """How well each of some cells learned; cells without a learning curve are left out.
 
@@ -100,7 +99,6 @@ def learning_of_group(
         reference: the cell with which the others are compared.
         threshold: threshold of the curves' metric; if None, the one in `--until` of the runs, and the curves are then
             of its metric, if there are such curves.
-        generator: generator of the intervals.
     """
     until = _until([run for runs in runs_of.values() for run in runs])
     metrics = METRICS if threshold is not None or until is None else (until[0], *METRICS)
@@ -121,11 +119,10 @@ def learning_of_group(
     }
     if threshold is None and until is not None and until[0] == metric:
         threshold = until[1]
-    seed = generator.integers(2**63)  # the same for every cell: no interval depends on the rest of the group
     return {
         cell: Learning(
             metric=metric,
-            final=_final(each, np.random.default_rng(seed)),
+            final=_final(each),
             finals=[float(curve.values[-1]) for curve in each],
             area=_mean(areas[cell]),
             area_env_steps=limit,
@@ -158,9 +155,9 @@ def _until(runs: Sequence[StoredRun]) -> tuple[str, float] | None:
     return None
 
 
-def _final(curves: Sequence[Curve], generator: np.random.Generator) -> Estimate:
+def _final(curves: Sequence[Curve]) -> Estimate:
     scores = [np.array([curve.values[-1] for curve in curves])]
-    ends = stratified_interval(interquartile_mean, scores, generator)
+    ends = stratified_interval(interquartile_mean, scores)
     value = float(interquartile_mean(scores))
     if ends is None:
         return Estimate(value=value)

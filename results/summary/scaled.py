@@ -34,9 +34,7 @@ def scale(runs: Sequence[StoredRun]) -> list[StoredRun]:
 
 
 def _scaled(run: StoredRun, base: StoredRun) -> StoredRun:
-    import numpy as np
-
-    from results.statistics import bootstrap
+    from results.statistics import intervals
 
     figures, base_gpus = run.record.figures, base.record.cell.gpus
     base_rate = base.record.figures.steps_per_s
@@ -44,9 +42,9 @@ def _scaled(run: StoredRun, base: StoredRun) -> StoredRun:
     assert base_rate
     factor = figures.steps_per_s / base_rate
     interval = None  # a run has no uncertainty against itself
-    units, base_units = bootstrap.of_parts(run.parts), bootstrap.of_parts(base.parts)
+    units, base_units = intervals.of_parts(run.parts), intervals.of_parts(base.parts)
     if run is not base and units and base_units:
-        interval = bootstrap.ratio_interval(units, base_units, np.random.default_rng(0))
+        interval = intervals.ratio_interval(units, base_units)
     figures = figures.model_copy(
         update={
             "scaling_factor": factor,

@@ -9,8 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from results.fairness.differences import find_differences
 from results.records import labels
 from results.records.schema import RunRecord
@@ -31,7 +29,6 @@ def summarise(
     unreadable: Sequence[Unreadable] = (),
     reference: str | None = None,
     threshold: float | None = None,
-    seed: int = 0,
 ) -> Summary:
     """Makes the summary.
 
@@ -41,21 +38,19 @@ def summarise(
         unreadable: folders of runs that could not be read, and why.
         reference: label of the system with which others are compared; by default the first of the newest sweep.
         threshold: threshold of learning curves; by default the one in `--until` of the runs.
-        seed: seed of all intervals.
 
     Raises ValueError if no run is of the reference.
     """
     runs = scale(runs)
     records = [run.record for run in runs]
     reference = _reference(records, reference)
-    cells = make_cells(runs, seed)
+    cells = make_cells(runs)
     fairness = list(_fairness(cells))
-    cells, damaged = _with_learning(cells, reference, threshold, seed)
-    comparisons = [_compare(a, b, seed) for a, b in _pairs(cells, reference)]
+    cells, damaged = _with_learning(cells, reference, threshold)
+    comparisons = [_compare(a, b) for a, b in _pairs(cells, reference)]
     summaries = [cell.summary for cell in cells]
     return Summary(
         reference=reference,
-        seed=seed,
         answers=answer(summaries, comparisons, reference),
         findings=[
             *find_all(
@@ -68,7 +63,7 @@ def summarise(
         fairness=fairness,
         cells=summaries,
         comparisons=comparisons,
-        across_tasks=across_tasks(summaries, reference, seed),
+        across_tasks=across_tasks(summaries, reference),
         published=references(summaries),
         runs=records,
     )
@@ -121,8 +116,7 @@ def _pairs(cells: Sequence[Cell], reference: str | None) -> Iterable[tuple[Cell,
                 yield a, b
 
 
-def _compare(a: Cell, b: Cell, seed: int) -> Comparison:
-    generator = np.random.default_rng(seed)
+def _compare(a: Cell, b: Cell) -> Comparison:
     return Comparison(
         sweep=a.summary.sweep,
         scenario=a.summary.scenario,
@@ -131,13 +125,13 @@ def _compare(a: Cell, b: Cell, seed: int) -> Comparison:
         kind=a.summary.kind,
         system=a.summary.system,
         against=b.summary.system,
-        ratio=ratio(a, b, a.rate / b.rate, generator),
+        ratio=ratio(a, b, a.rate / b.rate),
         comparable=not find_differences([run.record for run in (*a.finished, *b.finished)]),
     )
 
 
 def _with_learning(
-    cells: Sequence[Cell], reference: str | None, threshold: float | None, seed: int
+    cells: Sequence[Cell], reference: str | None, threshold: float | None
 ) -> tuple[list[Cell], list[Unreadable]]:
     """Adds to each cell how well its runs learned; also returns the runs whose curves cannot be read."""
     learning: dict[str, Learning] = {}
@@ -145,7 +139,7 @@ def _with_learning(
     for group in _side_by_side(cells).values():
         of_cells = {cell.summary.id: [*cell.finished, *cell.timed_out] for cell in group}
         base = next((cell.summary.id for cell in group if cell.summary.system == reference), None)
-        of_group, found = learning_of_intact(of_cells, base, threshold, seed)
+        of_group, found = learning_of_intact(of_cells, base, threshold)
         learning |= of_group
         damaged += found
     with_learning = [

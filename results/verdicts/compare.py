@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from results.fairness.differences import Difference, find_differences
@@ -69,8 +68,6 @@ class Compared(_Document):
     """The result of a comparison, as one document."""
 
     compared_version: int = COMPARED_VERSION
-    seed: int
-    """Seed of the generators that draw the intervals."""
     reference: str | None
     comparable: bool
     differences: list[Difference]
@@ -100,9 +97,7 @@ class Runs:
     unreadable: Sequence[Unreadable] = ()
 
 
-def compare(
-    a: Runs, b: Runs, *, reference: str | None = None, threshold: float | None = None, seed: int = 0
-) -> Compared:
+def compare(a: Runs, b: Runs, *, reference: str | None = None, threshold: float | None = None) -> Compared:
     """Compares B's cells with A's.
 
     Args:
@@ -110,20 +105,18 @@ def compare(
         b: the runs after.
         reference: label of a system with which the others of each side are compared as well.
         threshold: threshold of learning curves; by default the one in `--until` of the runs.
-        seed: seed of all intervals.
 
     Raises ValueError if neither side has a run of the reference.
     """
-    cells = {side: newest_cells(runs.runs, seed) for side, runs in ((A, a), (B, b))}
+    cells = {side: newest_cells(runs.runs) for side, runs in ((A, a), (B, b))}
     systems = list(dict.fromkeys(match[0] for each in cells.values() for match in each))
     if reference is not None and reference not in systems:
         raise ValueError(f"--reference {reference}: no run of it; there are: {', '.join(systems) or 'none'}")
     cells[B] = _as_called(cells[B], cells[A])
     matches = [match for match in cells[A] if match in cells[B]]
     damaged: list[Unreadable] = []
-    pairs = [_pair(match, cells, reference, threshold, seed, damaged) for match in matches]
+    pairs = [_pair(match, cells, reference, threshold, damaged) for match in matches]
     return Compared(
-        seed=seed,
         reference=reference,
         comparable=bool(pairs) and all(pair.comparable for pair in pairs),
         differences=_each_once([difference for pair in pairs for difference in pair.differences]),
@@ -133,10 +126,10 @@ def compare(
     )
 
 
-def newest_cells(runs: Sequence[StoredRun], seed: int) -> dict[Match, Cell]:
+def newest_cells(runs: Sequence[StoredRun]) -> dict[Match, Cell]:
     """Cells by what they match by; of several the one that began last, in the place of the first."""
     newest: dict[Match, Cell] = {}
-    for cell in make_cells(runs, seed):
+    for cell in make_cells(runs):
         own = cell.summary
         match = (own.system, own.scenario, own.workload, own.gpus, own.device)
         if match not in newest or _age(newest[match]) < _age(cell):
@@ -174,13 +167,12 @@ def _pair(
     cells: dict[str, dict[Match, Cell]],
     reference: str | None,
     threshold: float | None,
-    seed: int,
     damaged: list[Unreadable],
 ) -> Pair:
     """Makes a pair, and adds the runs whose learning curves cannot be read to `damaged`."""
     a, b = cells[A][match], cells[B][match]
     ended = {A: [*a.finished, *a.timed_out], B: [*b.finished, *b.timed_out]}
-    learning, unreadable = learning_of_intact(ended, A, threshold, seed)
+    learning, unreadable = learning_of_intact(ended, A, threshold)
     damaged += unreadable
     found = differences(a, b)
     against: dict[str, Any] = {}
@@ -192,11 +184,11 @@ def _pair(
         if base is not None and base is not cell:
             beside |= dict.fromkeys(each.sentence() for each in find_differences(_records(cell, base)))
         if base is not None:
-            against[f"{side.lower()}_to_reference"] = _ratio(cell, base, seed)
+            against[f"{side.lower()}_to_reference"] = _ratio(cell, base)
     return Pair(
         a=a.summary.model_copy(update={"learning": learning.get(A)}),
         b=b.summary.model_copy(update={"learning": learning.get(B)}),
-        ratio=_ratio(b, a, seed),
+        ratio=_ratio(b, a),
         differences=found,
         comparable=all(difference.aspect in COMPARED for difference in found),
         beside_reference=list(beside),
@@ -218,10 +210,10 @@ def _records(a: Cell, b: Cell) -> list[RunRecord]:
     return [run.record for run in (*a.finished, *b.finished)]
 
 
-def _ratio(over: Cell, under: Cell, seed: int) -> Estimate | None:
+def _ratio(over: Cell, under: Cell) -> Estimate | None:
     """The rate of one cell / that of another; None where either has no finished run."""
     if not over.finished or not under.finished:
         return None
     if over is under:
         return Estimate(value=1)
-    return ratio(over, under, over.rate / under.rate, np.random.default_rng(seed))
+    return ratio(over, under, over.rate / under.rate)

@@ -28,8 +28,8 @@ from pydantic import BaseModel, ConfigDict, computed_field
 from results.records import labels
 from results.records.schema import RunRecord
 from results.records.store import StoredRun
-from results.statistics import bootstrap
-from results.statistics.bootstrap import LEVEL
+from results.statistics import intervals
+from results.statistics.intervals import LEVEL
 from results.summary.cells import Cell
 from results.summary.document import Estimate, Finding, Kind
 from results.summary.findings import find_all
@@ -100,7 +100,7 @@ class Check(_Document):
     ratio: Estimate | None = None
     """Candidate / baseline; the interval has the gate's level."""
     paired: bool = False
-    """Whether the interval resamples pairs of runs with the same seed; otherwise each side independently."""
+    """Whether the interval is over pairs of runs with the same seed; otherwise each side is independent."""
     limit: float
     """The ratio at which a regression begins."""
     outcome: Outcome
@@ -124,7 +124,6 @@ class Gate(_Document):
     tolerance: float
     level: float
     """Level of the intervals: 0.95, but nearer to 1 for a look before the end."""
-    seed: int
     checks: list[Check]
     findings: list[Finding]
     """What may spoil the figures of either side."""
@@ -154,7 +153,7 @@ class Gate(_Document):
         said = ", ".join(f"{counts[outcome]} {outcome}" for outcome in (*RANKED, "not judged") if counts[outcome])
         line = f"{self.outcome}: {said or 'nothing was measured'}"
         if self.outcome == "inconclusive" and self.repetitions is not None:
-            least = min(min(check.num_runs) for check in self.checks) < bootstrap.LEAST_SEEDS
+            least = min(min(check.num_runs) for check in self.checks) < intervals.LEAST_SEEDS
             line += f"; {self.repetitions} repetitions of each side {'at least' if least else 'would settle it'}"
         return line
 
@@ -186,9 +185,7 @@ def check_tolerance(tolerance: float) -> None:
         raise ValueError(f"--tolerance {tolerance}: must be above 0 and below 1, a share: 0.05")
 
 
-def judge(
-    baseline: Runs, candidate: Runs, *, tolerance: float = TOLERANCE, level: float = LEVEL, seed: int = 0
-) -> Gate:
+def judge(baseline: Runs, candidate: Runs, *, tolerance: float = TOLERANCE, level: float = LEVEL) -> Gate:
     """Compares a candidate with a baseline.
 
     Args:
@@ -196,16 +193,13 @@ def judge(
         candidate: the runs to judge, chosen in the same way.
         tolerance: share by which a metric may be worse, between 0 and 1.
         level: level of the intervals.
-        seed: seed of all intervals.
 
     Raises ValueError for another tolerance.
     """
     check_tolerance(tolerance)
-    before, after = newest_cells(baseline.runs, seed), newest_cells(candidate.runs, seed)
+    before, after = newest_cells(baseline.runs), newest_cells(candidate.runs)
     checks = [
-        check
-        for match, cell in before.items()
-        for check in _checks(match, cell, after.get(match), tolerance, level, seed)
+        check for match, cell in before.items() for check in _checks(match, cell, after.get(match), tolerance, level)
     ]
     alike = baseline.name == candidate.name
     sides = (("baseline ", baseline), ("candidate ", candidate))
@@ -219,13 +213,12 @@ def judge(
         candidate=candidate.name,
         tolerance=tolerance,
         level=level,
-        seed=seed,
         checks=checks,
         findings=findings,
     )
 
 
-def _checks(match: Match, before: Cell, after: Cell | None, tolerance: float, level: float, seed: int) -> list[Check]:
+def _checks(match: Match, before: Cell, after: Cell | None, tolerance: float, level: float) -> list[Check]:
     """The checks of all metrics of a cell; only of steps/s where the cell cannot be judged."""
     if not before.finished:
         return []  # the baseline has no figures to compare with
@@ -256,7 +249,7 @@ def _checks(match: Match, before: Cell, after: Cell | None, tolerance: float, le
         )
         if not why_not:
             whole = len(known[0]) == len(runs[0]) and len(known[1]) == len(runs[1])
-            check = _judged(check.model_copy(update={"paired": whole and _are_pairs(*runs)}), known, level, seed)
+            check = _judged(check.model_copy(update={"paired": whole and _are_pairs(*runs)}), known, level)
         checks.append(check)
     return checks
 
@@ -294,16 +287,16 @@ def _mean(values: Sequence[float]) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def _judged(check: Check, known: Sequence[Sequence[float]], level: float, seed: int) -> Check:
+def _judged(check: Check, known: Sequence[Sequence[float]], level: float) -> Check:
     """Adds the ratio, the outcome and the reason to a check."""
     if check.baseline == 0 or check.candidate == 0:
         return _judged_zero(check, known)
     assert check.baseline is not None
     assert check.candidate is not None
     ratio = check.candidate / check.baseline
-    if min(check.num_runs) < bootstrap.LEAST_SEEDS:
+    if min(check.num_runs) < intervals.LEAST_SEEDS:
         return _not_repeated(check.model_copy(update={"ratio": Estimate(value=ratio), "paired": False}))
-    ends = _interval(known, level, seed, paired=check.paired)
+    ends = _interval(known, level, paired=check.paired)
     if ends is None:
         return check.model_copy(update={"outcome": "not judged", "reason": "it is 0 in some runs"})
     estimate = Estimate(value=ratio, low=ends[0], high=ends[1], units="seeds", num_units=min(check.num_runs))
@@ -317,17 +310,16 @@ def _judged(check: Check, known: Sequence[Sequence[float]], level: float, seed: 
     return check.model_copy(update={"ratio": estimate, "outcome": outcome, "reason": reason, "repetitions": needed})
 
 
-def _interval(known: Sequence[Sequence[float]], level: float, seed: int, *, paired: bool) -> tuple[float, float] | None:
+def _interval(known: Sequence[Sequence[float]], level: float, *, paired: bool) -> tuple[float, float] | None:
     """The interval of candidate / baseline; None where it cannot be computed because of zeros."""
-    generator = np.random.default_rng(seed)
     if paired:
-        pairs = bootstrap.of_pairs(known[1], known[0])
+        pairs = intervals.of_pairs(known[1], known[0])
         assert pairs is not None
-        return bootstrap.interval(pairs, generator, level=level)
-    before, after = (bootstrap.of_seeds(values) for values in known)
+        return intervals.interval(pairs, level=level)
+    before, after = (intervals.of_seeds(values) for values in known)
     assert before is not None
     assert after is not None
-    return bootstrap.ratio_interval(after, before, generator, level=level)
+    return intervals.ratio_interval(after, before, level=level)
 
 
 def _not_repeated(check: Check) -> Check:
@@ -340,7 +332,7 @@ def _not_repeated(check: Check) -> Check:
 
 def _judged_zero(check: Check, known: Sequence[Sequence[float]]) -> Check:
     """The check of a metric whose mean is 0 on a side, such as the lag of a lockstep system: it has no ratio."""
-    if min(check.num_runs) < bootstrap.LEAST_SEEDS:
+    if min(check.num_runs) < intervals.LEAST_SEEDS:
         return check.model_copy(update={"outcome": "not judged", "reason": "a single run says nothing of others"})
     better, worse = (known[1], known[0]) if check.higher_is_better else (known[0], known[1])
     if not any(worse):

@@ -48,13 +48,13 @@ def machine_class(run: RunRecord) -> str:
     return ", ".join([str(run.machine.get("cpu_model") or "unknown processor"), known, *named, *machines])
 
 
-def rows_of(runs: Sequence[StoredRun], seed: int = 0) -> list[Revision]:
+def rows_of(runs: Sequence[StoredRun]) -> list[Revision]:
     """A row for each cell that has a rate and one commit; of several sweeps of a commit the newest counts.
 
     Cells that ran from a changed working tree belong to no revision, and are left out.
     """
     found: dict[tuple[str, ...], Revision] = {}
-    for cell in make_cells(runs, seed):
+    for cell in make_cells(runs):
         commits = {run.record.commit for run in cell.finished}
         commit = commits.pop() if len(commits) == 1 else None
         if commit is None or commit.endswith("-dirty"):
@@ -143,8 +143,8 @@ def write(path: Path, rows: Sequence[Revision]) -> None:
         raise ValueError(f"{path}: cannot be written ({problem.strerror or problem})") from None
 
 
-def series_of(rows: Sequence[Revision], seed: int = 0) -> list[Series]:
-    """Groups rows into series, and finds their change points; `seed` seeds the shuffles."""
+def series_of(rows: Sequence[Revision]) -> list[Series]:
+    """Groups rows into series, and finds their change points."""
     groups: Mapping[tuple[str, ...], list[Revision]] = defaultdict(list)
     first: dict[str, str] = {}  # a revision keeps its place when some of its cells are measured again
     for row in sorted(rows, key=lambda row: row.measured_at):
@@ -154,7 +154,7 @@ def series_of(rows: Sequence[Revision], seed: int = 0) -> list[Series]:
     made = []
     for group in groups.values():
         rates = np.log([row.steps_per_s for row in group])
-        places = change_points(rates, np.random.default_rng(seed))
+        places = change_points(rates, np.random.default_rng(0))
         ends = [0, *places, len(group)]
         levels = [float(np.mean(rates[begin:end])) for begin, end in pairwise(ends)]
         changes = [

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from results.statistics import bootstrap
+from results.statistics import intervals
 from results.summary.document import Estimate
 
 
-def ratio_of_pairs(rates: Sequence[float], references: Sequence[float], seed: int = 0) -> Estimate:
-    """The ratio of the means, with the 95 % interval from resampling the pairs; without one if there is only one pair.
+def ratio_of_pairs(rates: Sequence[float], references: Sequence[float]) -> Estimate:
+    """The ratio of the means, with the 95 % interval over the pairs; without one if there is only one pair.
 
     Args:
         rates: steps/s of one system, above 0, [K].
         references: steps/s of the other system, in the same order, [K].
-        seed: seed of the draws.
     """
     assert len(rates) == len(references) > 0
-    units = bootstrap.of_pairs(rates, references)
+    units = intervals.of_pairs(rates, references)
     if units is None:
         return Estimate(value=rates[0] / references[0])
-    ends = bootstrap.interval(units, np.random.default_rng(seed))
-    assert ends is not None  # all are above 0, and so is every draw
+    ends = intervals.interval(units)
+    assert ends is not None  # all are above 0
     return Estimate(value=units.rate, low=ends[0], high=ends[1], units="seeds", num_units=len(rates))

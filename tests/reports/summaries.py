@@ -10,7 +10,6 @@ from tests.results.made_records import make_record
 
 NOTHING: dict[str, Any] = {
     "reference": None,
-    "seed": 0,
     "answers": [],
     "findings": [],
     "fairness": [],

@@ -56,14 +56,14 @@ class Outputs:
                 write_output(path, [text])
 
 
-def gate_folders(baseline: Path, candidate: Path, tolerance: float, seed: int, outputs: Outputs) -> int:
+def gate_folders(baseline: Path, candidate: Path, tolerance: float, outputs: Outputs) -> int:
     """Judges two folders of runs; returns the exit code."""
     outputs.check()
     sides = []
     for folder in (baseline, candidate):
         found = find([folder])
         sides.append(Runs(name=visible(str(folder)), runs=found.runs, unreadable=found.unreadable))
-    return _tell(judge(*sides, tolerance=tolerance, seed=seed), make_console(), outputs)
+    return _tell(judge(*sides, tolerance=tolerance), make_console(), outputs)
 
 
 def gate_revisions(
@@ -100,7 +100,6 @@ def gate_revisions(
             first_seed=seed,
             budget_s=budget_s,
             tolerance=tolerance,
-            draws_seed=seed,
         )
         sides = revisions[commits[baseline]], revisions[commits[candidate]]
         try:

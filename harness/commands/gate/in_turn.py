@@ -22,7 +22,7 @@ from pathlib import Path
 from harness.commands.gate.revisions import Revision
 from harness.machine.virtualenvs import variables
 from results.records import store
-from results.statistics.bootstrap import LEVEL
+from results.statistics.intervals import LEVEL
 from results.verdicts.compare import Runs
 from results.verdicts.gate import LEAST_REPETITIONS, Gate, judge, pooled
 
@@ -43,7 +43,6 @@ class Measuring:
     first_seed: int
     budget_s: float
     tolerance: float
-    draws_seed: int
 
 
 def measure(baseline: Revision, candidate: Revision, measuring: Measuring, say: Callable[[str], None]) -> Gate:
@@ -75,7 +74,7 @@ def _judged(baseline: Revision, candidate: Revision, measuring: Measuring, level
         folder = measuring.out / side
         runs = store.read_runs(folder) if folder.is_dir() else []
         sides.append(Runs(name=revision.label, runs=pooled(runs, side), unreadable=store.half_written(folder)))
-    return judge(*sides, tolerance=measuring.tolerance, level=level, seed=measuring.draws_seed)
+    return judge(*sides, tolerance=measuring.tolerance, level=level)
 
 
 def _run(revision: Revision, name: str, measuring: Measuring, out: Path, seed: int) -> None:

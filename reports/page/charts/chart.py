@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reports.figures import format as fmt
-from reports.figures.columns import resampled
+from reports.figures.columns import spread_of
 from results.summary.document import Estimate
 
 Figure = dict[str, Any]
@@ -100,6 +100,6 @@ def times(value: float | None) -> str:
 
 
 def interval_notes(estimates: Iterable[Estimate | None]) -> list[str]:
-    """A note on what the intervals of some figures were resampled from, if there are any."""
-    said = resampled(estimates)
+    """A note on what the intervals of some figures come from, if there are any."""
+    said = spread_of(estimates)
     return [f"95 % {said}."] if said else []

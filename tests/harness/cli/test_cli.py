@@ -159,7 +159,6 @@ BAD_COMMANDS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("report",), ("rlbench-runs: no runs; make some: `rlbench run --systems ddppo,ver --gpus 1,8`",)),
     (("report", "."), (".: no runs; make some: `rlbench run",)),
     (("report", "missing"), ("missing: is not a folder",)),
-    (("report", "--seed", "-1"), ("'--seed'", "greater than or equal to 0")),
     (("compare",), ("Missing argument 'RUNS_A'",)),
     (("compare", "."), ("Missing argument 'RUNS_B'",)),
     (("compare", ".", "."), (".: no runs; make some",)),

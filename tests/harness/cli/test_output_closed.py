@@ -11,7 +11,7 @@ from tests.harness.command import RLBENCH
 from tests.harness.runs import FAULTY_SWEEP, RunningSweep, wait_until
 from tests.results.made_records import make_record, write_run_folder
 
-QUIET = "from harness import progress; progress.PLAIN_PERIOD_S = 3600; from rlbench_start import main; main()"
+QUIET = "from harness.run import progress; progress.PLAIN_PERIOD_S = 3600; from rlbench_start import main; main()"
 """The command, whose lines are those of cells that begin and end, however long these take."""
 HEAD = ("bash", "-c", f"shift; set -o pipefail; {sys.executable} -P -c '{QUIET}' \"$@\" | head -1", "bash")
 

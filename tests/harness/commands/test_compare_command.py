@@ -27,7 +27,7 @@ def test_compare_two_sweeps(here: Path) -> None:
     assert row[2:5] == ["1,337", "1,471", "1.10"]
     assert re.fullmatch(r"1\.0\d to 1\.1\d", row[5])
     assert table["sync", "8 (emulated)"].split("|")[4].strip() == "1.00"
-    assert any(line.startswith("95 %: interval by resampling the iterations") for line in lines)
+    assert any(line.startswith("95 %: interval from the spread of the iterations") for line in lines)
 
 
 def test_compare_says_what_differs(here: Path) -> None:

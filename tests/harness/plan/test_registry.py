@@ -56,7 +56,7 @@ def test_scenarios_fulfil_the_contract(name: str, workload: str) -> None:
 def test_loading_by_name_imports_only_what_was_asked_for() -> None:
     """Entry points are loaded lazily: one scenario's simulator is not imported for another."""
     program = (
-        "import sys; from harness import registry; registry.load_scenario('emulated', 'homogeneous', {})\n"
+        "import sys; from harness.plan import registry; registry.load_scenario('emulated', 'homogeneous', {})\n"
         "registry.load_system('ddppo', {})\n"
         "print(sorted({'torch', 'vizdoom', 'ale_py', 'pandas'} & set(sys.modules)))"
     )

@@ -144,7 +144,7 @@ def test_that_the_kernel_ended_processes_for_lack_of_memory_is_seen(tmp_path: Pa
 
 def test_processes_of_a_run_are_the_first_to_go_when_memory_is_short() -> None:
     """What the keeper starts inherits its score."""
-    code = "from harness import watch; import subprocess; watch.be_ended_first(); subprocess.run(['sleep', '1000'])"
+    code = "from harness.run import watch; import subprocess; watch.be_ended_first(); subprocess.run(['sleep', '1000'])"
     with subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[3], env=os.environ) as child:
         try:
             wait_until(lambda: psutil.Process(child.pid).children(), "it has a child")

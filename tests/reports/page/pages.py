@@ -150,7 +150,7 @@ def full_summary(name: str = "ver:preempt=never") -> Summary:
                 differences=[Difference(aspect="epochs", values={"2": ["ver"], "1": [name]})],
             )
         ],
-        across_tasks=across_tasks(cells, "ver", seed=0),
+        across_tasks=across_tasks(cells, "ver"),
         history=[make_series()],
         comparisons=[make_comparison("ver", name, 1.1668, (1.125, 1.25))],
         published=[

@@ -215,9 +215,9 @@ def test_speed_up_has_an_ideal_and_intervals() -> None:
 
 
 def test_intervals_are_labelled_by_what_they_speak_of() -> None:
-    """A chart with intervals says what they were resampled from; one without does not."""
+    """A chart with intervals says what they come from; one without does not."""
     (chart,) = scaling.throughput(summary_of([full_cell("ver", 8, 600.0)]))
-    assert any(note.startswith("95 % interval by resampling the iterations") for note in chart.notes)
+    assert any(note.startswith("95 % interval from the spread of the iterations") for note in chart.notes)
     (chart,) = scaling.throughput(summary_of([make_cell("ver", 8)]))
     assert not any("95 %" in note for note in chart.notes)
 

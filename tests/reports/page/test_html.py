@@ -175,7 +175,7 @@ def test_nothing_is_loaded(full: Page) -> None:
     assert "http" not in policy
     assert "unsafe-eval" not in policy
     assert "script-src 'unsafe" not in policy
-    style = (Path("reports") / "templates" / "report.css").resolve()
+    style = (Path("reports") / "page" / "templates" / "report.css").resolve()
     assert not re.search(r"url\(|@import", style.read_text(encoding="utf-8"))
 
 

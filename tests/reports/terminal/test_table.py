@@ -143,15 +143,15 @@ def test_several_seeds_are_one_row() -> None:
     assert "seeds" in line_with(text, "system", "|")
     assert "0..2" in line_with(text, "ver", "|")
     assert "4,7" in line_with(text, "sync", "|")
-    assert "95 %: interval by resampling the seeds" in text.splitlines()
+    assert "95 %: interval from the spread of the seeds" in text.splitlines()
     alike = printed(three, three.model_copy(update={"system": "sync"}))
     assert "seeds 0..2" in alike.splitlines()[0]
 
 
-def test_the_note_says_what_was_resampled() -> None:
+def test_the_note_says_what_intervals_come_from() -> None:
     """Intervals of single runs say nothing of others, and the note says so; without intervals there is none."""
     assert line_with(printed(scaled()), "95 %:") == (
-        "95 %: interval by resampling the iterations of the window; it says nothing of other runs or seeds"
+        "95 %: interval from the spread of the iterations of the window; it says nothing of other runs or seeds"
     )
     both = printed(scaled(), cell("ver", 8).model_copy(update={"steps_per_s": between(9, 8, 10, "seeds")}))
     assert "the seeds, or the iterations of the window where there is one run alone" in line_with(both, "95 %:")

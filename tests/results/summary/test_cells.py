@@ -16,7 +16,7 @@ RATES = [95.0, 100.0, 105.0, 99.0, 101.0]
 def summaries(*runs: StoredRun | RunRecord) -> list[CellSummary]:
     """The cells of some runs."""
     whole = [run if isinstance(run, StoredRun) else stored(run) for run in runs]
-    return [cell.summary for cell in make_cells(whole, seed=0)]
+    return [cell.summary for cell in make_cells(whole)]
 
 
 def cell_of(*runs: StoredRun | RunRecord) -> CellSummary:
@@ -63,7 +63,7 @@ def test_runs_that_differ_in_more_are_cells_of_their_own(other: dict[str, Any]) 
 
 
 def test_one_run_has_the_interval_of_its_iterations() -> None:
-    """With one seed the window's parts are resampled; with fewer than three of them there is no interval."""
+    """With one seed the window's parts make the interval; with fewer than three of them there is no interval."""
     rate = cell_of(stored(make_run(steps_per_s=100), RATES)).steps_per_s
     assert rate is not None
     assert (rate.units, rate.num_units) == ("iterations", 5)
@@ -172,7 +172,7 @@ def test_a_ratio_to_a_single_run_does_not_speak_of_seeds() -> None:
     four = summaries(stored(make_run(), RATES), *more)[1]
     assert four.scaling is not None
     assert (four.scaling.units, four.scaling.num_units) == ("iterations", 2)
-    without = summaries(make_run(), *more)[1]  # the base has no iterations that could be resampled
+    without = summaries(make_run(), *more)[1]  # the base has no iterations that an interval could come from
     assert without.scaling is not None
     assert without.scaling.value == pytest.approx(4)
     assert (without.scaling.low, without.scaling.units) == (None, None)
@@ -222,11 +222,11 @@ def test_other_figures_are_means_over_the_finished_runs() -> None:
 def test_what_is_not_reported_makes_no_share() -> None:
     """Uses per sample and the useful fraction are unknown where a run does not report what they are made of."""
     counters = Counters(env_steps=100, learned=90, reused=None, discarded=None, in_flight=None)
-    own = make_cells([stored(make_run("mine", counters=counters, figures={"steps_counted": "learned"}))], 0)[0].summary
+    own = make_cells([stored(make_run("mine", counters=counters, figures={"steps_counted": "learned"}))])[0].summary
     assert (own.uses_per_sample, own.useful_fraction, own.steps_counted) == (None, None, "learned")
     silent = Counters(env_steps=100, learned=None, reused=None, discarded=None, in_flight=None)
     run = make_run("mine", counters=silent, figures={"steps_counted": "collected"})
-    assert make_cells([stored(run)], 0)[0].summary.steps_counted == "collected"
+    assert make_cells([stored(run)])[0].summary.steps_counted == "collected"
 
 
 def test_the_bottleneck_knows_the_system() -> None:
@@ -240,7 +240,7 @@ def test_the_bottleneck_knows_the_system() -> None:
 
 def test_a_cell_without_a_rate_has_none_to_ask_for() -> None:
     """Only cells with finished runs have a rate."""
-    (cell,) = make_cells([stored(make_run(status="failed", reason="died"))], seed=0)
+    (cell,) = make_cells([stored(make_run(status="failed", reason="died"))])
     assert isinstance(cell, Cell)
     assert cell.finished == []
     with pytest.raises(AssertionError):

@@ -56,11 +56,9 @@ def test_seeds_are_what_an_interval_is_of_where_there_are_several() -> None:
 
 
 def test_the_interval_is_reproducible() -> None:
-    """The same runs and the same seed give the same document; another seed draws others."""
+    """The same runs give the same document."""
     a, b = [measured(make_run(), 100)], [measured(make_run(), 110)]
     assert both(a, b).to_json() == both(a, b).to_json()
-    ratios = [pair.ratio for seed in (0, 1) for pair in both(a, b, seed=seed).pairs]
-    assert ratios[0] != ratios[1]
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_folders_that_are_alike_pass(here: Path) -> None:
     assert ended.code == 0, ended.out
     assert ended.out.startswith("passed: 8 passed\n")
     assert "baseline main, candidate mine, tolerance 5 %" in ended.out
-    assert "interval by resampling pairs of runs with the same seed" in ended.out
+    assert "interval from the spread of pairs of runs with the same seed" in ended.out
     write_seeds(here / "noisy", noise=-0.05)
     inconclusive = gate("--baseline", "main", "--candidate", "noisy")
     assert inconclusive.code == 3

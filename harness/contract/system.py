@@ -1,6 +1,7 @@
 """The interface of a system, what it gets, and the loop that it forms with a scenario.
 
-The loop of one rank (`harness/launch/rank.py` makes the context, the system does the rest):
+The loop of one rank (`harness/launch/rank.py` makes the context, the system does the rest)::
+
     system.run(Context(place=Place.from_environment(), scenario=..., ...))  # once per rank, each in a process:
         start environment workers; env = context.make_env(i), whose `step` and `reset` count what happens
         until context.budget.is_spent(progress), which all ranks decide alike:

@@ -35,7 +35,7 @@ from systems.choices.preempt import plan
 from systems.choices.rollout import Variable
 from systems.engine.rollouts.opening import open_rollout
 from systems.engine.rollouts.rollout import runs_of
-from systems.engine.workers.tables import Table, rollout_columns
+from systems.engine.workers.tables import SharedTable, rollout_columns
 from systems.engine.workers.worker import Worker, WorkerSettings
 from systems.learn.few_rows import THREADS_VARIABLE, FewRows
 from systems.learn.policy import build_policy
@@ -132,7 +132,7 @@ def check_span(hot: Hot, meter: RankMeter) -> None:
 
 def check_worker_step(hot: Hot, env: CountedEnv, tmp_path: Path) -> None:
     """What an environment worker does for an env step: reads the action, steps, and writes what came of it."""
-    table = Table(rollout_columns(SPACE, 1, NUM_STEPS, STATE_SIZE))
+    table = SharedTable(rollout_columns(SPACE, 1, NUM_STEPS, STATE_SIZE))
     settings = WorkerSettings(
         scenario=cast("Scenario", StillScenario()),
         seats=(SEAT,),

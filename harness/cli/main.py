@@ -136,9 +136,9 @@ def profile(
 ) -> None:
     """Measure a scenario on this machine and write its times as a profile, to emulate and to predict with."""
     from harness.commands.profile.command import profile_run, profile_scenario
-    from harness.commands.profile.gpu import Link
+    from harness.commands.profile.gpu import AssumedLink
 
-    link = Link(latency_ms=latency_ms, bandwidth_mb_per_s=bandwidth_mb_per_s)
+    link = AssumedLink(latency_ms=latency_ms, bandwidth_mb_per_s=bandwidth_mb_per_s)
     if from_run is None:
         raise typer.Exit(profile_scenario(asked, out, runs, link, command_line()))
     if asked != ProfileOptions():

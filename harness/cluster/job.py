@@ -27,7 +27,7 @@ from harness.plan.cells import Hasher
 from harness.processes.removal import open_lock
 from harness.run.progress import Display
 from harness.run.sweep import Sweep
-from harness.run.sweep_folder import Place
+from harness.run.sweep_folder import SweepFolder
 from reports.terminal.table import make_console
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Job:
         console, hasher = make_console(), Hasher()
         with (
             Display(console, len(sweep.cells)) as display,
-            Place(sweep, display.say) as place,
+            SweepFolder(sweep, display.say) as place,
             Interrupts() as interrupts,
         ):
             runner = Runner(

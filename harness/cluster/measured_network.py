@@ -27,7 +27,7 @@ from harness.plan.cells import Cell
 from harness.run.progress import Display
 from harness.run.runner import Interrupted, Interrupts, Runner
 from harness.run.sweep import Sweep
-from harness.run.sweep_folder import Place
+from harness.run.sweep_folder import SweepFolder
 from results.reading.outputs import write_output
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ LEAST_FITTED_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Link:
+class FittedLink:
     """The link between two ranks with which the formula comes closest to what was measured."""
 
     latency_s: float
@@ -55,7 +55,7 @@ class Link:
     """Factor by which the formula is off at the size where it is worst; 1 where it is exact."""
 
 
-def fit(rows: Sequence[Mapping[str, float]], num_ranks: int) -> Link:
+def fit(rows: Sequence[Mapping[str, float]], num_ranks: int) -> FittedLink:
     """The link that explains the all-reduces best, by least squares of the logarithms of their times.
 
     Args:
@@ -81,7 +81,7 @@ def fit(rows: Sequence[Mapping[str, float]], num_ranks: int) -> Link:
     found = least_squares(errors, begin)
     latency_s, bytes_per_s = (math.exp(value) for value in found.x)
     worst = math.exp(max(map(abs, errors(found.x))))
-    return Link(latency_s=latency_s, bytes_per_s=bytes_per_s, worst_factor=worst)
+    return FittedLink(latency_s=latency_s, bytes_per_s=bytes_per_s, worst_factor=worst)
 
 
 def print_network(launch: Launch, gpus: int, device: DeviceKind, out: Path | None, console: Console) -> int:
@@ -152,7 +152,7 @@ def _run(launch: Launch, gpus: int, device: DeviceKind, console: Console) -> dic
         tempfile.TemporaryDirectory() as folder,
         Display(console, 1) as display,
         Interrupts() as interrupts,
-        Place(sweep := Sweep.create(Path(folder), [cell], sys.argv, launch), display.say) as place,
+        SweepFolder(sweep := Sweep.create(Path(folder), [cell], sys.argv, launch), display.say) as place,
     ):
         runner = Runner(
             sweep=sweep,

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.machine.findings import GIB, Finding, judge
+from harness.machine.findings import GIB, MachineFinding, judge
 from harness.machine.machine import Machine, packages, read_machine
 from reports.terminal.table import make_console
 
@@ -49,7 +49,7 @@ def doctor_network(launch: Launch, num_ranks: int, device: DeviceKind, out: Path
     return print_network(launch, num_ranks, device, out, make_console())
 
 
-def _print_finding(console: Console, finding: Finding) -> None:
+def _print_finding(console: Console, finding: MachineFinding) -> None:
     style = "bold yellow" if finding.level == "warning" else "green"
     line = Text.assemble((f"{finding.level:7}", style), f" {finding.what}; rule: {finding.rule}")
     console.print(line)

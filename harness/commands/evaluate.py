@@ -58,7 +58,7 @@ class Evaluable(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Left:
+class LeftPolicy:
     """A policy that a run has left."""
 
     record: RunRecord
@@ -73,7 +73,7 @@ class Left:
 class Evaluated:
     """A row of the table."""
 
-    left: Left
+    left: LeftPolicy
     num_episodes: int
     figures: Mapping[str, tuple[float, float]]
     """Mean and standard error by `METRICS`."""
@@ -166,7 +166,7 @@ def _newest_runs(out: Path) -> tuple[list[StoredRun], list[store.Unreadable]]:
     return runs, unreadable
 
 
-def _policies(run: StoredRun) -> list[Left]:
+def _policies(run: StoredRun) -> list[LeftPolicy]:
     """The policies that a run has left, at least one. Raises ValueError."""
     name, settings = parse_choice(fmt.system(run.record), "system")
     system: object = registry.load_system(name, settings)
@@ -193,7 +193,8 @@ def _policies(run: StoredRun) -> list[Left]:
         if hasattr(scenario, "time_scale"):
             scenario = apply_settings(scenario, NO_TIME, name)
     return [
-        Left(record=run.record, weights=path, whose=whose[path], system=system, scenario=scenario) for path in found
+        LeftPolicy(record=run.record, weights=path, whose=whose[path], system=system, scenario=scenario)
+        for path in found
     ]
 
 
@@ -208,7 +209,7 @@ def ranks_left(run: StoredRun) -> list[int]:
     return sorted(lasted["rank"].unique().tolist())
 
 
-def _evaluate(left: Left, num_episodes: int) -> Evaluated:
+def _evaluate(left: LeftPolicy, num_episodes: int) -> Evaluated:
     """Plays on the CPU, or on a GPU if there is one and the run used one."""
     cell = left.record.cell
     kind: DeviceKind = "cuda" if cell.device == "cuda" and visible_gpus() else "cpu"

@@ -170,7 +170,7 @@ def keep_history(folders: Sequence[Path], file: Path, *, as_json: bool) -> None:
     from pydantic import TypeAdapter
 
     from reports.terminal.history import print_history
-    from results.summary.document import Series
+    from results.summary.document import HistorySeries
     from results.verdicts import history
 
     rows = history.read(file)
@@ -183,7 +183,7 @@ def keep_history(folders: Sequence[Path], file: Path, *, as_json: bool) -> None:
         history.write(file, rows)
     series = history.series_of(rows)
     if as_json:
-        sys.stdout.write(TypeAdapter(list[Series]).dump_json(series, indent=1).decode() + "\n")
+        sys.stdout.write(TypeAdapter(list[HistorySeries]).dump_json(series, indent=1).decode() + "\n")
     else:
         print_history(series)
 

@@ -26,7 +26,7 @@ from harness.processes import zygote
 from harness.processes.raised import told_in_a_line
 from harness.run.progress import Display
 from harness.run.sweep import Sweep
-from harness.run.sweep_folder import Place
+from harness.run.sweep_folder import SweepFolder
 from reports.terminal.table import make_console, print_lines, print_table
 from results.reading.untrusted import visible
 from results.records import store
@@ -175,7 +175,7 @@ def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: C
     with (
         sweep.lock(),
         Display(console, len(cells)) as display,
-        Place(sweep, display.say) as place,
+        SweepFolder(sweep, display.say) as place,
         Interrupts() as interrupts,
     ):
         if not isinstance(sweep.launch, Slurm) and (removed := sweep.remove_partial()):

@@ -20,7 +20,7 @@ FOREIGN_GPU_MEMORY_FRACTION = 0.05
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class MachineFinding:
     """The result of one check."""
 
     level: Literal["ok", "warning"]
@@ -35,7 +35,7 @@ class Finding:
         return f"{self.what} ({self.rule})" + (f"; {self.advice}" if self.advice else "")
 
 
-def judge(machine: Machine, num_workers: int | None = None) -> list[Finding]:
+def judge(machine: Machine, num_workers: int | None = None) -> list[MachineFinding]:
     """Checks everything that could spoil a figure.
 
     Args:
@@ -51,11 +51,11 @@ def judge(machine: Machine, num_workers: int | None = None) -> list[Finding]:
     ]
 
 
-def _finding(what: str, *, well: bool, rule: str, advice: str) -> Finding:
-    return Finding(level="ok" if well else "warning", what=what, rule=rule, advice="" if well else advice)
+def _finding(what: str, *, well: bool, rule: str, advice: str) -> MachineFinding:
+    return MachineFinding(level="ok" if well else "warning", what=what, rule=rule, advice="" if well else advice)
 
 
-def _cores(machine: Machine, num_workers: int | None) -> Iterator[Finding]:
+def _cores(machine: Machine, num_workers: int | None) -> Iterator[MachineFinding]:
     yield _finding(
         f"{machine.num_affine_cores} of {machine.num_cores} cores by affinity",
         well=machine.num_affine_cores == machine.num_cores,
@@ -78,7 +78,7 @@ def _cores(machine: Machine, num_workers: int | None) -> Iterator[Finding]:
         )
 
 
-def _clocks(machine: Machine) -> Iterator[Finding]:
+def _clocks(machine: Machine) -> Iterator[MachineFinding]:
     if machine.governors:
         yield _finding(
             f"CPU governor {', '.join(machine.governors)}",
@@ -95,7 +95,7 @@ def _clocks(machine: Machine) -> Iterator[Finding]:
         )
 
 
-def _load(machine: Machine) -> Iterator[Finding]:
+def _load(machine: Machine) -> Iterator[MachineFinding]:
     most = LOAD_PER_CORE * machine.num_cores
     yield _finding(
         f"load {machine.load_1m:.2f} on {machine.num_cores} cores",
@@ -105,7 +105,7 @@ def _load(machine: Machine) -> Iterator[Finding]:
     )
 
 
-def _memory(machine: Machine) -> Iterator[Finding]:
+def _memory(machine: Machine) -> Iterator[MachineFinding]:
     least = LEAST_AVAILABLE_FRACTION * machine.usable_memory_bytes
     available = min(machine.memory_available_bytes, machine.usable_memory_bytes)
     yield _finding(
@@ -130,7 +130,7 @@ def _memory(machine: Machine) -> Iterator[Finding]:
         )
 
 
-def _gpu(gpu: Gpu) -> Iterator[Finding]:
+def _gpu(gpu: Gpu) -> Iterator[MachineFinding]:
     name = f"GPU {gpu.index} ({gpu.name})"
     foreign = [pid for pid in gpu.process_ids if not _is_ours(pid)]
     used_fraction = (gpu.memory_used_bytes or 0) / (gpu.memory_bytes or 1)

@@ -42,9 +42,9 @@ class Window:
         """Length of the window."""
         return self.parts[-1].end_s - self.parts[0].begin_s
 
-    def to_record(self) -> schema.Window:
+    def to_record(self) -> schema.WindowRecord:
         """The window in the form of `run.json`."""
-        return schema.Window(
+        return schema.WindowRecord(
             protocol=self.protocol,
             first_iteration=self.parts[0].iteration,
             last_iteration=self.parts[-1].iteration,

@@ -19,7 +19,7 @@ from harness.launch.nodes import gathered
 from harness.machine import machine
 from harness.plan.libraries import packages_of
 from harness.processes import raised, remarks
-from harness.run.record import Measured, cell_record, measure
+from harness.run.record import ReducedRun, cell_record, measure
 from harness.run.sweep_folder import NO_ROOM
 from results.records import schema
 from results.records.recordable import recordable
@@ -60,7 +60,7 @@ def preface(name: str, sweep: str, cell: Cell, command: Sequence[str], about_mac
 
     Call it before the run: a file that the cell names may be gone afterwards.
     """
-    bare = schema.Cell(
+    bare = schema.CellRecord(
         **{field: getattr(cell, field) for field in ("system", "scenario", "workload", "gpus", "seed", "protocol")},
         device=cell.device,
         settings=cell.system_settings | {f"scenario.{key}": text for key, text in cell.scenario_settings.items()},
@@ -147,7 +147,7 @@ def _around_iterations(ended: Ended, first_s: float, last_s: float) -> dict[str,
     return {"starting_s": first_s - ended.began_s, "ending_s": ended.began_s + ended.duration_s - last_s}
 
 
-def _lost(outcome: Outcome, measured: Measured) -> list[str]:
+def _lost(outcome: Outcome, measured: ReducedRun) -> list[str]:
     """One line for each rank that the run lost and went on without."""
     return [
         f"{lost}; {measured.lost_env_steps[lost.rank]:,} env steps that it had collected and not learned "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.metering.meter_file import MAY_BE_UNREPORTED, SPANS
 from harness.metering.window import Window, steps_per_s
-from results.records.schema import Counters, Figures, Lag, Reading, Spread
+from results.records.schema import Counters, EnvSpread, Figures, Lag, Reading
 from results.statistics import intervals
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Meters(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Left:
+class RunOutput:
     """What the processes of a run left. Times of rows and episodes are on the run's clock, those of meters are not."""
 
     cell: Cell
@@ -81,7 +81,7 @@ class Left:
     """Ranks that ended before their time while the others went on."""
 
 
-def lost_env_steps(left: Left) -> dict[int, int]:
+def lost_env_steps(left: RunOutput) -> dict[int, int]:
     """Env steps that each lost rank had collected and neither learned nor discarded; they are lost with it."""
     lost = {}
     for rank in left.lost:
@@ -92,7 +92,7 @@ def lost_env_steps(left: Left) -> dict[int, int]:
     return lost
 
 
-def count(left: Left) -> Counters:
+def count(left: RunOutput) -> Counters:
     """Sums over all ranks and environments. Steps lost with a rank count as discarded; unreported counters are None."""
     totals = {name: sum(meter.count(0, name) for meter in left.meters.values()) for name in _RANK_COUNTERS}
     totals |= {name: sum(meter.total(name) for meter in left.meters.values()) for name in _ENV_COUNTERS}
@@ -110,7 +110,7 @@ def unreported(meters: Mapping[int, Meters]) -> set[str]:
     }
 
 
-def work_out(left: Left, counters: Counters, window: Window | None) -> Figures:
+def work_out(left: RunOutput, counters: Counters, window: Window | None) -> Figures:
     """Works out the figures; without a window, only those of the whole run."""
     meters, clock, telemetry = left.meters.values(), left.clock, left.telemetry
     lag_sum = sum(meter.count(0, "lag_sum") for meter in meters)
@@ -155,7 +155,7 @@ def _ends(window: Window) -> tuple[float, float]:
     return window.parts[0].begin_s, window.parts[-1].end_s
 
 
-def _counted(left: Left, window: Window) -> Iterator[tuple[Row, float]]:
+def _counted(left: RunOutput, window: Window) -> Iterator[tuple[Row, float]]:
     """Yields each row of the window with the share of it that lies inside, which is 1 where ranks go in step."""
     begin_s, end_s = _ends(window)
     for row in left.rows:
@@ -168,7 +168,7 @@ def _counted(left: Left, window: Window) -> Iterator[tuple[Row, float]]:
             yield row, share
 
 
-def _shares(left: Left, window: Window) -> dict[str, float]:
+def _shares(left: RunOutput, window: Window) -> dict[str, float]:
     """Share of the ranks' timelines that each kind of span takes. A lost rank's timeline ends when it is lost."""
     of_ranks: dict[float, list[tuple[Row, float]]] = {rank: [] for rank in range(left.cell.gpus)}
     for row, share in _counted(left, window):
@@ -184,7 +184,7 @@ def _shares(left: Left, window: Window) -> dict[str, float]:
     return {kind: spent_s / total_s for kind, spent_s in seconds.items() if spent_s > 0}
 
 
-def _utilisation(left: Left, window: Window, begin: float, end: float) -> Reading:
+def _utilisation(left: RunOutput, window: Window, begin: float, end: float) -> Reading:
     if left.cell.device in {"emulated", "predicted"}:
         busy_s = sum(share * row["gpu_busy_s"] for row, share in _counted(left, window))
         return Reading(
@@ -196,7 +196,7 @@ def _utilisation(left: Left, window: Window, begin: float, end: float) -> Readin
     return Reading(value=None, source="n/a: the ranks run on the CPU")
 
 
-def _core_wait(left: Left, window: Window) -> Reading:
+def _core_wait(left: RunOutput, window: Window) -> Reading:
     counted = list(_counted(left, window))
     if left.cell.device == "predicted" or not all("core_wait_s" in row for row, _ in counted):
         return Reading(value=None, source=f"not read: {CORE_WAIT_SOURCE}")
@@ -204,7 +204,7 @@ def _core_wait(left: Left, window: Window) -> Reading:
     return Reading(value=waited_s / (window.seconds * left.cell.gpus), source=CORE_WAIT_SOURCE)
 
 
-def _env_shares(left: Left) -> dict[str, float]:
+def _env_shares(left: RunOutput) -> dict[str, float]:
     """Shares of the environments' time: simulating, resetting, waiting for actions."""
     seconds = {
         kind: sum(meter.seconds(1 + env, kind) for meter in left.meters.values() for env in range(meter.num_envs))
@@ -214,7 +214,7 @@ def _env_shares(left: Left) -> dict[str, float]:
     return {kind: spent_s / total_s for kind, spent_s in seconds.items() if spent_s > 0}
 
 
-def _step_spread(left: Left) -> Spread | None:
+def _step_spread(left: RunOutput) -> EnvSpread | None:
     means = [
         left.clock.lasting(meter.seconds(1 + env, "step_s")) / steps
         for meter in left.meters.values()
@@ -225,7 +225,7 @@ def _step_spread(left: Left) -> Spread | None:
         return None
     mean = sum(means) / len(means)
     variance = sum((value - mean) ** 2 for value in means) / len(means)
-    return Spread(mean=mean, min=min(means), max=max(means), cv=math.sqrt(variance) / mean if mean else 0.0)
+    return EnvSpread(mean=mean, min=min(means), max=max(means), cv=math.sqrt(variance) / mean if mean else 0.0)
 
 
 def _mean(episodes: Sequence[Row], name: str) -> float | None:

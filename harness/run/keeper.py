@@ -109,7 +109,7 @@ class Keeper:
         for fd in fds:
             self._poll.register(fd, select.POLLIN)
         self._poll.register(sys.stdin, select.POLLIN | select.POLLHUP)
-        progress = watch.Progress(self._meters, self._cell.stall_s)
+        progress = watch.Stalls(self._meters, self._cell.stall_s)
         memory = watch.Memory.of(self._cell.memory_limit_bytes)
         while fds:
             left_s = deadline - time.monotonic()
@@ -138,7 +138,7 @@ class Keeper:
                 deadline = min(deadline, time.monotonic() + END_LIMIT_S)
         return outcome_of(read_told(self._folder, self._numbers))
 
-    def _look(self, progress: watch.Progress, memory: watch.Memory, alive: set[int]) -> Outcome | None:
+    def _look(self, progress: watch.Stalls, memory: watch.Memory, alive: set[int]) -> Outcome | None:
         """Checks that the living ranks get on, within their memory; returns how the run ends if they do not."""
         self._look_after_folder()
         if next(self._looks) % watch.MEMORY_EVERY == 0 and (too_much := memory.exceeded(self._labels)):

@@ -22,7 +22,7 @@ from harness.metering.window import Window, choose_window
 from harness.processes import remarks
 from harness.processes.outcome import LOST_FILE, OUTCOME_FILE
 from harness.processes.scratch import FILE as SCRATCH_FILE
-from harness.run.figures import LANES, Clock, Left, Row, count, lost_env_steps, unreported, work_out
+from harness.run.figures import LANES, Clock, Row, RunOutput, count, lost_env_steps, unreported, work_out
 from results.records import schema
 from results.records.parts import IN_STEP, LOST, SERIES_COLUMNS, SERIES_FILE, join_ranks
 from results.records.schema import Counters, Figures
@@ -61,7 +61,7 @@ COLLECTED = "learned_is_collected"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Measured:
+class ReducedRun:
     """What a run left, reduced to what its record holds."""
 
     counters: Counters
@@ -74,9 +74,9 @@ class Measured:
     """When the first iteration began and the last one ended, by `time.perf_counter`; None without an iteration."""
 
 
-def cell_record(cell: Cell) -> schema.Cell:
+def cell_record(cell: Cell) -> schema.CellRecord:
     """A cell as `run.json` holds it."""
-    return schema.Cell(
+    return schema.CellRecord(
         system=cell.system,
         settings=cell.settings(),
         scenario=cell.scenario,
@@ -91,7 +91,7 @@ def cell_record(cell: Cell) -> schema.Cell:
 
 def measure(
     folder: Path, cell: Cell, time_scale: float, telemetry: Readings, traits: Traits, lost: Collection[int] = ()
-) -> Measured:
+) -> ReducedRun:
     """Reads what the ranks left in `folder`, writes the Parquet files there, and works out counters and figures.
 
     `lost`: ranks that ended before their time while the others went on.
@@ -106,7 +106,7 @@ def measure(
     return reduce(left)
 
 
-def reduce(left: Left) -> Measured:
+def reduce(left: RunOutput) -> ReducedRun:
     """Works out counters and figures from what the processes of a run left."""
     counters = count(left)
     window, problem = _window(left)
@@ -115,7 +115,7 @@ def reduce(left: Left) -> Measured:
         sums = " + ".join(f"{number} {name}" for name, number in told.items() if number is not None)
         problem = f"conservation broken: {counters.env_steps} env steps collected, but {sums}"
     figures = work_out(left, counters, window)
-    return Measured(
+    return ReducedRun(
         counters=counters,
         figures=figures,
         problem=problem,
@@ -124,7 +124,7 @@ def reduce(left: Left) -> Measured:
     )
 
 
-def _iterations_s(left: Left) -> tuple[float, float] | None:
+def _iterations_s(left: RunOutput) -> tuple[float, float] | None:
     if not left.rows:
         return None
     last_s = max(row["end_s"] for row in left.rows)
@@ -155,7 +155,7 @@ def _read(
     telemetry: Readings,
     traits: Traits,
     lost: Collection[int],
-) -> Left:
+) -> RunOutput:
     shifts = gathered.read_clocks(folder)
     rows = _read_series(folder, cell.gpus)
     for row in rows:
@@ -169,7 +169,7 @@ def _read(
                 row[name] = clock.lasting(row[name])
         row |= {IN_STEP: traits.in_step, LOST: row["rank"] in lost}
     rows = [_told(row, unreported(meters)) for row in rows]
-    return Left(
+    return RunOutput(
         cell=cell,
         clock=clock,
         meters=meters,
@@ -233,7 +233,7 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
             pd.DataFrame(rows).to_parquet(file, index=False, compression="zstd")
 
 
-def _window(left: Left) -> tuple[Window | None, str | None]:
+def _window(left: RunOutput) -> tuple[Window | None, str | None]:
     rows = (tuple(row[name] for name in SERIES_COLUMNS) for row in left.rows)
     try:
         parts = join_ranks(rows, in_step=left.in_step, lost=left.lost)

@@ -38,7 +38,7 @@ from harness.processes.shared_memory import Before
 from harness.run.end_of_run import REMOVED, Ended, failed, preface, record_run
 from harness.run.progress import Display
 from harness.run.record import gather_streams
-from harness.run.sweep_folder import NO_ROOM, CannotWrite, Place
+from harness.run.sweep_folder import NO_ROOM, CannotWrite, SweepFolder
 from results.records import schema
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Runner:
     command: Sequence[str]
     about_machine: dict[str, Any]
     interrupts: Interrupts
-    place: Place
+    place: SweepFolder
     """The sweep's folder."""
     launch: Launch | None = None
     """The machines that runs are spread over; None: only this one."""

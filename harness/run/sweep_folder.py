@@ -36,7 +36,7 @@ class CannotWrite(ValueError):  # noqa: N818  says what happened
     """Nothing can be written where the sweep is, so the sweep ends."""
 
 
-class Place:
+class SweepFolder:
     """The folder; close it when the sweep is over."""
 
     def __init__(self, sweep: Sweep, say: Callable[[str], None]) -> None:

@@ -51,7 +51,7 @@ def counted(meter: MeterFile) -> int:
 
 
 @dataclass(slots=True)
-class Learning:
+class LearningPace:
     """When a rank learned last, and how long it may take to do so again."""
 
     since: float
@@ -65,7 +65,7 @@ class Learning:
             self.count, self.since = count, now
 
 
-class Progress:
+class Stalls:
     """Since when each rank has stood still."""
 
     def __init__(self, meters: MeterFiles, stall_s: float, now: Callable[[], float] = time.monotonic) -> None:
@@ -74,7 +74,7 @@ class Progress:
         self._meters, self._now = meters, now
         self._counted = dict.fromkeys(meters.ranks, 0)
         self._moved_at = dict.fromkeys(meters.ranks, now())
-        self._learning: dict[int, Learning] = {}
+        self._learning: dict[int, LearningPace] = {}
 
     def look(self) -> None:
         """Reads the meters."""
@@ -83,7 +83,7 @@ class Progress:
             if (number := counted(meter)) != self._counted[rank]:
                 self._counted[rank], self._moved_at[rank] = number, now
             if learned := sum(meter.count(0, name) for name in OF_LEARNING):
-                self._learning.setdefault(rank, Learning(since=now)).look(learned, now)
+                self._learning.setdefault(rank, LearningPace(since=now)).look(learned, now)
 
     def has_begun(self) -> bool:
         """Whether every rank has counted something; until then ranks wait for each other, even if not later."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from reports.figures import columns as col
 from reports.figures import format as fmt
-from reports.figures.columns import Column, RowT
+from reports.figures.columns import RowT, TableColumn
 from results.summary.document import CellSummary, Estimate, Summary
 
 SPECIAL = re.compile(r"[\\`*\[\]<>|~#$]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|@(?=\w)")
@@ -74,7 +74,7 @@ def _table(summary: Summary) -> Iterator[str]:
     yield ""
 
 
-def table_lines(columns: Sequence[Column[RowT]], rows: Iterable[RowT]) -> Iterator[str]:
+def table_lines(columns: Sequence[TableColumn[RowT]], rows: Iterable[RowT]) -> Iterator[str]:
     """The lines of a Markdown table."""
     yield _row([escape(column.title) for column in columns])
     yield _row(["---:" if column.is_number else "---" for column in columns])
@@ -86,15 +86,17 @@ def _row(texts: Sequence[str]) -> str:
     return f"| {' | '.join(texts)} |"
 
 
-def _figures(cells: Sequence[CellSummary]) -> Iterator[Column[CellSummary]]:
-    yield Column(title="steps/s", value=_rate)
-    yield Column(title="scaling", value=lambda cell: _with_interval(fmt.factor(fmt.value(cell.scaling)), cell.scaling))
+def _figures(cells: Sequence[CellSummary]) -> Iterator[TableColumn[CellSummary]]:
+    yield TableColumn(title="steps/s", value=_rate)
+    yield TableColumn(
+        title="scaling", value=lambda cell: _with_interval(fmt.factor(fmt.value(cell.scaling)), cell.scaling)
+    )
     yield from col.rates()[2:]
-    yield Column(title="bound by", value=_bound_by, is_number=False)
+    yield TableColumn(title="bound by", value=_bound_by, is_number=False)
     yield from col.shares_and_lag(cells)
     learning = [cell.learning for cell in cells if cell.learning is not None]
     if learning:
-        yield Column(title=f"final {learning[0].metric}", value=_final)
+        yield TableColumn(title=f"final {learning[0].metric}", value=_final)
 
 
 def _rate(cell: CellSummary) -> str:

@@ -18,7 +18,7 @@ RowT = TypeVar("RowT")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Column(Generic[RowT]):
+class TableColumn(Generic[RowT]):
     """A column: its title, the text of a row in it, and whether it holds numbers."""
 
     title: str
@@ -26,23 +26,23 @@ class Column(Generic[RowT]):
     is_number: bool = True
 
 
-def names(summary: Summary) -> tuple[str, list[Column[CellSummary]]]:
+def names(summary: Summary) -> tuple[str, list[TableColumn[CellSummary]]]:
     """What identifies the cells: a line of what all have in common, and the columns for the rest."""
     seeds = _seeds(summary)
     several = any(len(each) > 1 for each in seeds.values())
-    shareable: tuple[Column[CellSummary], ...] = (
-        Column(title="scenario", value=lambda cell: cell.scenario, is_number=False),
-        Column(title="workload", value=lambda cell: cell.workload, is_number=False),
-        Column(title="seeds" if several else "seed", value=lambda cell: fmt.seeds(seeds[cell.id])),
-        Column(title="device", value=lambda cell: cell.device, is_number=False),
-        Column(title="protocol", value=lambda cell: cell.protocol, is_number=False),
-        Column(title="sweep", value=lambda cell: cell.sweep, is_number=False),
+    shareable: tuple[TableColumn[CellSummary], ...] = (
+        TableColumn(title="scenario", value=lambda cell: cell.scenario, is_number=False),
+        TableColumn(title="workload", value=lambda cell: cell.workload, is_number=False),
+        TableColumn(title="seeds" if several else "seed", value=lambda cell: fmt.seeds(seeds[cell.id])),
+        TableColumn(title="device", value=lambda cell: cell.device, is_number=False),
+        TableColumn(title="protocol", value=lambda cell: cell.protocol, is_number=False),
+        TableColumn(title="sweep", value=lambda cell: cell.sweep, is_number=False),
     )
     shared = [column for column in shareable if len({column.value(cell) for cell in summary.cells}) == 1]
     columns = [
-        Column(title="system", value=lambda cell: cell.system, is_number=False),
+        TableColumn(title="system", value=lambda cell: cell.system, is_number=False),
         *(column for column in shareable if column not in shared),
-        Column(title="GPUs", value=fmt.gpus_of),
+        TableColumn(title="GPUs", value=fmt.gpus_of),
     ]
     return ", ".join(f"{column.title} {column.value(summary.cells[0])}" for column in shared), columns
 
@@ -53,41 +53,41 @@ def _seeds(summary: Summary) -> dict[str, list[int]]:
     return {cell.id: cell.seeds or sorted({tried[cell.sweep, run] for run in cell.runs}) for cell in summary.cells}
 
 
-def rates() -> list[Column[CellSummary]]:
+def rates() -> list[TableColumn[CellSummary]]:
     """The columns of the figures that every cell has."""
     return [
-        Column(title="steps/s", value=fmt.steps_per_s),
-        Column(title="scaling", value=lambda cell: fmt.factor(fmt.value(cell.scaling))),
-        Column(title="efficiency", value=lambda cell: fmt.percent(fmt.value(cell.efficiency))),
-        Column(title="utilisation", value=lambda cell: fmt.percent(cell.utilisation)),
+        TableColumn(title="steps/s", value=fmt.steps_per_s),
+        TableColumn(title="scaling", value=lambda cell: fmt.factor(fmt.value(cell.scaling))),
+        TableColumn(title="efficiency", value=lambda cell: fmt.percent(fmt.value(cell.efficiency))),
+        TableColumn(title="utilisation", value=lambda cell: fmt.percent(cell.utilisation)),
     ]
 
 
-def intervals(cells: Sequence[CellSummary]) -> list[Column[CellSummary]]:
+def intervals(cells: Sequence[CellSummary]) -> list[TableColumn[CellSummary]]:
     """The columns of intervals, if some cell has them."""
-    columns: list[Column[CellSummary]] = []
+    columns: list[TableColumn[CellSummary]] = []
     if any(fmt.ends(cell.steps_per_s) for cell in cells):
-        columns.append(Column(title="steps/s, 95 %", value=lambda cell: fmt.interval(fmt.ends(cell.steps_per_s))))
+        columns.append(TableColumn(title="steps/s, 95 %", value=lambda cell: fmt.interval(fmt.ends(cell.steps_per_s))))
     if any(fmt.ends(cell.scaling) for cell in cells):
         columns.append(
-            Column(title="scaling, 95 %", value=lambda cell: fmt.interval(fmt.ends(cell.scaling), fmt.factor))
+            TableColumn(title="scaling, 95 %", value=lambda cell: fmt.interval(fmt.ends(cell.scaling), fmt.factor))
         )
     return columns
 
 
-def shares_and_lag(cells: Sequence[CellSummary]) -> list[Column[CellSummary]]:
+def shares_and_lag(cells: Sequence[CellSummary]) -> list[TableColumn[CellSummary]]:
     """The columns of time shares and of policy lag, if they are known."""
-    columns: list[Column[CellSummary]] = []
+    columns: list[TableColumn[CellSummary]] = []
     if any(cell.time_shares for cell in cells):
         columns.append(
-            Column(
+            TableColumn(
                 title="where the time went",
                 value=lambda cell: fmt.shares(cell.time_shares, NUM_SHARES),
                 is_number=False,
             )
         )
     if any(cell.lag_max for cell in cells):
-        columns.append(Column(title="lag", value=fmt.lag))
+        columns.append(TableColumn(title="lag", value=fmt.lag))
     return columns
 
 

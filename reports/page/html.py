@@ -35,15 +35,15 @@ from reports.page.charts import (
     utilisation,
     workloads,
 )
-from reports.page.charts.chart import Chart, Table, datum, words
+from reports.page.charts.chart import Chart, PageTable, datum, words
 from reports.page.charts.style import in_order, span_style
 from reports.page.provenance import as_typed, provenance
 from reports.page.timeline import (
     MOST_GPUS,
     MOST_SPANS,
     SPAN_BYTES,
-    Choice,
-    Timeline,
+    IterationTimeline,
+    TimelineChoice,
     page_data,
     read_iterations,
     timelines,
@@ -331,9 +331,9 @@ def _numbers(gpus: Sequence[int]) -> str:
     return f"{', '.join(map(str, gpus))} {'GPU' if list(gpus) == [1] else 'GPUs'}"
 
 
-def _runs(summary: Summary) -> Table:
+def _runs(summary: Summary) -> PageTable:
     """The table of all runs, whatever their status."""
-    return Table(
+    return PageTable(
         caption="All runs",
         columns=["system", "scenario", "workload", "GPUs", "seed", "status", "steps/s", "took (s)", "sweep", "run"],
         rows=[
@@ -356,12 +356,12 @@ def _runs(summary: Summary) -> Table:
     )
 
 
-def _span_kinds(choices: Sequence[Choice]) -> list[str]:
+def _span_kinds(choices: Sequence[TimelineChoice]) -> list[str]:
     found = {kind for choice in choices for each in choice.timelines for kind in each.spans}
     return in_order(found | {"wait:inference"})
 
 
-def _timeline(number: int, choice: Choice, summary: Summary) -> dict[str, Any]:
+def _timeline(number: int, choice: TimelineChoice, summary: Summary) -> dict[str, Any]:
     """The data that the template needs for the timelines of a work."""
     return {
         "id": f"timeline-{number}",
@@ -372,7 +372,7 @@ def _timeline(number: int, choice: Choice, summary: Summary) -> dict[str, Any]:
     }
 
 
-def _totals(timeline: Timeline, iteration: Iteration) -> Table:
+def _totals(timeline: IterationTimeline, iteration: Iteration) -> PageTable:
     kinds = in_order({kind for thread in iteration.threads for kind in thread.milliseconds})
     rows = []
     for at, thread in enumerate(iteration.threads):
@@ -385,4 +385,4 @@ def _totals(timeline: Timeline, iteration: Iteration) -> Table:
             ]
         )
     caption = f"{timeline.label}: milliseconds by what was done; {timeline.note}"
-    return Table(caption=caption, columns=["row", *kinds], rows=rows)
+    return PageTable(caption=caption, columns=["row", *kinds], rows=rows)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reports.page.charts.works import Placed, Series, Work, works
+from reports.page.charts.works import Placed, ScalingSeries, Work, works
 from results.reading.tables import SERIES_ROWS, SPANS_COLUMNS, SPANS_FILE, SPANS_ROWS, check_numbers, read_columns
 from results.reading.untrusted import RECORD_BYTES, read_json
 from results.records.parts import SERIES_FILE
@@ -48,7 +48,7 @@ Ends = list[tuple[int, int]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Timeline:
+class IterationTimeline:
     """One iteration of one run."""
 
     label: str
@@ -68,11 +68,11 @@ class Timeline:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class TimelineChoice:
     """The timelines of a scenario and workload; the page shows one at a time."""
 
     work: Work
-    timelines: Sequence[Timeline]
+    timelines: Sequence[IterationTimeline]
     problems: Sequence[str]
     """Why chosen runs have no timeline."""
 
@@ -143,11 +143,11 @@ def with_iterations(summary: Summary, read: Sequence[ReadWork]) -> Summary:
     return summary.model_copy(update={"iterations": iterations})
 
 
-def timelines(read: Sequence[ReadWork], most_spans: int = MOST_SPANS) -> list[Choice]:
+def timelines(read: Sequence[ReadWork], most_spans: int = MOST_SPANS) -> list[TimelineChoice]:
     """The timelines of these iterations, with about `most_spans` spans in total: spans of ranks are never left out."""
     room = most_spans // max(1, sum(len(of_work.iterations) for of_work in read))
     return [
-        Choice(
+        TimelineChoice(
             work=of_work.work,
             timelines=[_timeline(each, room) for each in of_work.iterations],
             problems=of_work.problems,
@@ -160,7 +160,7 @@ def _chosen(
     work: Work, records: Mapping[tuple[str, str], RunRecord], folders: Mapping[str, Path]
 ) -> Iterable[tuple[str, RunRecord, Path]]:
     """Names, records and folders of the runs that are shown."""
-    of_sweep: dict[str, list[tuple[Series, Placed, RunRecord, Path]]] = defaultdict(list)
+    of_sweep: dict[str, list[tuple[ScalingSeries, Placed, RunRecord, Path]]] = defaultdict(list)
     for series in work.series:
         for placed in (each for each in series.finished if each.cell.gpus <= MOST_GPUS):
             of_cell = [run for name in placed.cell.runs if (run := records.get((placed.cell.sweep, name)))]
@@ -203,7 +203,7 @@ def _read_iteration(label: str, run: RunRecord, folder: Path, place: int) -> Rea
     )
 
 
-def _timeline(read: ReadIteration, room: int) -> Timeline:
+def _timeline(read: ReadIteration, room: int) -> IterationTimeline:
     """A timeline of at most `room` spans, or of the ranks' spans alone if these are more."""
     lanes = {lane: _lane(of_lane) for lane, of_lane in read.inside.items()}
     drawn = _fitting(lanes, room)
@@ -215,7 +215,7 @@ def _timeline(read: ReadIteration, room: int) -> Timeline:
     for row, lane in enumerate(drawn):
         for kind, of_kind in lanes[lane].items():
             coded[kind].append([row, *_gaps_and_lengths(of_kind)])
-    return Timeline(
+    return IterationTimeline(
         label=read.label,
         run=read.record.id,
         note=note,
@@ -327,7 +327,7 @@ def _read(path: Path, columns: Mapping[str, str], most_rows: int) -> pd.DataFram
     return frame
 
 
-def page_data(choice: Choice) -> dict[str, Any]:
+def page_data(choice: TimelineChoice) -> dict[str, Any]:
     """The data that the page's script draws, under short names."""
     return {
         "runs": [

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from reports.figures import columns as col
 from reports.figures import format as fmt
-from reports.figures.columns import Column
+from reports.figures.columns import TableColumn
 from reports.terminal.table import make_console, print_blocks, print_lines
 from results.records import labels
 from results.summary.document import CellSummary, Estimate
@@ -28,53 +28,53 @@ def print_compared(compared: Compared, console: Console | None = None) -> None:
     print_lines(console, [*_alone(compared), *_findings(compared), *_notes(compared)])
 
 
-_SHAREABLE: tuple[Column[Pair], ...] = (
-    Column(title="scenario", value=lambda pair: pair.a.scenario, is_number=False),
-    Column(title="workload", value=lambda pair: pair.a.workload, is_number=False),
-    Column(title="device", value=lambda pair: pair.a.device, is_number=False),
-    Column(title="seeds A", value=lambda pair: fmt.seeds(pair.a.seeds) or fmt.NONE, is_number=False),
-    Column(title="seeds B", value=lambda pair: fmt.seeds(pair.b.seeds) or fmt.NONE, is_number=False),
-    Column(title="comparable", value=lambda pair: "yes" if pair.comparable else "no", is_number=False),
+_SHAREABLE: tuple[TableColumn[Pair], ...] = (
+    TableColumn(title="scenario", value=lambda pair: pair.a.scenario, is_number=False),
+    TableColumn(title="workload", value=lambda pair: pair.a.workload, is_number=False),
+    TableColumn(title="device", value=lambda pair: pair.a.device, is_number=False),
+    TableColumn(title="seeds A", value=lambda pair: fmt.seeds(pair.a.seeds) or fmt.NONE, is_number=False),
+    TableColumn(title="seeds B", value=lambda pair: fmt.seeds(pair.b.seeds) or fmt.NONE, is_number=False),
+    TableColumn(title="comparable", value=lambda pair: "yes" if pair.comparable else "no", is_number=False),
 )
 
 
-def _names(pairs: Sequence[Pair]) -> tuple[str, list[Column[Pair]]]:
+def _names(pairs: Sequence[Pair]) -> tuple[str, list[TableColumn[Pair]]]:
     """What identifies the cells: a line of what all share, and the columns for the rest."""
     shared = [column for column in _SHAREABLE if len({column.value(pair) for pair in pairs}) == 1]
-    columns: list[Column[Pair]] = [
-        Column(title="system", value=_system, is_number=False),
+    columns: list[TableColumn[Pair]] = [
+        TableColumn(title="system", value=_system, is_number=False),
         *(column for column in _SHAREABLE if column not in shared),
-        Column(title="GPUs", value=lambda pair: fmt.gpus_of(pair.a)),
+        TableColumn(title="GPUs", value=lambda pair: fmt.gpus_of(pair.a)),
     ]
     told = [column for column in shared if column.title != "comparable"]  # this is in the heading
     return ", ".join(f"{column.title} {column.value(pairs[0])}" for column in told), columns
 
 
-def _rates(compared: Compared) -> list[Column[Pair]]:
-    columns: list[Column[Pair]] = [
-        Column(title="steps/s A", value=lambda pair: fmt.steps_per_s(pair.a)),
-        Column(title="steps/s B", value=lambda pair: fmt.steps_per_s(pair.b)),
-        Column(title="B / A", value=lambda pair: fmt.factor(fmt.value(pair.ratio))),
+def _rates(compared: Compared) -> list[TableColumn[Pair]]:
+    columns: list[TableColumn[Pair]] = [
+        TableColumn(title="steps/s A", value=lambda pair: fmt.steps_per_s(pair.a)),
+        TableColumn(title="steps/s B", value=lambda pair: fmt.steps_per_s(pair.b)),
+        TableColumn(title="B / A", value=lambda pair: fmt.factor(fmt.value(pair.ratio))),
     ]
     if any(fmt.ends(pair.ratio) for pair in compared.pairs):
-        columns.append(Column(title="B / A, 95 %", value=lambda pair: _interval(pair.ratio)))
+        columns.append(TableColumn(title="B / A, 95 %", value=lambda pair: _interval(pair.ratio)))
     if compared.reference is not None:
         columns += [
-            Column(title=f"A / {compared.reference} A", value=lambda pair: _factor(pair.a_to_reference)),
-            Column(title=f"B / {compared.reference} B", value=lambda pair: _factor(pair.b_to_reference)),
+            TableColumn(title=f"A / {compared.reference} A", value=lambda pair: _factor(pair.a_to_reference)),
+            TableColumn(title=f"B / {compared.reference} B", value=lambda pair: _factor(pair.b_to_reference)),
         ]
     return columns
 
 
-def _learning(pairs: Sequence[Pair]) -> list[Column[Pair]]:
+def _learning(pairs: Sequence[Pair]) -> list[TableColumn[Pair]]:
     """The columns about learning, if some runs have a learning curve."""
     metric = next((cell.learning.metric for pair in pairs for cell in (pair.a, pair.b) if cell.learning), None)
     if metric is None:
         return []
     return [
-        Column(title=f"{metric} A", value=lambda pair: _area(pair.a)),
-        Column(title=f"{metric} B", value=lambda pair: _area(pair.b)),
-        Column(title="B learns", value=_verdict, is_number=False),
+        TableColumn(title=f"{metric} A", value=lambda pair: _area(pair.a)),
+        TableColumn(title=f"{metric} B", value=lambda pair: _area(pair.b)),
+        TableColumn(title="B learns", value=_verdict, is_number=False),
     ]
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from reports.exports.markdown import escape, table_lines
 from reports.figures import columns as col
 from reports.figures import format as fmt
-from reports.figures.columns import Column
+from reports.figures.columns import TableColumn
 from reports.terminal.table import make_console, print_blocks, print_lines
 from results.verdicts.gate import Check, Gate
 
@@ -77,22 +77,24 @@ def workflow_commands(gate: Gate) -> Iterator[str]:
 
 _RANK = {"regression": 0, "not comparable": 1, "inconclusive": 2, "passed": 3, "not judged": 4}
 
-_NAMES: tuple[Column[Check], ...] = (
-    Column(title="system", value=lambda check: check.system, is_number=False),
-    Column(title="scenario", value=lambda check: f"{check.scenario}, {check.workload}", is_number=False),
-    Column(title="GPUs", value=lambda check: fmt.ranks(check.gpus, check.kind, check.device)),
-    Column(title="metric", value=lambda check: check.title, is_number=False),
+_NAMES: tuple[TableColumn[Check], ...] = (
+    TableColumn(title="system", value=lambda check: check.system, is_number=False),
+    TableColumn(title="scenario", value=lambda check: f"{check.scenario}, {check.workload}", is_number=False),
+    TableColumn(title="GPUs", value=lambda check: fmt.ranks(check.gpus, check.kind, check.device)),
+    TableColumn(title="metric", value=lambda check: check.title, is_number=False),
 )
-_FIGURES: tuple[Column[Check], ...] = (
-    Column(title="baseline", value=lambda check: _amount(check, check.baseline)),
-    Column(title="candidate", value=lambda check: _amount(check, check.candidate)),
-    Column(title="runs", value=lambda check: f"{check.num_runs[0]}, {check.num_runs[1]}"),
-    Column(title="ratio", value=lambda check: _factor(fmt.value(check.ratio))),
-    Column(title="interval", value=lambda check: fmt.interval(fmt.ends(check.ratio), _factor)),
-    Column(title="limit", value=lambda check: f"{'>=' if check.higher_is_better else '<='} {_factor(check.limit)}"),
+_FIGURES: tuple[TableColumn[Check], ...] = (
+    TableColumn(title="baseline", value=lambda check: _amount(check, check.baseline)),
+    TableColumn(title="candidate", value=lambda check: _amount(check, check.candidate)),
+    TableColumn(title="runs", value=lambda check: f"{check.num_runs[0]}, {check.num_runs[1]}"),
+    TableColumn(title="ratio", value=lambda check: _factor(fmt.value(check.ratio))),
+    TableColumn(title="interval", value=lambda check: fmt.interval(fmt.ends(check.ratio), _factor)),
+    TableColumn(
+        title="limit", value=lambda check: f"{'>=' if check.higher_is_better else '<='} {_factor(check.limit)}"
+    ),
 )
-_OUTCOME: Column[Check] = Column(title="outcome", value=lambda check: check.outcome, is_number=False)
-_WHY: Column[Check] = Column(
+_OUTCOME: TableColumn[Check] = TableColumn(title="outcome", value=lambda check: check.outcome, is_number=False)
+_WHY: TableColumn[Check] = TableColumn(
     title="outcome",
     value=lambda check: check.outcome if check.outcome == "passed" else f"{check.outcome}: {check.reason}",
     is_number=False,

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from reports.figures import format as fmt
-from reports.figures.columns import Column
+from reports.figures.columns import TableColumn
 from reports.terminal.table import make_console, print_blocks, print_lines
-from results.summary.document import Revision, Series
+from results.summary.document import HistoryRow, HistorySeries
 
 MOST_ROWS = 20
 """Maximum rows of a series that are shown, the newest."""
@@ -17,7 +17,7 @@ SHORT = 12
 """Number of digits of a commit that are shown."""
 
 
-def print_history(series: Sequence[Series], console: Console | None = None) -> None:
+def print_history(series: Sequence[HistorySeries], console: Console | None = None) -> None:
     """Prints each series with its changes, the newest revision last."""
     console = console or make_console()
     if not series:
@@ -25,22 +25,22 @@ def print_history(series: Sequence[Series], console: Console | None = None) -> N
     for each in series:
         changed = {change.commit: change.ratio for change in each.changes}
         print_lines(console, [f"{each.name}; {each.machine}"])
-        names: list[Column[Revision]] = [
-            Column(title="revision", value=lambda row: row.commit[:SHORT], is_number=False),
-            Column(title="measured", value=lambda row: row.measured_at[:16].replace("T", " "), is_number=False),
+        names: list[TableColumn[HistoryRow]] = [
+            TableColumn(title="revision", value=lambda row: row.commit[:SHORT], is_number=False),
+            TableColumn(title="measured", value=lambda row: row.measured_at[:16].replace("T", " "), is_number=False),
         ]
-        figures: list[Column[Revision]] = [
-            Column(title="steps/s", value=lambda row: fmt.number(row.steps_per_s)),
-            Column(title="steps/s, 95 %", value=_interval),
-            Column(title="runs", value=lambda row: str(row.num_runs)),
-            Column(title="change", value=lambda row, changed=changed: _change(changed.get(row.commit))),  # type: ignore[misc]
+        figures: list[TableColumn[HistoryRow]] = [
+            TableColumn(title="steps/s", value=lambda row: fmt.number(row.steps_per_s)),
+            TableColumn(title="steps/s, 95 %", value=_interval),
+            TableColumn(title="runs", value=lambda row: str(row.num_runs)),
+            TableColumn(title="change", value=lambda row, changed=changed: _change(changed.get(row.commit))),  # type: ignore[misc]
         ]
         print_blocks(console, names, [figures], each.rows[-MOST_ROWS:])
         if len(each.rows) > MOST_ROWS:
             print_lines(console, [f"{len(each.rows) - MOST_ROWS} older revisions are not shown"])
 
 
-def _interval(row: Revision) -> str:
+def _interval(row: HistoryRow) -> str:
     return fmt.NONE if row.low is None or row.high is None else fmt.interval((row.low, row.high))
 
 

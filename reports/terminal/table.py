@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reports.figures import columns as col
-from reports.figures.columns import Column, RowT
+from reports.figures.columns import RowT, TableColumn
 from results.reading.untrusted import visible
 from results.summary.document import CellSummary, Summary
 
@@ -54,7 +54,10 @@ def print_lines(console: Console, lines: Iterable[str]) -> None:
 
 
 def print_blocks(
-    console: Console, names: Sequence[Column[RowT]], blocks: Sequence[Sequence[Column[RowT]]], rows: Sequence[RowT]
+    console: Console,
+    names: Sequence[TableColumn[RowT]],
+    blocks: Sequence[Sequence[TableColumn[RowT]]],
+    rows: Sequence[RowT],
 ) -> None:
     """Prints blocks of columns next to the names: all in one table, or one table per block if there is little room."""
     if console.width >= WIDE:

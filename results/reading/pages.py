@@ -40,7 +40,7 @@ REPEATED = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Column:
+class FileColumn:
     """A flat column of a file."""
 
     stored: int
@@ -59,10 +59,10 @@ class Footer:
     num_rows: int
     groups: list[int]
     """Number of rows in each row group."""
-    columns: dict[str, Column | None]
+    columns: dict[str, FileColumn | None]
     """By name; None where several columns have that name, or where the column is not flat."""
 
-    def chunks(self, column: Column) -> Iterator[tuple[int, int, int]]:
+    def chunks(self, column: FileColumn) -> Iterator[tuple[int, int, int]]:
         """For each row group: the column's number of values, first byte and end in the file. Raises ValueError."""
         for place in column.places:
             fields, _ = read_struct(self.data, place)
@@ -100,11 +100,11 @@ def _footer(data: bytes, size: int) -> Footer:
     places: list[list[int]] = [_list_of(group, 1) for group in groups]
     if any(len(of_group) != len(names) for of_group in places):
         raise ValueError("columns do not add up")
-    columns: dict[str, Column | None] = {}
+    columns: dict[str, FileColumn | None] = {}
     for number, (name, stored) in enumerate(names):
         flat = name not in columns and stored is not None
         of_groups = [of_group[number] for of_group in places]
-        columns[name] = Column(stored=stored, places=of_groups) if flat and stored is not None else None
+        columns[name] = FileColumn(stored=stored, places=of_groups) if flat and stored is not None else None
     return Footer(data=data, size=size, num_rows=num_rows, groups=rows, columns=columns)
 
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from results.records.schema import Cell
+from results.records.schema import CellRecord
 
 SCENARIO_PREFIX = "scenario."
 """Prefix of settings that belong to the scenario, not to the system."""
 
 
-def system(cell: Cell) -> str:
+def system(cell: CellRecord) -> str:
     """The system as `--systems` takes it: `ddppo:preempt.p=0.8`."""
     own = {name: value for name, value in cell.settings.items() if not name.startswith(SCENARIO_PREFIX)}
     return ":".join([cell.system, *(f"{name}={_typed(value)}" for name, value in own.items())])
 
 
-def scenario(cell: Cell) -> str:
+def scenario(cell: CellRecord) -> str:
     """The scenario as `--scenario` takes it: `vizdoom:num_envs=4`."""
     settings = cell.settings.items()
     own = {name.removeprefix(SCENARIO_PREFIX): value for name, value in settings if name.startswith(SCENARIO_PREFIX)}

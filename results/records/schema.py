@@ -45,7 +45,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
-class Cell(_Part):
+class CellRecord(_Part):
     """The cell of the sweep that was run."""
 
     system: str
@@ -107,7 +107,7 @@ class Lag(_Part):
     max: float
 
 
-class Window(_Part):
+class WindowRecord(_Part):
     """The part of the run that counts."""
 
     protocol: str
@@ -124,7 +124,7 @@ class Window(_Part):
     """Why it is not steady."""
 
 
-class Spread(_Part):
+class EnvSpread(_Part):
     """How the mean time differs between environments."""
 
     mean: float
@@ -168,8 +168,8 @@ class Figures(_Part):
     """Peak memory use of the fullest GPU."""
     gpu_power_w: Reading = Field(default_factory=Reading)
     """Mean over the window, summed over GPUs."""
-    window: Window | None = None
-    env_step_s: Spread | None = None
+    window: WindowRecord | None = None
+    env_step_s: EnvSpread | None = None
     """Each environment's mean time of an env step, and how these means differ."""
     episode_return: Measured = None
     """Mean over the last finished episodes, like the next three."""
@@ -186,7 +186,7 @@ class Figures(_Part):
     """Wall-clock seconds per second of the profile; every time and rate of the run is in the profile's seconds."""
 
 
-class Node(_Part):
+class NodeRecord(_Part):
     """One machine of a run on several machines."""
 
     host: str
@@ -211,14 +211,14 @@ class RunRecord(_Part):
     status: Status
     reason: Annotated[str | None, BeforeValidator(_one_line)] = None
     """Why the run did not finish, or is invalid, in one line; None for a finished run."""
-    cell: Cell
+    cell: CellRecord
     configuration: dict[str, Any] = Field(default_factory=dict)
     """The whole resolved configuration."""
     counters: Counters = Field(default_factory=Counters)
     figures: Figures = Field(default_factory=Figures)
     machine: dict[str, Any] = Field(default_factory=dict)
     """`harness.machine.machine.describe()`."""
-    nodes: list[Node] = Field(default_factory=list)
+    nodes: list[NodeRecord] = Field(default_factory=list)
     """The machines of a run that used several, or one other than the harness's; else empty."""
     packages: dict[str, str] = Field(default_factory=dict)
     """Versions of the packages that the run used."""

@@ -25,7 +25,7 @@ Group = tuple[str, str, str, int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cell:
+class CellRuns:
     """The runs of a cell, and the units that the interval of its rate comes from."""
 
     summary: CellSummary
@@ -47,7 +47,7 @@ class Cell:
         return self.summary.steps_per_s.value
 
 
-def make_cells(runs: Sequence[StoredRun], *, intervals: bool = True) -> list[Cell]:
+def make_cells(runs: Sequence[StoredRun], *, intervals: bool = True) -> list[CellRuns]:
     """Groups runs into cells, ordered by sweep, work, system (in the order of first runs) and GPUs; scales them.
 
     Of a cell that was run again, the run that `latest` chooses counts. Intervals take a few milliseconds per cell,
@@ -56,7 +56,7 @@ def make_cells(runs: Sequence[StoredRun], *, intervals: bool = True) -> list[Cel
     order = {name: place for place, name in enumerate(dict.fromkeys(labels.system(run.record.cell) for run in runs))}
     groups = enumerate(_grouped(latest(runs), order))
     cells = [_summarise_cell(number, group, intervals=intervals) for number, group in groups]
-    alike: dict[tuple[object, ...], list[Cell]] = defaultdict(list)
+    alike: dict[tuple[object, ...], list[CellRuns]] = defaultdict(list)
     for cell in cells:
         if cell.finished:
             alike[_scaled_with(cell)].append(cell)
@@ -104,7 +104,7 @@ def _kind(record: RunRecord) -> Kind:
     return "predicted" if record.figures.predicted else "emulated" if record.figures.emulated else "measured"
 
 
-def _summarise_cell(number: int, runs: Sequence[StoredRun], *, intervals: bool) -> Cell:
+def _summarise_cell(number: int, runs: Sequence[StoredRun], *, intervals: bool) -> CellRuns:
     finished = [run for run in runs if run.record.status == "finished" and run.record.figures.steps_per_s]
     first = (finished or runs)[0].record
     name = (labels.system(first.cell), labels.scenario(first.cell), first.cell.workload, first.cell.gpus)
@@ -129,7 +129,9 @@ def _summarise_cell(number: int, runs: Sequence[StoredRun], *, intervals: bool) 
         ends = interval(units) if units else None
         fields |= {"steps_per_s": estimate(rate, ends, units, repeated), **_means([run.record for run in finished])}
     timed_out = [run for run in runs if run.record.status == "timed-out"]
-    return Cell(summary=CellSummary(**fields), finished=finished, timed_out=timed_out, units=units, repeated=repeated)
+    return CellRuns(
+        summary=CellSummary(**fields), finished=finished, timed_out=timed_out, units=units, repeated=repeated
+    )
 
 
 def _units(finished: Sequence[StoredRun]) -> tuple[Units | None, Repeated | None]:
@@ -150,7 +152,7 @@ def estimate(
     return Estimate(value=value, low=ends[0], high=ends[1], units=repeated, num_units=len(units.amounts))
 
 
-def ratio(a: Cell, b: Cell, value: float) -> Estimate:
+def ratio(a: CellRuns, b: CellRuns, value: float) -> Estimate:
     """The ratio `value` of a's rate to b's, and its interval: of seeds if both have several, else of iterations."""
     if not (a.units and b.units):
         return Estimate(value=value)
@@ -220,13 +222,13 @@ def _mean_shares(each: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return {name: float(np.mean([shares.get(name, 0.0) for shares in runs])) for name in names}
 
 
-def _scaled_with(cell: Cell) -> tuple[object, ...]:
+def _scaled_with(cell: CellRuns) -> tuple[object, ...]:
     """Key that cells share if they differ only in their GPUs."""
     own = cell.summary
     return (*cell.group[:3], own.system, own.device, own.protocol, own.time_scale)
 
 
-def _scaled(cell: Cell, base: Cell) -> Cell:
+def _scaled(cell: CellRuns, base: CellRuns) -> CellRuns:
     """Adds scaling and efficiency to a cell, relative to `base`, the same cell on the fewest GPUs of its sweep."""
     own = cell.summary
     scaling = Estimate(value=1) if base is cell else ratio(cell, base, cell.rate / base.rate)

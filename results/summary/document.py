@@ -54,7 +54,7 @@ class ToThreshold(_Document):
     """Runs that never reached it."""
 
 
-class Point(_Document):
+class CurvePoint(_Document):
     """A point of a learning curve: the mean over runs at a cost."""
 
     env_steps: float
@@ -80,7 +80,7 @@ class Learning(_Document):
     """Env steps that all runs of the same work on as many GPUs reached."""
     threshold: float | None
     to_threshold: list[ToThreshold]
-    curve: list[Point]
+    curve: list[CurvePoint]
     against_reference: Verdict | None
     """Whether `area` is below the reference's, beyond the 95 % interval of the difference; unknown with one seed."""
 
@@ -221,7 +221,7 @@ class Iteration(_Document):
     threads: list[Thread]
 
 
-class Revision(_Document):
+class HistoryRow(_Document):
     """A row of a history: a cell of a revision on a machine class."""
 
     history_version: int = HISTORY_VERSION
@@ -264,13 +264,13 @@ class ChangePoint(_Document):
     """Level from this point to the next change / the level before."""
 
 
-class Series(_Document):
+class HistorySeries(_Document):
     """A cell on a machine class over revisions, the oldest first."""
 
     name: str
     """Cell and length of the runs: `ver, emulated/open-fridge, homogeneous, 8 emulated GPUs, protocol=steady`."""
     machine: str
-    rows: list[Revision]
+    rows: list[HistoryRow]
     changes: list[ChangePoint]
 
 
@@ -290,7 +290,7 @@ class Summary(_Document):
     published: list[Reference]
     iterations: list[Iteration] = Field(default_factory=list)
     """Iterations shown as worker timelines; only reports and their JSON have them."""
-    history: list[Series] = Field(default_factory=list)
+    history: list[HistorySeries] = Field(default_factory=list)
     """Series of the history file that a report is given."""
     runs: list[RunRecord]
     """All runs, including earlier runs of cells that were run again; the figures that compare runs are filled in."""

@@ -29,7 +29,7 @@ from results.statistics.learning_curves import (
     read_spent,
     stratified_interval,
 )
-from results.summary.document import Estimate, Learning, Point, ToThreshold, Verdict
+from results.summary.document import CurvePoint, Estimate, Learning, ToThreshold, Verdict
 
 NUM_POINTS = 60
 """Number of points of a curve in a summary."""
@@ -219,7 +219,7 @@ def _to_threshold(runs: Sequence[_Run], metric: str, threshold: float) -> list[T
     return found
 
 
-def _points(curves: Sequence[Curve]) -> list[Point]:
+def _points(curves: Sequence[Curve]) -> list[CurvePoint]:
     """The mean of the curves over the env steps that all cover, evenly spaced; no points if there are no such steps."""
     begin, end = max(c.env_steps[0] for c in curves), min(c.env_steps[-1] for c in curves)
     if begin > end:
@@ -232,7 +232,7 @@ def _points(curves: Sequence[Curve]) -> list[Point]:
     )
     several = len(curves) > 1
     return [
-        Point(
+        CurvePoint(
             env_steps=float(axis[k]),
             seconds=float(seconds[k]),
             gpu_seconds=float(gpu_seconds[k]),

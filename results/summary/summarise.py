@@ -15,7 +15,7 @@ from results.records.schema import RunRecord
 from results.records.store import StoredRun, Unreadable
 from results.summary.across_tasks import across_tasks
 from results.summary.answers import answer
-from results.summary.cells import Cell, Group, latest, make_cells, other_tries, ratio
+from results.summary.cells import CellRuns, Group, latest, make_cells, other_tries, ratio
 from results.summary.document import Comparison, Fairness, Learning, Summary
 from results.summary.findings import find_all, find_bought_speed
 from results.summary.learned_cells import learning_of_intact
@@ -80,15 +80,15 @@ def _reference(records: Sequence[RunRecord], wanted: str | None) -> str | None:
     return labels.system(first.cell)
 
 
-def _side_by_side(cells: Sequence[Cell]) -> dict[Group, list[Cell]]:
-    groups: dict[Group, list[Cell]] = defaultdict(list)
+def _side_by_side(cells: Sequence[CellRuns]) -> dict[Group, list[CellRuns]]:
+    groups: dict[Group, list[CellRuns]] = defaultdict(list)
     for cell in cells:
         if cell.finished:
             groups[cell.group].append(cell)
     return groups
 
 
-def _fairness(cells: Sequence[Cell]) -> Iterable[Fairness]:
+def _fairness(cells: Sequence[CellRuns]) -> Iterable[Fairness]:
     for (sweep, scenario, workload, gpus), group in _side_by_side(cells).items():
         records = [run.record for cell in group for run in cell.finished]
         if len(records) > 1:
@@ -97,7 +97,7 @@ def _fairness(cells: Sequence[Cell]) -> Iterable[Fairness]:
             )
 
 
-def _pairs(cells: Sequence[Cell], reference: str | None) -> Iterable[tuple[Cell, Cell]]:
+def _pairs(cells: Sequence[CellRuns], reference: str | None) -> Iterable[tuple[CellRuns, CellRuns]]:
     """In each group: the fastest against all others, all against the reference, and variants against their parent."""
     for group in _side_by_side(cells).values():
         fastest = max(group, key=lambda cell: cell.rate)
@@ -116,7 +116,7 @@ def _pairs(cells: Sequence[Cell], reference: str | None) -> Iterable[tuple[Cell,
                 yield a, b
 
 
-def _compare(a: Cell, b: Cell) -> Comparison:
+def _compare(a: CellRuns, b: CellRuns) -> Comparison:
     return Comparison(
         sweep=a.summary.sweep,
         scenario=a.summary.scenario,
@@ -131,8 +131,8 @@ def _compare(a: Cell, b: Cell) -> Comparison:
 
 
 def _with_learning(
-    cells: Sequence[Cell], reference: str | None, threshold: float | None
-) -> tuple[list[Cell], list[Unreadable]]:
+    cells: Sequence[CellRuns], reference: str | None, threshold: float | None
+) -> tuple[list[CellRuns], list[Unreadable]]:
     """Adds to each cell how well its runs learned; also returns the runs whose curves cannot be read."""
     learning: dict[str, Learning] = {}
     damaged: list[Unreadable] = []

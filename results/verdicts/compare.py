@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from results.fairness.differences import Difference, find_differences
 from results.records.schema import RunRecord
 from results.records.store import StoredRun, Unreadable
-from results.summary.cells import Cell, latest, make_cells, ratio
+from results.summary.cells import CellRuns, latest, make_cells, ratio
 from results.summary.document import CellSummary, Estimate, Finding
 from results.summary.findings import find_all
 from results.summary.learned_cells import learning_of_intact
@@ -126,9 +126,9 @@ def compare(a: Runs, b: Runs, *, reference: str | None = None, threshold: float 
     )
 
 
-def newest_cells(runs: Sequence[StoredRun]) -> dict[Match, Cell]:
+def newest_cells(runs: Sequence[StoredRun]) -> dict[Match, CellRuns]:
     """Cells by what they match by; of several the one that began last, in the place of the first."""
-    newest: dict[Match, Cell] = {}
+    newest: dict[Match, CellRuns] = {}
     for cell in make_cells(runs):
         own = cell.summary
         match = (own.system, own.scenario, own.workload, own.gpus, own.device)
@@ -137,7 +137,7 @@ def newest_cells(runs: Sequence[StoredRun]) -> dict[Match, Cell]:
     return newest
 
 
-def _as_called(cells: dict[Match, Cell], others: dict[Match, Cell]) -> dict[Match, Cell]:
+def _as_called(cells: dict[Match, CellRuns], others: dict[Match, CellRuns]) -> dict[Match, CellRuns]:
     """Renames the only system of `cells` to the only system of `others`; no change where either has several."""
     own, theirs = ({match[0] for match in each} for each in (cells, others))
     if len(own) != 1 or len(theirs) != 1:
@@ -146,12 +146,12 @@ def _as_called(cells: dict[Match, Cell], others: dict[Match, Cell]) -> dict[Matc
     return {(name, *match[1:]): cell for match, cell in cells.items()}
 
 
-def _age(cell: Cell) -> tuple[str, str]:
+def _age(cell: CellRuns) -> tuple[str, str]:
     """When the latest finished run of a cell began; earlier than any other if none finished."""
     return max((run.record.began for run in cell.finished), default=("", ""))
 
 
-def _side(runs: Runs, alone: Sequence[Cell], damaged: Sequence[Unreadable]) -> Side:
+def _side(runs: Runs, alone: Sequence[CellRuns], damaged: Sequence[Unreadable]) -> Side:
     """Makes a side; `damaged` are the runs of both sides whose learning curves cannot be read."""
     records, paths = [run.record for run in latest(runs.runs)], {run.path for run in runs.runs}
     findings = find_all(records, [*runs.unreadable, *(each for each in damaged if each.path in paths)])
@@ -164,7 +164,7 @@ def _each_once(differences: Sequence[Difference]) -> list[Difference]:
 
 def _pair(
     match: Match,
-    cells: dict[str, dict[Match, Cell]],
+    cells: dict[str, dict[Match, CellRuns]],
     reference: str | None,
     threshold: float | None,
     damaged: list[Unreadable],
@@ -196,7 +196,7 @@ def _pair(
     )
 
 
-def differences(a: Cell, b: Cell) -> list[Difference]:
+def differences(a: CellRuns, b: CellRuns) -> list[Difference]:
     """The aspects in which the finished runs of both sides differ."""
     of_a = {id(run.record) for run in a.finished}
 
@@ -206,11 +206,11 @@ def differences(a: Cell, b: Cell) -> list[Difference]:
     return find_differences(_records(a, b), side)
 
 
-def _records(a: Cell, b: Cell) -> list[RunRecord]:
+def _records(a: CellRuns, b: CellRuns) -> list[RunRecord]:
     return [run.record for run in (*a.finished, *b.finished)]
 
 
-def _ratio(over: Cell, under: Cell) -> Estimate | None:
+def _ratio(over: CellRuns, under: CellRuns) -> Estimate | None:
     """The rate of one cell / that of another; None where either has no finished run."""
     if not over.finished or not under.finished:
         return None

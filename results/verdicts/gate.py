@@ -30,7 +30,7 @@ from results.records.schema import RunRecord
 from results.records.store import StoredRun
 from results.statistics import intervals
 from results.statistics.intervals import LEVEL
-from results.summary.cells import Cell
+from results.summary.cells import CellRuns
 from results.summary.document import Estimate, Finding, Kind
 from results.summary.findings import find_all
 from results.verdicts.compare import COMPARED, Match, Runs, differences, newest_cells
@@ -218,7 +218,7 @@ def judge(baseline: Runs, candidate: Runs, *, tolerance: float = TOLERANCE, leve
     )
 
 
-def _checks(match: Match, before: Cell, after: Cell | None, tolerance: float, level: float) -> list[Check]:
+def _checks(match: Match, before: CellRuns, after: CellRuns | None, tolerance: float, level: float) -> list[Check]:
     """The checks of all metrics of a cell; only of steps/s where the cell cannot be judged."""
     if not before.finished:
         return []  # the baseline has no figures to compare with
@@ -254,7 +254,7 @@ def _checks(match: Match, before: Cell, after: Cell | None, tolerance: float, le
     return checks
 
 
-def _by_seed(cell: Cell | None) -> list[RunRecord]:
+def _by_seed(cell: CellRuns | None) -> list[RunRecord]:
     """The finished runs of a side, in the order of their seeds."""
     return sorted((run.record for run in cell.finished), key=lambda run: run.cell.seed) if cell else []
 
@@ -265,7 +265,7 @@ def _are_pairs(before: Sequence[RunRecord], after: Sequence[RunRecord]) -> bool:
     return len(set(seeds)) == len(seeds) and seeds == [run.cell.seed for run in after]
 
 
-def _why_not(before: Cell, after: Cell | None) -> str:
+def _why_not(before: CellRuns, after: CellRuns | None) -> str:
     """The reason why a cell cannot be judged; empty if it can."""
     if after is None:
         return "the candidate has not run it"
@@ -278,7 +278,7 @@ def _why_not(before: Cell, after: Cell | None) -> str:
     return f"they differ in {'; '.join(said)}" if said else ""
 
 
-def _lost(cell: Cell) -> int:
+def _lost(cell: CellRuns) -> int:
     """Number of runs that did not finish."""
     return sum(count for status, count in cell.summary.statuses.items() if status != "finished")
 

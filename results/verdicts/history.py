@@ -27,8 +27,8 @@ from results.reading.untrusted import HISTORY_BYTES, parse_json, read_text
 from results.records import labels
 from results.records.schema import RunRecord
 from results.records.store import StoredRun, write_whole
-from results.summary.cells import Cell, make_cells
-from results.summary.document import HISTORY_VERSION, ChangePoint, Revision, Series
+from results.summary.cells import CellRuns, make_cells
+from results.summary.document import HISTORY_VERSION, ChangePoint, HistoryRow, HistorySeries
 
 LEVEL = 0.01
 NUM_SHUFFLES = 999
@@ -48,12 +48,12 @@ def machine_class(run: RunRecord) -> str:
     return ", ".join([str(run.machine.get("cpu_model") or "unknown processor"), known, *named, *machines])
 
 
-def rows_of(runs: Sequence[StoredRun]) -> list[Revision]:
+def rows_of(runs: Sequence[StoredRun]) -> list[HistoryRow]:
     """A row for each cell that has a rate and one commit; of several sweeps of a commit the newest counts.
 
     Cells that ran from a changed working tree belong to no revision, and are left out.
     """
-    found: dict[tuple[str, ...], Revision] = {}
+    found: dict[tuple[str, ...], HistoryRow] = {}
     for cell in make_cells(runs):
         commits = {run.record.commit for run in cell.finished}
         commit = commits.pop() if len(commits) == 1 else None
@@ -65,10 +65,10 @@ def rows_of(runs: Sequence[StoredRun]) -> list[Revision]:
     return list(found.values())
 
 
-def _revision(cell: Cell, commit: str) -> Revision:
+def _revision(cell: CellRuns, commit: str) -> HistoryRow:
     own, first = cell.summary, cell.finished[0].record
     assert own.steps_per_s is not None
-    return Revision(
+    return HistoryRow(
         commit=commit,
         measured_at=min(_utc(run.record.started_at) for run in cell.finished),
         machine=machine_class(first),
@@ -99,7 +99,7 @@ def _utc(moment: str) -> str:
     return datetime.fromisoformat(moment).astimezone(UTC).isoformat(timespec="seconds")
 
 
-def read(path: Path) -> list[Revision]:
+def read(path: Path) -> list[HistoryRow]:
     """Reads the rows of a history; none if the file does not exist. Raises ValueError if it is damaged or newer."""
     if not path.exists():
         return []
@@ -114,28 +114,28 @@ def read(path: Path) -> list[Revision]:
     return rows
 
 
-def _parsed(path: Path, number: int, line: str) -> Revision:
+def _parsed(path: Path, number: int, line: str) -> HistoryRow:
     try:
         document: Any = parse_json(line)
         version = document["history_version"]
         if version <= HISTORY_VERSION:
-            return Revision.model_validate(document)
+            return HistoryRow.model_validate(document)
     except (ValueError, KeyError, TypeError) as problem:
         said = f"{type(problem).__name__}: {problem}".splitlines()[0]
         raise ValueError(f"{path}, line {number}: is no row of a history ({said})") from None
     raise ValueError(f"{path}, line {number}: has version {version}, this rlbench reads up to {HISTORY_VERSION}")
 
 
-def merged(old: Iterable[Revision], new: Iterable[Revision]) -> list[Revision]:
+def merged(old: Iterable[HistoryRow], new: Iterable[HistoryRow]) -> list[HistoryRow]:
     """All rows, only the newest of each key, in the order in which they were measured."""
-    kept: dict[tuple[str, ...], Revision] = {}
+    kept: dict[tuple[str, ...], HistoryRow] = {}
     for row in (*old, *new):
         if row.key not in kept or kept[row.key].measured_at <= row.measured_at:
             kept[row.key] = row
     return sorted(kept.values(), key=lambda row: (row.measured_at, row.key))
 
 
-def write(path: Path, rows: Sequence[Revision]) -> None:
+def write(path: Path, rows: Sequence[HistoryRow]) -> None:
     """Writes a history; the file appears complete or not at all. Raises ValueError if it cannot be written."""
     try:
         write_whole(path, "".join(f"{row.model_dump_json()}\n" for row in rows))
@@ -143,9 +143,9 @@ def write(path: Path, rows: Sequence[Revision]) -> None:
         raise ValueError(f"{path}: cannot be written ({problem.strerror or problem})") from None
 
 
-def series_of(rows: Sequence[Revision]) -> list[Series]:
+def series_of(rows: Sequence[HistoryRow]) -> list[HistorySeries]:
     """Groups rows into series, and finds their change points."""
-    groups: Mapping[tuple[str, ...], list[Revision]] = defaultdict(list)
+    groups: Mapping[tuple[str, ...], list[HistoryRow]] = defaultdict(list)
     first: dict[str, str] = {}  # a revision keeps its place when some of its cells are measured again
     for row in sorted(rows, key=lambda row: row.measured_at):
         first.setdefault(row.commit, row.measured_at)
@@ -163,7 +163,7 @@ def series_of(rows: Sequence[Revision]) -> list[Series]:
         ]
         last = group[-1]
         name = f"{last.system}, {last.scenario}, {last.workload}, {labels.ranks(last.gpus, last.device)}, {last.length}"
-        made.append(Series(name=name, machine=last.machine, rows=group, changes=changes))
+        made.append(HistorySeries(name=name, machine=last.machine, rows=group, changes=changes))
     return made
 
 

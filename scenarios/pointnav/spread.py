@@ -18,7 +18,7 @@ ACTION_MIX = (MOVE_FORWARD, MOVE_FORWARD, TURN_LEFT, TURN_RIGHT)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spread:
+class StepTimeSpread:
     """Mean step times of environments that differ in the size of their floor plans."""
 
     step_s: dict[int, float]
@@ -43,7 +43,7 @@ def measure_step_s(side: int, num_steps: int, scenario: PointNav) -> float:
     return (time.perf_counter() - begin) / num_steps
 
 
-def measure_spread(num_steps: int = 1000, num_sizes: int = 12) -> Spread:
+def measure_spread(num_steps: int = 1000, num_sizes: int = 12) -> StepTimeSpread:
     """Measures the heterogeneous workload of `pointnav` on this machine, one process, `num_steps` for each size.
 
     The shares (see `workload.spread`) are the midpoints of `num_sizes` equal parts of [0, 1), and both ends.
@@ -53,7 +53,7 @@ def measure_spread(num_steps: int = 1000, num_sizes: int = 12) -> Spread:
     sides = sorted({SMALL_SIDE, LARGE_SIDE, *shares})
     step_s = {side: measure_step_s(side, num_steps, scenario) for side in sides}
     of_environments = [step_s[side] for side in shares]
-    return Spread(
+    return StepTimeSpread(
         step_s=step_s,
         max_over_min=max(step_s.values()) / min(step_s.values()),
         coefficient_of_variation=statistics.pstdev(of_environments) / statistics.fmean(of_environments),

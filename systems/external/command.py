@@ -74,10 +74,10 @@ class Command:
 
     def run(self, context: Context) -> None:
         """Runs the trainer on this rank until the budget is spent or the trainer ends."""
-        Run(self.trainer, context).to_end()
+        TrainerRun(self.trainer, context).to_end()
 
 
-class Run:
+class TrainerRun:
     """One rank's run of a trainer."""
 
     def __init__(self, trainer: Trainer, context: Context) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from harness.contract.settings import LearnSettings
-from systems.external.command import Run
+from systems.external.command import TrainerRun
 from systems.external.document import Trainer
 
 if TYPE_CHECKING:
@@ -230,4 +230,4 @@ class LibrarySystem:
             python=context.python,
             folder=context.folder,
         )
-        Run(trainer, context).to_end()
+        TrainerRun(trainer, context).to_end()

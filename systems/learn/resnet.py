@@ -18,7 +18,7 @@ from systems.learn.encoders import Encoder
 from systems.learn.observations import Layout, joined_vectors, stacked_images
 
 
-class Bottleneck(nn.Module):
+class ResidualBlock(nn.Module):
     """Residual block of ResNet50 (He et al. 2016, figure 5) with GroupNorm in place of BatchNorm."""
 
     expansion = 4
@@ -60,10 +60,10 @@ class ResNet50(nn.Sequential):
         widths = (width, width, 2 * width, 4 * width, 8 * width)
         stages = []
         for stage, (before, planes) in enumerate(pairwise(widths)):
-            num_in = width if stage == 0 else Bottleneck.expansion * before
-            stages.append(Bottleneck(num_in, planes, num_groups, stride=1 if stage == 0 else 2))
+            num_in = width if stage == 0 else ResidualBlock.expansion * before
+            stages.append(ResidualBlock(num_in, planes, num_groups, stride=1 if stage == 0 else 2))
             num_more = (2, 3, 5, 2)[stage]
-            stages += [Bottleneck(Bottleneck.expansion * planes, planes, num_groups, 1) for _ in range(num_more)]
+            stages += [ResidualBlock(ResidualBlock.expansion * planes, planes, num_groups, 1) for _ in range(num_more)]
         super().__init__(
             nn.Conv2d(num_channels, width, 7, stride=2, padding=3, bias=False),
             nn.GroupNorm(num_groups, width),
@@ -71,7 +71,7 @@ class ResNet50(nn.Sequential):
             nn.MaxPool2d(3, stride=2, padding=1),
             *stages,
         )
-        self.num_out = Bottleneck.expansion * widths[-1]
+        self.num_out = ResidualBlock.expansion * widths[-1]
 
 
 class ResNetEncoder(Encoder):

@@ -41,7 +41,7 @@ class Talks(Protocol):
 
 
 @dataclass(kw_only=True, slots=True)
-class Run:
+class RunModel:
     """What all crews share."""
 
     fleet: Fleet
@@ -59,7 +59,7 @@ class Run:
 class Crew:
     """The ranks, and where each stands in time."""
 
-    run: Run
+    run: RunModel
     ranks: Ints
     sites: Ints
     followers: Ints

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from systems.model.crew import Crew
     from systems.model.state import Floats, Ints
-    from systems.model.stragglers import Monitor
+    from systems.model.stragglers import MonitorModel
 
 
 class Taken(NamedTuple):
@@ -30,7 +30,7 @@ class Taken(NamedTuple):
     lag_max: Ints
 
 
-class Experience:
+class ExperienceMaker:
     """Makes experience of rollouts, and fills them with stale steps where the system does so."""
 
     def __init__(self, crew: Crew, *, fills_stale: bool) -> None:
@@ -89,9 +89,9 @@ def statistics_of(taken: Taken) -> dict[str, Floats | float]:
     return {"collected": taken.fresh.astype(np.float64)}
 
 
-def alternate(crew: Crew, monitor: Monitor, *, fills_stale: bool) -> Iterator[None]:
+def alternate(crew: Crew, monitor: MonitorModel, *, fills_stale: bool) -> Iterator[None]:
     """Collects, learns, and begins again (VER section 2.1)."""
-    fleet, experience = crew.run.fleet, Experience(crew, fills_stale=fills_stale)
+    fleet, experience = crew.run.fleet, ExperienceMaker(crew, fills_stale=fills_stale)
     spent = False
     while not spent:
         monitor.begin(crew)
@@ -105,9 +105,9 @@ def alternate(crew: Crew, monitor: Monitor, *, fills_stale: bool) -> Iterator[No
         spent = crew.end_iteration(statistics_of(taken) | monitor.statistics())
 
 
-def one_ahead(crew: Crew, monitor: Monitor, *, fills_stale: bool) -> Iterator[None]:
+def one_ahead(crew: Crew, monitor: MonitorModel, *, fills_stale: bool) -> Iterator[None]:
     """Learns on one rollout while the next is collected (HTS-RL; VER sections 2.1, 7)."""
-    fleet, experience = crew.run.fleet, Experience(crew, fills_stale=fills_stale)
+    fleet, experience = crew.run.fleet, ExperienceMaker(crew, fills_stale=fills_stale)
     fleet.state.sites["is_held"][crew.sites] = True
     monitor.begin(crew)
     monitor.collect(crew)

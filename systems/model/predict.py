@@ -20,13 +20,13 @@ from systems.choices.average import Central, Gossip
 from systems.choices.overlap import Alternate, OneAhead
 from systems.choices.preempt import Never, Optimal, Threshold
 from systems.choices.rollout import Trajectories
-from systems.model.crew import Crew, Run
+from systems.model.crew import Crew, RunModel
 from systems.model.fleet import Fleet
 from systems.model.ledger import NO_SAMPLER, Ledger, Places
 from systems.model.loops import alternate, continuous, one_ahead
 from systems.model.setup import make_fleet_state, make_rules
 from systems.model.state import STREAM
-from systems.model.stragglers import Monitor, NeverMonitor, OptimalMonitor, ThresholdMonitor
+from systems.model.stragglers import MonitorModel, NeverMonitorModel, OptimalMonitor, ThresholdMonitor
 from systems.model.talks import AllReduceTalks, CentralTalks, GossipTalks, ServerTalks
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def predict(system: Choices, scenario: Scenario, num_ranks: int, seed: int, limi
         rules,
         scenario.times([s for rank in range(num_ranks) for s in env_seeds(seed, rank, scenario.num_envs)]),
     )
-    run = Run(
+    run = RunModel(
         fleet=fleet,
         ledger=Ledger(places=_places(num_ranks, is_central=is_central), has_lane=system.overlap.is_concurrent),
         talks=_talks(system, scenario, num_ranks, seed),
@@ -104,7 +104,7 @@ def _talks(system: Choices, scenario: Scenario, num_ranks: int, seed: int) -> Ta
     return AllReduceTalks(network, num_ranks)
 
 
-def _crews(run: Run, num_ranks: int, *, is_central: bool) -> list[Crew]:
+def _crews(run: RunModel, num_ranks: int, *, is_central: bool) -> list[Crew]:
     ranks, nobody = np.arange(num_ranks), np.arange(0)
     if is_central:
         return [Crew(run=run, ranks=ranks[:1], sites=ranks[:1], followers=ranks[1:])]
@@ -115,7 +115,7 @@ def _crews(run: Run, num_ranks: int, *, is_central: bool) -> list[Crew]:
 
 def _loop(system: Choices, crew: Crew) -> Iterator[None]:
     preempt, overlap = system.preempt, system.overlap
-    monitor: Monitor = NeverMonitor()
+    monitor: MonitorModel = NeverMonitorModel()
     if isinstance(preempt, Threshold) and preempt.p < 1:
         monitor = ThresholdMonitor()
     elif isinstance(preempt, Optimal):
@@ -139,7 +139,7 @@ def _run_crews(crews: Sequence[tuple[Crew, Iterator[None]]]) -> None:
             heapq.heappush(waiting, (float(crew.at.max()), number))
 
 
-def _outcome(run: Run, num_ranks: int, num_envs: int) -> Prediction:
+def _outcome(run: RunModel, num_ranks: int, num_envs: int) -> Prediction:
     """Lets every step that has begun end, and counts what is left."""
     run.fleet.drain()
     state, counts = run.fleet.state, run.ledger.counts

@@ -38,7 +38,7 @@ def held(fleet: Fleet) -> Iterator[dict[str, npt.NDArray[np.generic]]]:
     fleet.keeps_draws = False
 
 
-class Monitor(Protocol):
+class MonitorModel(Protocol):
     """Watches the ranks of a crew."""
 
     def begin(self, crew: Crew) -> None:
@@ -51,7 +51,7 @@ class Monitor(Protocol):
         """What was planned and what came of it, as the engine's monitors have it."""
 
 
-class NeverMonitor:
+class NeverMonitorModel:
     """Every rank completes its rollout."""
 
     def begin(self, crew: Crew) -> None:
@@ -68,7 +68,7 @@ class NeverMonitor:
         return {}
 
 
-class ThresholdMonitor(NeverMonitor):
+class ThresholdMonitor(NeverMonitorModel):
     """A rank stops when strictly more than p of the ranks have finished (DD-PPO section 3)."""
 
     def collect(self, crew: Crew) -> None:
@@ -94,7 +94,7 @@ class ThresholdMonitor(NeverMonitor):
             fleet.state.known_finishes[:] = np.inf
 
 
-class OptimalMonitor(NeverMonitor):
+class OptimalMonitor(NeverMonitorModel):
     """All ranks stop when they have S steps together (VER section 2.3)."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from results.records.index import index_path
 from results.records.parts import SERIES_FILE
 from results.records.schema import RunRecord
 from results.records.store import RUN_FILE
-from results.summary.document import Revision
+from results.summary.document import HistoryRow
 from scenarios.emulated.profile import PROFILES_FOLDER, read_profile
 from tests.harness.run.synthetic_run import make_spans
 from tests.results.summaries import make_run
@@ -106,7 +106,7 @@ def plan() -> bytes:
 def history() -> bytes:
     """Revisions of one cell, which became faster."""
     rows = (
-        Revision(
+        HistoryRow(
             commit=f"{number:040x}",
             measured_at=f"2026-01-{number + 1:02d}T00:00:00+00:00",
             machine="EPYC, 16 cores",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from harness.commands.evaluate import ranks_left
-from harness.commands.profile.gpu import Link
+from harness.commands.profile.gpu import AssumedLink
 from harness.commands.profile.making import measure
 from harness.commands.read_runs import Found, SummaryOptions, find, keep_history, print_results
 from harness.commands.run import run_sweep
@@ -120,7 +120,7 @@ class OfSweep:
         for run in found.runs:
             if run.path == self._run:
                 with refusable():
-                    measure(run.path, run.record, Link())
+                    measure(run.path, run.record, AssumedLink())
                 with refusable():
                     "".join(write_trace(run.path, run.record))
                 with refusable():

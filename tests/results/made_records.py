@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from results.records.parts import SERIES_FILE, Part
-from results.records.schema import Cell, Counters, Figures, Reading, RunRecord, Status, Window
+from results.records.schema import CellRecord, Counters, Figures, Reading, RunRecord, Status, WindowRecord
 from results.records.store import write_run
 
 
@@ -27,7 +27,7 @@ def make_record(
         "steps_per_s": steps_per_s,
         "time_shares": {"simulate": 0.5, "learn": 0.13, "wait:straggler": 0.2, "infer": 0.1, "reset": 0.05},
         "utilisation": Reading(value=0.42, source="emulated busy time"),
-        "window": Window(protocol="ddppo", first_iteration=5, last_iteration=9, begin_s=5, end_s=10, steady=True),
+        "window": WindowRecord(protocol="ddppo", first_iteration=5, last_iteration=9, begin_s=5, end_s=10, steady=True),
         "emulated": True,
     }
     all_cell: dict[str, Any] = {
@@ -51,7 +51,7 @@ def make_record(
     return RunRecord(
         status=status,
         reason=reason,
-        cell=Cell(**all_cell | (cell or {})),
+        cell=CellRecord(**all_cell | (cell or {})),
         figures=Figures(**all_figures | (figures or {})),
         **all_fields | fields,
     )

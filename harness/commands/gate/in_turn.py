@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.commands.gate.revisions import Revision
+from harness.commands.gate.revisions import BuiltRevision
 from harness.machine.virtualenvs import variables
 from results.records import store
 from results.statistics.intervals import LEVEL
@@ -45,7 +45,9 @@ class Measuring:
     tolerance: float
 
 
-def measure(baseline: Revision, candidate: Revision, measuring: Measuring, say: Callable[[str], None]) -> Gate:
+def measure(
+    baseline: BuiltRevision, candidate: BuiltRevision, measuring: Measuring, say: Callable[[str], None]
+) -> Gate:
     """Measures both and judges. Raises ValueError when a side refuses the options."""
     sides = {"baseline": baseline, "candidate": candidate}
     names = {side: f"{side} {revision.label}" for side, revision in sides.items()}
@@ -68,7 +70,7 @@ def measure(baseline: Revision, candidate: Revision, measuring: Measuring, say: 
         say(f"after {repetition} of each, {100 * level:g} % intervals: {gate.sentence}")
 
 
-def _judged(baseline: Revision, candidate: Revision, measuring: Measuring, level: float) -> Gate:
+def _judged(baseline: BuiltRevision, candidate: BuiltRevision, measuring: Measuring, level: float) -> Gate:
     sides = []
     for side, revision in (("baseline", baseline), ("candidate", candidate)):
         folder = measuring.out / side
@@ -77,7 +79,7 @@ def _judged(baseline: Revision, candidate: Revision, measuring: Measuring, level
     return judge(*sides, tolerance=measuring.tolerance, level=level)
 
 
-def _run(revision: Revision, name: str, measuring: Measuring, out: Path, seed: int) -> None:
+def _run(revision: BuiltRevision, name: str, measuring: Measuring, out: Path, seed: int) -> None:
     """One sweep of a revision. Failed runs stay in the folder, where the judgement finds them."""
     out.mkdir(parents=True, exist_ok=True)
     log = out / f"seed-{seed}.log"

@@ -31,7 +31,7 @@ GIT = ("git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Revision:
+class BuiltRevision:
     """One side of a gate."""
 
     name: str
@@ -72,7 +72,7 @@ def has_changes(repository: Path) -> bool:
 
 
 @contextmanager
-def checked_out(name: str, commit: str, repository: Path, folder: Path) -> Iterator[Revision]:
+def checked_out(name: str, commit: str, repository: Path, folder: Path) -> Iterator[BuiltRevision]:
     """Checks a revision out into `folder` and makes its environment; removes the work tree afterwards.
 
     Raises ValueError when git or pip fails.
@@ -81,7 +81,7 @@ def checked_out(name: str, commit: str, repository: Path, folder: Path) -> Itera
     must([*GIT, "-C", str(repository), "worktree", "add", "--detach", "--quiet", str(tree), commit], f"{name}: git")
     try:
         with _virtual_environment(name, commit, tree) as made:
-            yield Revision(name=name, commit=commit, tree=tree, environment=made)
+            yield BuiltRevision(name=name, commit=commit, tree=tree, environment=made)
     finally:
         run([*GIT, "-C", str(repository), "worktree", "remove", "--force", str(tree)])
 

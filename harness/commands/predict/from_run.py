@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.commands.profile.gpu import Link
+from harness.commands.profile.gpu import AssumedLink
 from harness.commands.profile.making import measure, write_profile
 from harness.plan import registry
 from reports.figures import format as fmt
@@ -27,7 +27,7 @@ def from_run(asked: PredictOptions, folder: Path, out: Path) -> tuple[PredictOpt
         raise ValueError(f"--from-run {folder}: is no run folder; give one that holds a {store.RUN_FILE}")
     registry.check_name(str(out), "--out")  # the profile is written there, and its path names the scenario
     (run,) = store.read_runs(folder)
-    measured = measure(run.path, run.record, Link())
+    measured = measure(run.path, run.record, AssumedLink())
     path = free_path(out, run.record.id)
     out.mkdir(parents=True, exist_ok=True)
     write_profile(measured.profile, path, measured.comments)

@@ -10,7 +10,7 @@ from harness.contract.traits import Traits
 from harness.machine import machine
 from harness.machine.telemetry import Readings
 from harness.metering.window import Window
-from harness.run.figures import Clock, Left, count, work_out
+from harness.run.figures import Clock, RunOutput, count, work_out
 from harness.run.record import cell_record, reduce, write_table
 from results.records import schema
 from results.records.parts import IN_STEP, LOST, SERIES_COLUMNS, SERIES_FILE, join_ranks
@@ -63,11 +63,11 @@ class PredictedMeter:
         return sum(self.count(1 + env, name) for env in range(self.num_envs))
 
 
-def as_left(cell: Cell, prediction: Prediction) -> Left:
+def as_left(cell: Cell, prediction: Prediction) -> RunOutput:
     """What the ranks of a real run would have left."""
     system, _ = cell.load()
     in_step = Traits.of(system).in_step
-    return Left(
+    return RunOutput(
         cell=cell,
         clock=Clock(zero_s=0.0, time_scale=1.0),
         meters={rank: PredictedMeter(prediction=prediction, rank=rank) for rank in range(cell.gpus)},

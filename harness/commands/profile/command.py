@@ -17,7 +17,7 @@ from rich.table import Table as ConsoleTable
 from rich.text import Text
 
 from harness.commands.profile import ASSUMED
-from harness.commands.profile.making import WHOLE, Measured, mean_step_ms, measure, write_profile
+from harness.commands.profile.making import WHOLE, MeasuredProfile, mean_step_ms, measure, write_profile
 from harness.commands.profile.options import ProfileOptions
 from harness.commands.run import run_sweep
 from harness.devices.kinds import choose_device
@@ -34,7 +34,7 @@ from results.records import store
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.commands.profile.gpu import Link
+    from harness.commands.profile.gpu import AssumedLink
     from results.records.store import StoredRun
 
 INTERRUPTED = 130
@@ -45,7 +45,9 @@ NOT_PROFILED = "other"
 """The span of a rank's work that no profile states."""
 
 
-def profile_scenario(asked: ProfileOptions, out: Path | None, runs: Path, link: Link, command: Sequence[str]) -> int:
+def profile_scenario(
+    asked: ProfileOptions, out: Path | None, runs: Path, link: AssumedLink, command: Sequence[str]
+) -> int:
     """Runs one cell, writes its profile and prints it; returns the exit code. Raises ValueError."""
     to_run = _to_run(asked)
     cells = plan(complete(to_run)[0])
@@ -65,7 +67,7 @@ def profile_scenario(asked: ProfileOptions, out: Path | None, runs: Path, link: 
     return 0
 
 
-def profile_run(folder: Path, out: Path | None, link: Link) -> int:
+def profile_run(folder: Path, out: Path | None, link: AssumedLink) -> int:
     """Writes the profile of a run that was made before, and prints it; returns the exit code. Raises ValueError."""
     if not (folder / store.RUN_FILE).exists():
         raise ValueError(f"--from-run {folder}: is no run folder; give one that holds a {store.RUN_FILE}")
@@ -115,7 +117,7 @@ def _checked(out: Path) -> Path:
     return out
 
 
-def _write(run: StoredRun, out: Path, link: Link) -> None:
+def _write(run: StoredRun, out: Path, link: AssumedLink) -> None:
     """Writes the profile of a run, reads it back as its users will, and prints it."""
     measured = measure(run.path, run.record, link)
     write_profile(measured.profile, out, measured.comments)
@@ -128,7 +130,7 @@ def _write(run: StoredRun, out: Path, link: Link) -> None:
     _print(measured, run, out, make_console())
 
 
-def _print(measured: Measured, run: StoredRun, out: Path, console: Console) -> None:
+def _print(measured: MeasuredProfile, run: StoredRun, out: Path, console: Console) -> None:
     """Prints what was measured, what was not, and what to type next."""
     workload = run.record.cell.workload
     table = ConsoleTable(box=box.ASCII2, show_edge=False, pad_edge=False)

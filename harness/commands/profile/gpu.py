@@ -110,7 +110,7 @@ def gpu_table(inferences: Inferences, series: pd.DataFrame) -> Table:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Link:
+class AssumedLink:
     """Assumptions about the network, which a run on one machine does not measure."""
 
     latency_ms: float = 0.05
@@ -131,7 +131,7 @@ class Link:
                 raise ValueError(f"{flag} {value:g}: must be from {least:g} to {most:g}")
 
 
-def network_table(series: pd.DataFrame, num_ranks: int, weights_bytes: int | None, link: Link) -> Table:
+def network_table(series: pd.DataFrame, num_ranks: int, weights_bytes: int | None, link: AssumedLink) -> Table:
     """The table `network`.
 
     Args:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from harness.commands.profile import ASSUMED, Entry, Table
 from harness.commands.profile.cores import Cores, cores_of
-from harness.commands.profile.gpu import Link, gpu_table, network_table, read_inferences
+from harness.commands.profile.gpu import AssumedLink, gpu_table, network_table, read_inferences
 from harness.commands.profile.steps import read_steps, step_tables
 from reports.figures import format as fmt
 from results.fairness.aspects import gpus_of, part
@@ -51,7 +51,7 @@ Tables = dict[str, dict[str, float | int] | str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Measured:
+class MeasuredProfile:
     """A profile of a run."""
 
     about: str
@@ -77,10 +77,10 @@ class Measured:
 
 def profile_tables(run_folder: Path, record: RunRecord) -> Tables:
     """The profile of a run, as `emulated/….toml` has it. Raises ValueError, one line: what the run lacks."""
-    return measure(run_folder, record, Link()).profile
+    return measure(run_folder, record, AssumedLink()).profile
 
 
-def measure(run_folder: Path, record: RunRecord, link: Link) -> Measured:
+def measure(run_folder: Path, record: RunRecord, link: AssumedLink) -> MeasuredProfile:
     """The profile of a run, with the source of each value.
 
     Args:
@@ -103,7 +103,7 @@ def measure(run_folder: Path, record: RunRecord, link: Link) -> Measured:
         raise ValueError(f"{run_folder}: the run {error}") from None
 
 
-def _measure(run_folder: Path, record: RunRecord, link: Link) -> Measured:
+def _measure(run_folder: Path, record: RunRecord, link: AssumedLink) -> MeasuredProfile:
     import numpy as np
 
     spans = _read(run_folder / SPANS_FILE, SPANS_COLUMNS, {}, SPANS_ROWS)
@@ -121,7 +121,7 @@ def _measure(run_folder: Path, record: RunRecord, link: Link) -> Measured:
         "gpu": gpu,
         "network": network_table(series, record.cell.gpus, weights.stat().st_size if weights.exists() else None, link),
     }
-    return Measured(about=_about(record), tables=tables, mean_step_ms=1e3 * float(np.mean(steps.seconds)))
+    return MeasuredProfile(about=_about(record), tables=tables, mean_step_ms=1e3 * float(np.mean(steps.seconds)))
 
 
 def _read(path: Path, columns: Mapping[str, str], optional: Mapping[str, str], most_rows: int) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from harness.commands.reproduce.table import Filled, Outcome
+from harness.commands.reproduce.table import ClaimOutcome, Filled
 from reports.figures.format import number
 
 
@@ -20,11 +20,11 @@ class EachWithin:
     names: tuple[str, ...]
     tolerance: float
 
-    def outcomes(self, rows: Mapping[str, Filled]) -> Iterator[Outcome]:
+    def outcomes(self, rows: Mapping[str, Filled]) -> Iterator[ClaimOutcome]:
         """Yields an outcome for each row."""
         for name in self.names:
             error = _error(rows[name])
-            yield Outcome(
+            yield ClaimOutcome(
                 text=f"{name}, predicted against published",
                 value=f"{error:+.1%}",
                 bound=f"within {self.tolerance:.0%}",
@@ -40,13 +40,13 @@ class MostWithin:
     least: int
     tolerance: float
 
-    def outcomes(self, rows: Mapping[str, Filled]) -> Iterator[Outcome]:
+    def outcomes(self, rows: Mapping[str, Filled]) -> Iterator[ClaimOutcome]:
         """Yields one outcome."""
         errors = {name: _error(rows[name]) for name in self.names}
         beyond = {name: error for name, error in errors.items() if abs(error) > self.tolerance}
         num_within = len(errors) - len(beyond)
         named = ", ".join(f"{name} ({error:+.1%})" for name, error in beyond.items())
-        yield Outcome(
+        yield ClaimOutcome(
             text=f"predictions within {self.tolerance:.0%} of the published figure",
             value=f"{num_within} of {len(errors)}",
             bound=f"at least {self.least}",
@@ -64,10 +64,10 @@ class MeanErrorWithin:
     """What the rows have in common."""
     most: float | None = None
 
-    def outcomes(self, rows: Mapping[str, Filled]) -> Iterator[Outcome]:
+    def outcomes(self, rows: Mapping[str, Filled]) -> Iterator[ClaimOutcome]:
         """Yields one outcome."""
         mean = fmean(abs(_error(rows[name])) for name in self.names)
-        yield Outcome(
+        yield ClaimOutcome(
             text=f"mean absolute error of the predictions, {self.what}",
             value=f"{mean:.1%}",
             bound="none" if self.most is None else f"at most {self.most:.0%}",
@@ -88,13 +88,13 @@ class RatioWithin:
         """Both rows."""
         return self.above, self.below
 
-    def outcomes(self, rows: Mapping[str, Filled]) -> Iterator[Outcome]:
+    def outcomes(self, rows: Mapping[str, Filled]) -> Iterator[ClaimOutcome]:
         """Yields one outcome."""
         above, below = rows[self.above], rows[self.below]
         predicted = _predicted(above) / _predicted(below)
         published = _published(above) / _published(below)
         error = predicted / published - 1
-        yield Outcome(
+        yield ClaimOutcome(
             text=f"{self.above} / {self.below}, {number(predicted)} predicted against {number(published)} published",
             value=f"{error:+.1%}",
             bound=f"within {self.tolerance:.0%}",
@@ -116,10 +116,10 @@ class AgainstPrediction:
         """Both rows."""
         return self.name, self.other
 
-    def outcomes(self, rows: Mapping[str, Filled]) -> Iterator[Outcome]:
+    def outcomes(self, rows: Mapping[str, Filled]) -> Iterator[ClaimOutcome]:
         """Yields one outcome."""
         off = _predicted(rows[self.name]) / _predicted(rows[self.other]) - 1
-        yield Outcome(
+        yield ClaimOutcome(
             text=f"{self.name} against {self.other}, both predicted",
             value=f"{off:+.1%}",
             bound=f"within {self.high:.0%}" if self.low == -self.high else f"{self.high:+.0%} or less",

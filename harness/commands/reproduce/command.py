@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from harness.commands.reproduce.table import Filled, Outcome, Rates, Table
+    from harness.commands.reproduce.table import ClaimOutcome, Filled, PaperTable, Rates
 
 ALL = "all"
 NONE = "-"
@@ -40,7 +40,7 @@ def reproduce(name: str, out: Path) -> int:
     return 0 if all(held) else 1
 
 
-def print_table(table: Table, out: Path, console: Console) -> bool:
+def print_table(table: PaperTable, out: Path, console: Console) -> bool:
     """Predicts and prints one table; returns whether its checks hold."""
     measured = measured_rates(table, out)
     predicted = predict_rates(table, console)
@@ -55,7 +55,7 @@ def print_table(table: Table, out: Path, console: Console) -> bool:
     return all(outcome.holds is not False for outcome in outcomes)
 
 
-def _heading(table: Table) -> Iterator[str]:
+def _heading(table: PaperTable) -> Iterator[str]:
     """Says what the columns hold and where it comes from."""
     yield f"{table.name}: {table.unit}"
     for name in table.published:
@@ -68,7 +68,7 @@ def _heading(table: Table) -> Iterator[str]:
         yield table.note
 
 
-def _seeds(table: Table) -> str:
+def _seeds(table: PaperTable) -> str:
     """How many runs are predicted for each point."""
     counts = {gpus: table.num_seeds(gpus) for gpus in sorted({point.gpus for point in table.points})}
     if len(set(counts.values())) == 1:
@@ -76,7 +76,7 @@ def _seeds(table: Table) -> str:
     return "seeds: " + ", ".join(f"{count} on {gpus} GPU{'s' * (gpus > 1)}" for gpus, count in counts.items())
 
 
-def _grid(table: Table, rows: Sequence[Filled]) -> Grid:
+def _grid(table: PaperTable, rows: Sequence[Filled]) -> Grid:
     grid = Grid(box=box.ASCII2, show_edge=False, pad_edge=False)
     for title in table.titles:
         grid.add_column(title, justify="right" if title in NUMBERS else "left", overflow="fold")
@@ -104,7 +104,7 @@ def _error(fraction: float | None) -> str:
     return NONE if fraction is None else f"{fraction:+.1%}"
 
 
-def _about_measured(table: Table, measured: Rates, out: Path) -> Iterator[str]:
+def _about_measured(table: PaperTable, measured: Rates, out: Path) -> Iterator[str]:
     """Says what would fill the gaps in the column of measured figures."""
     within_reach = [point for point in table.points if point.system is not None and point.gpus <= MOST_EMULATED]
     missing = [point for point in within_reach if point not in measured]
@@ -115,7 +115,7 @@ def _about_measured(table: Table, measured: Rates, out: Path) -> Iterator[str]:
         yield f"measured: more than {MOST_EMULATED} GPUs need a machine with many cores; figures of them are predicted"
 
 
-def _verdicts(table: Table, outcomes: Sequence[Outcome]) -> Iterator[str]:
+def _verdicts(table: PaperTable, outcomes: Sequence[ClaimOutcome]) -> Iterator[str]:
     """A line for each check of the predicted figures, and how many hold."""
     words = {True: "ok", False: "missed", None: NONE}
     for outcome in outcomes:

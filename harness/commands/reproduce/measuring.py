@@ -20,13 +20,13 @@ from results.records import store
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from harness.commands.reproduce.table import Point, Rates, Table
+    from harness.commands.reproduce.table import PaperTable, RatePoint, Rates
 
 MOST_EMULATED = 8
 """Most GPUs that a command asks for, since a laptop emulates that many; runs on more are shown if there are any."""
 
 
-def measured_rates(table: Table, out: Path) -> Rates:
+def measured_rates(table: PaperTable, out: Path) -> Rates:
     """Env steps/s of the points with finished runs below `out`: the mean over seeds of the latest run of each.
 
     Raises ValueError when `out` cannot be read.
@@ -54,9 +54,9 @@ def _work(system: str, configuration: Mapping[str, Any]) -> str:
     return json.dumps([system, parts], sort_keys=True)
 
 
-def commands(table: Table, points: Sequence[Point], out: Path) -> Iterator[str]:
+def commands(table: PaperTable, points: Sequence[RatePoint], out: Path) -> Iterator[str]:
     """`rlbench run` commands that measure points, as few as their systems, GPUs and scenarios allow."""
-    of_scenarios: dict[tuple[str, str], list[Point]] = defaultdict(list)
+    of_scenarios: dict[tuple[str, str], list[RatePoint]] = defaultdict(list)
     for point in points:
         if point.system is not None and point.gpus <= MOST_EMULATED:
             of_scenarios[point.scenario, point.workload].append(point)

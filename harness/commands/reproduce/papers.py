@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 
 from harness.commands.reproduce.checks import AgainstPrediction, EachWithin, MeanErrorWithin, MostWithin, RatioWithin
 from harness.commands.reproduce.sample_factory import sample_factory_table1
-from harness.commands.reproduce.table import Fit, Point, Row, Table
+from harness.commands.reproduce.table import Fit, PaperTable, RatePoint, Row
 from results import published
 
 
-def ver_table1() -> Table:
+def ver_table1() -> PaperTable:
     """VER, Table 1: env steps/s of DD-PPO, NoVER, VER and APPO on 1 to 8 GPUs, Habitat 2.0 open fridge.
 
     The profile `open-fridge` is fitted to the column of means. The column of maxima is held out: it is predicted on
@@ -28,7 +28,9 @@ def ver_table1() -> Table:
                 labels=(kind, cell["system"], cell["gpus"]),
                 published=float(cell[f"{kind}_sps"]),
                 fit=fit,
-                point=Point(system=cell["system"], gpus=int(cell["gpus"]), scenario=f"emulated/open-fridge{suffix}"),
+                point=RatePoint(
+                    system=cell["system"], gpus=int(cell["gpus"]), scenario=f"emulated/open-fridge{suffix}"
+                ),
             )
             for system in ("ddppo", "nover", "ver", "appo")
             for cell in cells
@@ -42,7 +44,7 @@ def ver_table1() -> Table:
         for gpus in ("1 GPU", "8 GPUs")
         for other in ("ddppo", "nover", "appo")
     )
-    return Table(
+    return PaperTable(
         name="ver-table1",
         published=("ver_table1",),
         unit="env steps/s",
@@ -60,7 +62,7 @@ def ver_table1() -> Table:
     )
 
 
-def ver_navigation() -> Table:
+def ver_navigation() -> PaperTable:
     """VER, Fig. 4A: env steps/s of DD-PPO and VER on 8 GPUs, PointNav in HM3D and ObjectNav in MP3D, Habitat 1.0.
 
     Tolerances: each figure within 8 %; VER/DD-PPO within 10 % of the published ratio.
@@ -72,12 +74,12 @@ def ver_navigation() -> Table:
             labels=(cell["task"], cell["system"], cell["gpus"]),
             published=float(cell["sps"]),
             fit="fitted",
-            point=Point(system=cell["system"], gpus=int(cell["gpus"]), scenario=scenarios[cell["task"]]),
+            point=RatePoint(system=cell["system"], gpus=int(cell["gpus"]), scenario=scenarios[cell["task"]]),
         )
         for cell in published.read("ver_navigation")
     )
     ratios = (RatioWithin(above=f"ver on {task}", below=f"ddppo on {task}", tolerance=0.10) for task in scenarios)
-    return Table(
+    return PaperTable(
         name="ver-navigation",
         published=("ver_navigation",),
         unit="env steps/s",
@@ -90,7 +92,7 @@ def ver_navigation() -> Table:
     )
 
 
-def ddppo_scaling() -> Table:
+def ddppo_scaling() -> PaperTable:
     """DD-PPO, Section 5 and Fig. 4: speed-up over 1 GPU of the same scenes and threshold, 4 environments per GPU.
 
     The profile `gibson` is fitted to the homogeneous figures. For the heterogeneous ones the paper states no number:
@@ -119,7 +121,7 @@ def ddppo_scaling() -> Table:
         other="heterogeneous p=0.6 on 256 GPUs",
         high=-0.30,
     )
-    return Table(
+    return PaperTable(
         name="ddppo-scaling",
         published=("ddppo_scaling",),
         unit="speed-up in env steps/s over 1 GPU",
@@ -137,7 +139,7 @@ def ddppo_scaling() -> Table:
     )
 
 
-TABLES: Mapping[str, Callable[[], Table]] = {
+TABLES: Mapping[str, Callable[[], PaperTable]] = {
     "ver-table1": ver_table1,
     "ver-navigation": ver_navigation,
     "ddppo-scaling": ddppo_scaling,
@@ -152,7 +154,8 @@ def _gpus(cell: Mapping[str, str]) -> str:
 def _speed_up(workload: str, p: str, gpus: int, stated: float | None) -> Row:
     scenario = {"homogeneous": "emulated/gibson", "heterogeneous": "emulated/gibson+mp3d"}[workload]
     one, many = (
-        Point(system=f"ddppo:preempt.p={p}", gpus=count, scenario=scenario, workload=workload) for count in (1, gpus)
+        RatePoint(system=f"ddppo:preempt.p={p}", gpus=count, scenario=scenario, workload=workload)
+        for count in (1, gpus)
     )
     return Row(
         name=f"{workload} p={p} on {gpus} GPUs",

@@ -19,14 +19,14 @@ from harness.run.record import reduce
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.commands.reproduce.table import Point, Rates, Table
+    from harness.commands.reproduce.table import PaperTable, RatePoint, Rates
     from harness.plan.cells import Cell
 
 SIMULATED_ENVS, SIMULATED_BLOCKS = 256, 16
 """Environments and blocks that the mean time of an env step is taken over: a million steps, 256 in a block."""
 
 
-def plan_point(point: Point, table: Table) -> list[Cell]:
+def plan_point(point: RatePoint, table: PaperTable) -> list[Cell]:
     """The cells whose mean is predicted for a point, one for each seed. Raises ValueError."""
     assert point.system is not None
     cells, _ = plan_predictions(
@@ -43,7 +43,7 @@ def plan_point(point: Point, table: Table) -> list[Cell]:
     return cells
 
 
-def predict_rates(table: Table, console: Console) -> Rates:
+def predict_rates(table: PaperTable, console: Console) -> Rates:
     """Env steps/s of all points of a table. Raises ValueError for what has no model."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     rates = {}
@@ -64,7 +64,7 @@ def predict_rate(cell: Cell) -> float:
     return measured.figures.steps_per_s
 
 
-def simulation_rate(point: Point) -> float:
+def simulation_rate(point: RatePoint) -> float:
     """Env steps/s of environments that wait for nothing but a core: cores / mean time of a step with its resets.
 
     Raises ValueError for a scenario that does not state its times.

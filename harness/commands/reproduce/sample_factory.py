@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from harness.commands.reproduce.checks import EachWithin, MeanErrorWithin
-from harness.commands.reproduce.table import Point, Row, Table
+from harness.commands.reproduce.table import PaperTable, RatePoint, Row
 from results import published
 
 SAMPLE_FACTORY = "sample_factory_appo"
@@ -17,7 +17,7 @@ FRAMES = 4
 """Sample Factory's frameskip: frames per env step."""
 
 
-def sample_factory_table1() -> Table:
+def sample_factory_table1() -> PaperTable:
     """Sample Factory, Table 1 (VizDoom) and Table A.2: env frames/s on 36 cores and a GPU, 4 frames to an env step.
 
     The figure of Table 1 is the one with 1,728 environments. The profile `vizdoom-battle` is fitted to it, to the one
@@ -32,7 +32,7 @@ def sample_factory_table1() -> Table:
     rows += [_of_table1(cell) for cell in published.read("sample_factory_table1") if cell["system"] != SAMPLE_FACTORY]
     held_out = tuple(row.name for row in rows if row.fit == "held out")
     checked = (f"{SAMPLE_FACTORY} with 1728 envs", "pure_simulation")
-    return Table(
+    return PaperTable(
         name="sample-factory-table1",
         published=("sample_factory_table1", "sample_factory_table_a2"),
         unit="env frames/s, 4 to an env step",
@@ -60,7 +60,7 @@ def _vizdoom(cell: Mapping[str, str]) -> Row:
         labels=(SAMPLE_FACTORY, num_envs),
         published=float(cell[SAMPLE_FACTORY]),
         fit="fitted" if num_envs in {"72", "1728"} else "held out",
-        point=Point(system=APPO, scenario=f"{VIZDOOM}:num_envs={num_envs}"),
+        point=RatePoint(system=APPO, scenario=f"{VIZDOOM}:num_envs={num_envs}"),
         frames_per_env_step=FRAMES,
     )
 
@@ -72,6 +72,6 @@ def _of_table1(cell: Mapping[str, str]) -> Row:
         labels=(cell["system"], "-"),
         published=float(cell["vizdoom_fps"]),
         fit="fitted" if is_simulation else "-",
-        point=Point(system=None, scenario=VIZDOOM) if is_simulation else None,
+        point=RatePoint(system=None, scenario=VIZDOOM) if is_simulation else None,
         frames_per_env_step=FRAMES,
     )

@@ -1,7 +1,7 @@
 """A table of a paper: rows with the published figure and the point that gives ours, and checks of them.
 
-`papers.py` defines each `Table`. `predicting.py` and `measuring.py` give rates for its points, `fill` turns the rates
-into figures for its rows, and `judge` asks its checks (`checks.py`) which claims hold.
+`papers.py` defines each `PaperTable`. `predicting.py` and `measuring.py` give rates for its points, `fill` turns the
+rates into figures for its rows, and `judge` asks its checks (`checks.py`) which claims hold.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Fit = Literal["fitted", "held out", "-"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Point:
+class RatePoint:
     """What one rate belongs to, over all seeds."""
 
     system: str | None
@@ -26,7 +26,7 @@ class Point:
     workload: str = "homogeneous"
 
 
-Rates = Mapping[Point, float]
+Rates = Mapping[RatePoint, float]
 """Env steps/s by point; points without a rate are left out."""
 
 
@@ -41,9 +41,9 @@ class Row:
     published: float | None
     """None where the paper states no number."""
     fit: Fit
-    point: Point | None
+    point: RatePoint | None
     """None where there is no model of it."""
-    base: Point | None = None
+    base: RatePoint | None = None
     """The point that the figure is a speed-up over; None: it is a rate."""
     frames_per_env_step: int = 1
     """Where this is not 1, the figure is in frames."""
@@ -78,7 +78,7 @@ class Filled:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class ClaimOutcome:
     """What a check found."""
 
     text: str
@@ -91,19 +91,19 @@ class Outcome:
     """A further line."""
 
 
-class Check(Protocol):
+class Claim(Protocol):
     """A claim about predicted figures."""
 
     @property
     def names(self) -> Sequence[str]:
         """Names of the rows that it is about."""
 
-    def outcomes(self, rows: Mapping[str, Filled]) -> Iterator[Outcome]:
+    def outcomes(self, rows: Mapping[str, Filled]) -> Iterator[ClaimOutcome]:
         """Yields what it finds, a line each. The rows that it is about have a prediction."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Table:
+class PaperTable:
     """A table of a paper, how it is predicted, and what is checked."""
 
     name: str
@@ -114,7 +114,7 @@ class Table:
     titles: tuple[str, ...]
     """Titles of the columns before the figures."""
     rows: tuple[Row, ...]
-    checks: tuple[Check, ...]
+    checks: tuple[Claim, ...]
     note: str | None = None
     """Anything else that a reader must know, in one line."""
     protocol: str = "steady"
@@ -132,19 +132,19 @@ class Table:
         assert {name for check in self.checks for name in check.names} <= set(modelled), self.name
 
     @property
-    def points(self) -> list[Point]:
+    def points(self) -> list[RatePoint]:
         """The points whose rates are needed, each once, in order."""
         needed = [point for row in self.rows for point in (row.base, row.point) if point is not None]
         return list(dict.fromkeys(needed))
 
 
-def fill(table: Table, predicted: Rates, measured: Rates) -> dict[str, Filled]:
+def fill(table: PaperTable, predicted: Rates, measured: Rates) -> dict[str, Filled]:
     """The rows by name, with our figures."""
     return {
         row.name: Filled(row=row, predicted=row.value(predicted), measured=row.value(measured)) for row in table.rows
     }
 
 
-def judge(table: Table, rows: Mapping[str, Filled]) -> list[Outcome]:
+def judge(table: PaperTable, rows: Mapping[str, Filled]) -> list[ClaimOutcome]:
     """What the checks of the table find."""
     return [outcome for check in table.checks for outcome in check.outcomes(rows)]

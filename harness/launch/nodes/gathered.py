@@ -64,10 +64,10 @@ def read_telemetry(folder: Path) -> Readings:
     return Readings.joined(found) if found else Readings([], 0, "no node has left samples")
 
 
-def describe(folder: Path) -> list[schema.Node]:
+def describe(folder: Path) -> list[schema.NodeRecord]:
     """The nodes, as `run.json` holds them."""
     return [
-        schema.Node(
+        schema.NodeRecord(
             host=node["host"],
             first_rank=node["first_rank"],
             num_ranks=node["num_ranks"],

@@ -32,7 +32,7 @@ from harness.launch.nodes.agent import TELEMETRY_FILE, describe
 from harness.launch.nodes.channel import Channel, Closed, Message
 from harness.launch.nodes.clocks import NUM_AT_ENDS
 from harness.launch.nodes.gathered import LIVE_FILE, NODES_FILE
-from harness.launch.nodes.node_link import END_LIMIT_S, Node, decide, why_no_room, why_not_alike
+from harness.launch.nodes.node_link import END_LIMIT_S, NodeLink, decide, why_no_room, why_not_alike
 from harness.launch.nodes.spread import address_of, interface_towards, listen
 from harness.metering.live import Snapshot
 from harness.plan.cells import Cell
@@ -77,7 +77,7 @@ class Head:
         self._cell = Cell.from_json(self._cell_text)
         self._in_step = Traits.read(self._folder).in_step
         self._secret = secrets.token_hex(16)
-        self._nodes: list[Node] = []
+        self._nodes: list[NodeLink] = []
         self._strangers: list[Channel] = []
         """Connections that have not yet said which node they belong to."""
         self._pings: dict[int, float] = {}
@@ -127,7 +127,7 @@ class Head:
                 except OSError as error:
                     raise _Over(Outcome("failed", f"--remote: {words[0]}: {error.strerror}")) from None
             ranks = launch.ranks_of(number, self._cell.gpus)
-            node = Node(
+            node = NodeLink(
                 number=number,
                 host=launch.hosts[number],
                 command=command,
@@ -217,7 +217,7 @@ class Head:
             return Outcome("failed", f"the part of {missing.name} is missing: {missing.lost or 'it never ended'}")
         return outcome
 
-    def _collect(self, here: list[Node]) -> None:
+    def _collect(self, here: list[NodeLink]) -> None:
         """Gets the files that the nodes have left, and lets their agents end."""
         self._ping_all(here)
         for node in here:
@@ -232,7 +232,7 @@ class Head:
         for node in here:
             node.send("end")
 
-    def _await(self, is_so: Any, limit_s: float, what: str, nodes: list[Node] | None = None) -> None:
+    def _await(self, is_so: Any, limit_s: float, what: str, nodes: list[NodeLink] | None = None) -> None:
         """Returns when `is_so` holds for all nodes; raises _Over when one is lost, or after `limit_s`."""
         nodes = self._nodes if nodes is None else nodes
         deadline = time.monotonic() + limit_s
@@ -244,12 +244,12 @@ class Head:
                 names = ", ".join(node.name for node in late)
                 raise _Over(Outcome("failed", f"{names} {what} within {limit_s:g} s"))
 
-    def _ping(self, node: Node) -> None:
+    def _ping(self, node: NodeLink) -> None:
         number = len(self._pings)
         self._pings[number] = time.perf_counter()
         node.send("ping", number=number)
 
-    def _ping_all(self, nodes: list[Node] | None = None) -> None:
+    def _ping_all(self, nodes: list[NodeLink] | None = None) -> None:
         """Compares clocks: pings one node after the other, and sends each ping when the one before is answered."""
         for node in self._nodes if nodes is None else nodes:
             for _ in range(NUM_AT_ENDS):
@@ -283,7 +283,7 @@ class Head:
             self._next_live = time.monotonic() + 0.5
             self._leave_live()
 
-    def _hear(self, node: Node, channel: Channel) -> None:
+    def _hear(self, node: NodeLink, channel: Channel) -> None:
         """Handles what a node has sent."""
         try:
             while not node.lost and (message := channel.receive(0.0)):
@@ -321,7 +321,7 @@ class Head:
             return
         node.channel, node.hello = stranger, {k: v for k, v in message.fields.items() if k != "secret"}
 
-    def _take(self, node: Node, message: Message) -> None:
+    def _take(self, node: NodeLink, message: Message) -> None:
         fields = message.fields
         match message.kind:
             case "pong":
@@ -343,7 +343,7 @@ class Head:
             case kind:
                 node.lose(f"it sent what is no message: {kind!r}")
 
-    def _keep_file(self, node: Node, name: str, data: bytes) -> None:
+    def _keep_file(self, node: NodeLink, name: str, data: bytes) -> None:
         if not NAME.fullmatch(name):
             node.lose(f"it sent a file of the name {name!r}")
             return

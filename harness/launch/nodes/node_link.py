@@ -28,7 +28,7 @@ END_LIMIT_S = 25.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Node:
+class NodeLink:
     """What the head knows of a node."""
 
     number: int
@@ -118,7 +118,7 @@ class Node:
         }
 
 
-def why_not_alike(nodes: Sequence[Node], own: dict[str, Any]) -> str | None:
+def why_not_alike(nodes: Sequence[NodeLink], own: dict[str, Any]) -> str | None:
     """None, or which node has other software than the first one, whose code must be that of this machine (`own`).
 
     A figure describes one version.
@@ -137,7 +137,7 @@ def why_not_alike(nodes: Sequence[Node], own: dict[str, Any]) -> str | None:
     return None
 
 
-def why_no_room(nodes: Sequence[Node]) -> str | None:
+def why_no_room(nodes: Sequence[NodeLink]) -> str | None:
     """None, or which node has fewer GPUs than ranks."""
     for node in nodes:
         num_gpus, num_ranks = int(node.hello["num_gpus"]), len(node.ranks)
@@ -147,7 +147,7 @@ def why_no_room(nodes: Sequence[Node]) -> str | None:
     return None
 
 
-def decide(nodes: Sequence[Node]) -> Outcome:
+def decide(nodes: Sequence[NodeLink]) -> Outcome:
     """How a run ends: a lost node is the cause of what the others say; if none was lost, the first that failed is."""
     if lost := [node for node in nodes if node.lost]:
         return Outcome("failed", f"{lost[0].name} was lost: {lost[0].lost}")

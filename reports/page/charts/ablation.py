@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from reports.figures.format import number
-from reports.page.charts.chart import Chart, Entry, Panel, Table, datum, estimated, times, words
+from reports.page.charts.chart import Chart, Entry, PageTable, Panel, datum, estimated, times, words
 from reports.page.charts.over_gpus import STEPS_PER_S, intervals
 from reports.page.charts.style import Style, label, plain, styles
-from reports.page.charts.works import Placed, Series, Work, works
+from reports.page.charts.works import Placed, ScalingSeries, Work, works
 from results.records import labels
 from results.summary.document import Estimate, Summary
 
@@ -28,13 +28,13 @@ NOTE = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
+class AblationStep:
     """A variant and its parent, which is None for the system itself."""
 
-    series: Series
+    series: ScalingSeries
     placed: Placed
     rate: Estimate
-    parent: Step | None
+    parent: AblationStep | None
 
 
 def charts(summary: Summary) -> list[Chart]:
@@ -49,7 +49,7 @@ def charts(summary: Summary) -> list[Chart]:
                 Chart(
                     title=title,
                     panels=[Panel(id=f"ablation-{place}-{len(made)}", figure=_figure(steps, look))],
-                    table=Table(
+                    table=PageTable(
                         caption=title,
                         columns=["variant", "changes", "its steps/s", "steps/s", "times as many"],
                         rows=[_row(step, summary) for step in steps],
@@ -60,8 +60,8 @@ def charts(summary: Summary) -> list[Chart]:
     return made
 
 
-def _ablations(work: Work) -> Iterator[tuple[str, list[Step]]]:
-    groups: dict[tuple[Any, ...], list[Series]] = defaultdict(list)
+def _ablations(work: Work) -> Iterator[tuple[str, list[AblationStep]]]:
+    groups: dict[tuple[Any, ...], list[ScalingSeries]] = defaultdict(list)
     for series in (each for each in work.series if each.finished):
         cell = series.cells[0].cell
         base, _ = labels.parts(series.system)
@@ -72,9 +72,9 @@ def _ablations(work: Work) -> Iterator[tuple[str, list[Step]]]:
             yield base, _steps(group, max(common))
 
 
-def _steps(group: Sequence[Series], gpus: int) -> list[Step]:
+def _steps(group: Sequence[ScalingSeries], gpus: int) -> list[AblationStep]:
     """The variants, each after its parent."""
-    steps: list[Step] = []
+    steps: list[AblationStep] = []
     for series in sorted(group, key=lambda series: len(labels.parts(series.system)[1])):
         placed = series.on(gpus)
         assert placed is not None
@@ -83,11 +83,11 @@ def _steps(group: Sequence[Series], gpus: int) -> list[Step]:
         parent = next((step for step in steps if step.series.system == name), None)
         if parent is None and steps:  # there are variants but no plain system: the first replaces it
             parent = steps[0]
-        steps.append(Step(series=series, placed=placed, rate=placed.cell.steps_per_s, parent=parent))
+        steps.append(AblationStep(series=series, placed=placed, rate=placed.cell.steps_per_s, parent=parent))
     return steps
 
 
-def _figure(steps: Sequence[Step], look: Mapping[str, Style]) -> dict[str, Any]:
+def _figure(steps: Sequence[AblationStep], look: Mapping[str, Style]) -> dict[str, Any]:
     data: list[dict[str, Any]] = [_whole(steps), _floating(steps)]
     for step in steps:
         name, style = label(step.series.label), look[step.series.system]
@@ -120,7 +120,7 @@ def _figure(steps: Sequence[Step], look: Mapping[str, Style]) -> dict[str, Any]:
     }
 
 
-def _whole(steps: Sequence[Step]) -> dict[str, Any]:
+def _whole(steps: Sequence[AblationStep]) -> dict[str, Any]:
     """Bars from 0, for steps without a parent."""
     whole = [step for step in steps if step.parent is None]
     return {
@@ -134,7 +134,7 @@ def _whole(steps: Sequence[Step]) -> dict[str, Any]:
     }
 
 
-def _floating(steps: Sequence[Step]) -> dict[str, Any]:
+def _floating(steps: Sequence[AblationStep]) -> dict[str, Any]:
     """Bars from the parent's rate to the variant's; candlesticks, because these take both ends unchanged."""
     ends = [(step, step.parent.rate.value, step.rate.value) for step in steps if step.parent is not None]
     return {
@@ -151,7 +151,7 @@ def _floating(steps: Sequence[Step]) -> dict[str, Any]:
     }
 
 
-def _row(step: Step, summary: Summary) -> list[Entry]:
+def _row(step: AblationStep, summary: Summary) -> list[Entry]:
     own, parent = step.placed, step.parent
     if parent is None:
         return [
@@ -170,7 +170,7 @@ def _row(step: Step, summary: Summary) -> list[Entry]:
     ]
 
 
-def _ratio(step: Step, parent: Step, summary: Summary) -> Entry:
+def _ratio(step: AblationStep, parent: AblationStep, summary: Summary) -> Entry:
     """The variant's steps/s as a multiple of its parent's, or `1 /` the inverse, if the summary compares them."""
     own, other = step.placed.cell, parent.placed.cell
     group = (own.sweep, own.scenario, own.workload, own.gpus)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from reports.figures import format as fmt
 from reports.figures.format import NONE, percent
-from reports.page.charts.chart import Chart, Entry, Panel, Table, datum, words
+from reports.page.charts.chart import Chart, Entry, PageTable, Panel, datum, words
 from reports.page.charts.over_gpus import LEAST_HEIGHT, ROOM
 from reports.page.charts.style import in_order, label, plain, row_height, span_style
 from reports.page.charts.works import Placed, Work, works
@@ -49,7 +49,7 @@ def _chart(work: Work, name: str, field: str, what: str) -> list[Chart]:
         Chart(
             title=title,
             panels=[Panel(id=name, figure=_figure(drawn, field, kinds))],
-            table=Table(
+            table=PageTable(
                 caption=title,
                 columns=["system", "GPUs", *kinds, *(["bound by"] if field == "time_shares" else [])],
                 rows=[_row(placed, rows[at][0], field, kinds) for at, (_, placed) in enumerate(rows)],

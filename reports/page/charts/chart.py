@@ -34,7 +34,7 @@ Entry = tuple[Piece, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Table:
+class PageTable:
     """A table; the first `num_names` entries of a row name its subject."""
 
     caption: str
@@ -59,7 +59,7 @@ class Chart:
 
     title: str
     panels: Sequence[Panel]
-    table: Table
+    table: PageTable
     notes: Sequence[str] = field(default_factory=list)
     """Lines under the title: where figures come from, what could not be drawn."""
     told: Sequence[tuple[str, str]] = field(default_factory=list)

@@ -8,12 +8,12 @@ from typing import Any
 
 from reports.figures import format as fmt
 from reports.figures.format import NONE
-from reports.page.charts.chart import Chart, Entry, Figure, Panel, Piece, Table, datum, estimated, words
+from reports.page.charts.chart import Chart, Entry, Figure, PageTable, Panel, Piece, datum, estimated, words
 from reports.page.charts.over_gpus import UPON_BAR, bar_layout, intervals
 from reports.page.charts.style import NEUTRAL, Style, label, plain, styles
 from reports.page.charts.works import Placed, Work, most_common, works
 from results.statistics.learning_curves import Cost
-from results.summary.document import Estimate, Learning, Point, Summary, ToThreshold
+from results.summary.document import CurvePoint, Estimate, Learning, Summary, ToThreshold
 
 THINNED = 6
 """Step between the points of a curve that the table lists."""
@@ -32,7 +32,7 @@ THRESHOLDS = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Learner:
+class LearnedCell:
     """A cell that has learned."""
 
     label: str
@@ -50,33 +50,33 @@ class Learner:
         return self.placed.path(f"learning.{field}")
 
 
-def _learners(work: Work, look: Mapping[str, Style]) -> list[Learner]:
+def _learners(work: Work, look: Mapping[str, Style]) -> list[LearnedCell]:
     return [
-        Learner(label=series.label, placed=placed, learning=placed.cell.learning, style=look[series.system])
+        LearnedCell(label=series.label, placed=placed, learning=placed.cell.learning, style=look[series.system])
         for series in work.series
         for placed in series.cells
         if placed.cell.learning is not None
     ]
 
 
-def _side_by_side(learners: Sequence[Learner]) -> list[Learner]:
+def _side_by_side(learners: Sequence[LearnedCell]) -> list[LearnedCell]:
     """The learners on the number of GPUs that most of them ran on."""
     gpus = most_common(learner.gpus for learner in learners)
     return [learner for learner in learners if learner.gpus == gpus]
 
 
-def _where(work: Work, drawn: Sequence[Learner]) -> str:
+def _where(work: Work, drawn: Sequence[LearnedCell]) -> str:
     return f"{work.count(drawn[0].gpus)}: {work.title_for(each.placed for each in drawn)}"
 
 
-def _each(summary: Summary) -> Iterator[tuple[int, Work, list[Learner]]]:
+def _each(summary: Summary) -> Iterator[tuple[int, Work, list[LearnedCell]]]:
     look = styles(summary)
     for number, work in enumerate(works(summary)):
         if learners := _learners(work, look):
             yield number, work, learners
 
 
-def _metric(learners: Sequence[Learner]) -> str:
+def _metric(learners: Sequence[LearnedCell]) -> str:
     return " or ".join(dict.fromkeys(METRICS.get(each.learning.metric, each.learning.metric) for each in learners))
 
 
@@ -109,7 +109,7 @@ def curves(summary: Summary) -> list[Chart]:
                     )
                     for cost, name in COSTS.items()
                 ],
-                table=Table(
+                table=PageTable(
                     caption=f"{title}. Every {THINNED}th point; all of them are in the JSON below",
                     columns=["system", "env steps", "seconds", "GPU-seconds", metric, "lowest run", "highest run"],
                     rows=[row for learner in drawn for row in _points(learner)],
@@ -120,12 +120,12 @@ def curves(summary: Summary) -> list[Chart]:
     return made
 
 
-def _along(learner: Learner, cost: Cost) -> list[float]:
+def _along(learner: LearnedCell, cost: Cost) -> list[float]:
     """The costs of the points of a curve."""
     return [getattr(point, cost) for point in learner.learning.curve]
 
 
-def _curves(learners: Sequence[Learner], cost: Cost, metric: str) -> Figure:
+def _curves(learners: Sequence[LearnedCell], cost: Cost, metric: str) -> Figure:
     data: list[dict[str, Any]] = []
     for learner in learners:
         x, points = _along(learner, cost), learner.learning.curve
@@ -165,14 +165,14 @@ def _threshold(threshold: float, end: float) -> dict[str, Any]:
     }
 
 
-def _points(learner: Learner) -> Iterator[list[Entry]]:
+def _points(learner: LearnedCell) -> Iterator[list[Entry]]:
     points = learner.learning.curve
     for at in [*range(0, len(points) - 1, THINNED), len(points) - 1]:
         path = learner.path(f"curve.{at}")
-        yield [words(learner.label), *(_point(path, points[at], field) for field in Point.model_fields)]
+        yield [words(learner.label), *(_point(path, points[at], field) for field in CurvePoint.model_fields)]
 
 
-def _point(path: str, point: Point, field: str) -> Entry:
+def _point(path: str, point: CurvePoint, field: str) -> Entry:
     return datum(f"{path}.{field}", getattr(point, field))
 
 
@@ -208,7 +208,7 @@ def results(summary: Summary) -> list[Chart]:
                         figure={"data": data, "layout": bar_layout([each.label for each in drawn], axis)},
                     )
                 ],
-                table=Table(
+                table=PageTable(
                     caption=f"What was learned, on each number of GPUs: {work.title}",
                     columns=[
                         "system",
@@ -227,7 +227,7 @@ def results(summary: Summary) -> list[Chart]:
     return made
 
 
-def _result(learner: Learner) -> list[Entry]:
+def _result(learner: LearnedCell) -> list[Entry]:
     learning = learner.learning
     return [
         words(learner.label),
@@ -260,7 +260,7 @@ def thresholds(summary: Summary) -> list[Chart]:
                     )
                     for cost, name in COSTS.items()
                 ],
-                table=Table(
+                table=PageTable(
                     caption=f"Cost of getting to the threshold, on each number of GPUs: {work.title}",
                     columns=["system", "GPUs", *(name.lower() for name in COSTS.values()), "never got there", "runs"],
                     rows=[_threshold_row(each) for each in learners],
@@ -272,11 +272,11 @@ def thresholds(summary: Summary) -> list[Chart]:
     return made
 
 
-def _cost(learner: Learner, cost: str) -> tuple[int, ToThreshold] | None:
+def _cost(learner: LearnedCell, cost: str) -> tuple[int, ToThreshold] | None:
     return next(((at, each) for at, each in enumerate(learner.learning.to_threshold) if each.cost == cost), None)
 
 
-def _to_threshold(learners: Sequence[Learner], cost: Cost) -> Figure:
+def _to_threshold(learners: Sequence[LearnedCell], cost: Cost) -> Figure:
     data: list[dict[str, Any]] = []
     for learner in learners:
         found = _cost(learner, cost)
@@ -305,7 +305,7 @@ def _to_threshold(learners: Sequence[Learner], cost: Cost) -> Figure:
     return {"data": data, "layout": bar_layout([each.label for each in learners], axis)}
 
 
-def _threshold_row(learner: Learner) -> list[Entry]:
+def _threshold_row(learner: LearnedCell) -> list[Entry]:
     entries = [words(learner.label), words(fmt.gpus_of(learner.placed.cell))]
     for cost in COSTS:
         found = _cost(learner, cost)
@@ -319,7 +319,7 @@ def _threshold_row(learner: Learner) -> list[Entry]:
     ]
 
 
-def _median(learner: Learner, at: int, median: ToThreshold) -> Entry:
+def _median(learner: LearnedCell, at: int, median: ToThreshold) -> Entry:
     path = learner.path(f"to_threshold.{at}")
     if median.value is None:
         return (Piece("more than "), *datum(f"{path}.at_least", median.at_least))

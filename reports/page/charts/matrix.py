@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from reports.figures.format import NONE
-from reports.page.charts.chart import Entry, Piece, Table, datum, estimated, times, words
+from reports.page.charts.chart import Entry, PageTable, Piece, datum, estimated, times, words
 from reports.page.charts.works import KINDS, Placed, Work, works
 from results.summary.document import Comparison, Kind, Summary
 
 
-def tables(summary: Summary) -> list[Table]:
+def tables(summary: Summary) -> list[PageTable]:
     """For each work, steps/s and speed-up of each system on each number of GPUs, and published figures."""
     return [_table(work) for work in works(summary)]
 
 
-def _table(work: Work) -> Table:
+def _table(work: Work) -> PageTable:
     gpus = sorted({each.cell.gpus for each in work.cells} | {each.gpus for _, each in work.published})
     rows = []
     for series in work.series:
@@ -28,7 +28,7 @@ def _table(work: Work) -> Table:
             row.append(datum(f"published.{place}.steps_per_s", each.steps_per_s) if each else words(""))
         rows.append(row)
     kind = f" ({work.kinds[0]})" if work.kinds in (["emulated"], ["predicted"]) else ""
-    return Table(
+    return PageTable(
         caption=f"Steps/s with 95 % interval; speed-up (x) and efficiency over the fewest: {work.title}",
         columns=["system", *(f"{work.count(count)}{kind}" for count in gpus)],
         rows=rows,
@@ -56,7 +56,7 @@ def _whole(value: float | None) -> str:
     return NONE if value is None else f"{100 * value:.0f}%"
 
 
-def comparisons(summary: Summary) -> list[Table]:
+def comparisons(summary: Summary) -> list[PageTable]:
     """For each work, the speed of systems as a multiple of others', and whether they may be compared."""
     made = []
     for work in works(summary):
@@ -68,7 +68,7 @@ def comparisons(summary: Summary) -> list[Table]:
         several = work.num_sweeps > 1
         if own:
             made.append(
-                Table(
+                PageTable(
                     caption=f"Steps/s as a multiple of another's, 95 % interval: {work.title}",
                     columns=["system", "against", "GPUs", *(["sweep"] if several else []), "times as many", "fair"],
                     rows=[_comparison(place, each, several=several) for place, each in own],

@@ -8,9 +8,9 @@ from typing import Any
 
 from reports.figures import format as fmt
 from reports.figures.format import number
-from reports.page.charts.chart import Entry, Figure, Table, datum, estimated, words
+from reports.page.charts.chart import Entry, Figure, PageTable, datum, estimated, words
 from reports.page.charts.style import Style, label, plain, row_height
-from reports.page.charts.works import Placed, Series, Work
+from reports.page.charts.works import Placed, ScalingSeries, Work
 from results.summary.document import CellSummary, Estimate
 
 BAR_HEIGHT = 30
@@ -72,9 +72,9 @@ class Quantity:
 STEPS_PER_S = Quantity(field="steps_per_s", title="Steps/s", tick=",")
 
 
-def table(work: Work, caption: str, quantities: Sequence[Quantity]) -> Table:
+def table(work: Work, caption: str, quantities: Sequence[Quantity]) -> PageTable:
     """A table of some quantities, with a row for each cell."""
-    return Table(
+    return PageTable(
         caption=caption,
         columns=["system", "GPUs", *(quantity.title for quantity in quantities)],
         rows=[
@@ -126,11 +126,11 @@ def bar_layout(names: Sequence[str], axis: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _known(series: Series, quantity: Quantity) -> list[tuple[int, Estimate]]:
+def _known(series: ScalingSeries, quantity: Quantity) -> list[tuple[int, Estimate]]:
     return [(each.cell.gpus, value) for each in series.cells if (value := quantity.of(each.cell)) is not None]
 
 
-def _line(series: Series, style: Style, quantity: Quantity) -> list[dict[str, Any]]:
+def _line(series: ScalingSeries, style: Style, quantity: Quantity) -> list[dict[str, Any]]:
     known = _known(series, quantity)
     if not known:
         return []
@@ -150,7 +150,7 @@ def _line(series: Series, style: Style, quantity: Quantity) -> list[dict[str, An
     return [trace, *intervals(known, style, series.label)]
 
 
-def _bar(series: Series, style: Style, quantity: Quantity) -> list[dict[str, Any]]:
+def _bar(series: ScalingSeries, style: Style, quantity: Quantity) -> list[dict[str, Any]]:
     known = _known(series, quantity)
     if not known:
         return []

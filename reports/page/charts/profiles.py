@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reports.figures import format as fmt
-from reports.page.charts.chart import Chart, Entry, Figure, Panel, Piece, Table, datum, estimated, words
+from reports.page.charts.chart import Chart, Entry, Figure, PageTable, Panel, Piece, datum, estimated, words
 from reports.page.charts.learning import METRICS
 from reports.page.charts.style import Style, label, plain, styles
 from reports.page.charts.works import most_common, with_kinds
@@ -79,10 +79,10 @@ def _better(drawn: Sequence[_Placed], reference: str | None) -> list[str]:
     return [f"Better than {reference}: {counted}; ties count half. It has no interval: a few seeds make few pairs."]
 
 
-def _table(drawn: Sequence[_Placed], reference: str | None, caption: str) -> Table:
+def _table(drawn: Sequence[_Placed], reference: str | None, caption: str) -> PageTable:
     axis = drawn[0][1].thresholds
     kept = range(0, len(axis), -(-len(axis) // MOST_COLUMNS))
-    return Table(
+    return PageTable(
         caption=caption,
         columns=["system", "runs", "final", f"better than {reference}", *(f"above {axis[at]:.3g}" for at in kept)],
         rows=[_row(place, each, kept) for place, each in drawn],

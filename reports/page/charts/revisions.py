@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from reports.page.charts.chart import Chart, Entry, Panel, Table, datum, words
+from reports.page.charts.chart import Chart, Entry, PageTable, Panel, datum, words
 from reports.page.charts.over_gpus import STEPS_PER_S, intervals
 from reports.page.charts.style import COLOURS, DASHES, SYMBOLS, Style, label, plain
 from reports.page.charts.works import with_kinds
-from results.summary.document import Estimate, Series, Summary
+from results.summary.document import Estimate, HistorySeries, Summary
 
 SHORT = 10
 """Number of digits of a commit that are shown."""
@@ -22,13 +22,13 @@ NOTE = (
 
 def charts(summary: Summary) -> list[Chart]:
     """A chart for each machine class, scenario and workload of the history."""
-    groups: dict[tuple[str, str, str], list[tuple[int, Series]]] = defaultdict(list)
+    groups: dict[tuple[str, str, str], list[tuple[int, HistorySeries]]] = defaultdict(list)
     for place, each in enumerate(summary.history):
         groups[each.machine, each.rows[0].scenario, each.rows[0].workload].append((place, each))
     return [_chart(number, key, group) for number, (key, group) in enumerate(groups.items())]
 
 
-def _chart(number: int, key: tuple[str, str, str], group: Sequence[tuple[int, Series]]) -> Chart:
+def _chart(number: int, key: tuple[str, str, str], group: Sequence[tuple[int, HistorySeries]]) -> Chart:
     machine, scenario, workload = key
     title = (
         f"Steps/s over revisions: {with_kinds(f'{scenario}, {workload}', {each.rows[-1].kind for _, each in group})}"
@@ -40,7 +40,7 @@ def _chart(number: int, key: tuple[str, str, str], group: Sequence[tuple[int, Se
     return Chart(
         title=title,
         panels=[Panel(id=f"revisions-{number}", figure=_figure(group, commits))],
-        table=Table(
+        table=PageTable(
             caption=f"{title}; {machine}",
             columns=["system", "GPUs", "revision", "measured", "steps/s", "level, from here"],
             rows=[row for place, each in group for row in _rows(place, each)],
@@ -50,7 +50,7 @@ def _chart(number: int, key: tuple[str, str, str], group: Sequence[tuple[int, Se
     )
 
 
-def _figure(group: Sequence[tuple[int, Series]], commits: Sequence[str]) -> dict[str, Any]:
+def _figure(group: Sequence[tuple[int, HistorySeries]], commits: Sequence[str]) -> dict[str, Any]:
     data: list[dict[str, Any]] = []
     shapes, names = [], _names([each for _, each in group])
     for number, (_, each) in enumerate(group):
@@ -94,7 +94,7 @@ def _figure(group: Sequence[tuple[int, Series]], commits: Sequence[str]) -> dict
     return {"data": data, "layout": {"xaxis": axis, "yaxis": STEPS_PER_S.axis, "shapes": shapes}}
 
 
-def _names(group: Sequence[Series]) -> list[str]:
+def _names(group: Sequence[HistorySeries]) -> list[str]:
     """System and GPUs; also device and length of the runs where the name would not be unique."""
     last = [each.rows[-1] for each in group]
     short = [f"{row.system} x{row.gpus}" for row in last]
@@ -104,7 +104,7 @@ def _names(group: Sequence[Series]) -> list[str]:
     ]
 
 
-def _rows(place: int, series: Series) -> list[list[Entry]]:
+def _rows(place: int, series: HistorySeries) -> list[list[Entry]]:
     changes = {change.commit: at for at, change in enumerate(series.changes)}
     made = []
     for at, row in enumerate(series.rows):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from reports.figures.format import factor, percent
-from reports.page.charts.chart import Chart, Entry, Panel, Table, datum, interval_notes, words
+from reports.page.charts.chart import Chart, Entry, PageTable, Panel, datum, interval_notes, words
 from reports.page.charts.over_gpus import STEPS_PER_S, Quantity, figure, gpus_axis, table
 from reports.page.charts.style import NEUTRAL, Style, label, plain, styles
 from reports.page.charts.works import Work, works
@@ -39,7 +39,7 @@ def throughput(summary: Summary) -> list[Chart]:
             Chart(
                 title=f"Steps/s on each number of GPUs: {work.title}",
                 panels=[Panel(id=f"throughput-{number}", figure=drawn)],
-                table=Table(
+                table=PageTable(
                     caption=numbers.caption,
                     columns=numbers.columns,
                     rows=[*numbers.rows, *(_row(place, each) for place, each in work.published)],

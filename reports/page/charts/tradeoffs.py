@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from reports.page.charts.chart import Chart, Figure, Panel, Table
+from reports.page.charts.chart import Chart, Figure, PageTable, Panel
 from reports.page.charts.over_gpus import STEPS_PER_S, Quantity, intervals
 from reports.page.charts.over_gpus import table as table_of
 from reports.page.charts.style import Style, label, plain, styles
-from reports.page.charts.works import Placed, Series, Work, most_common, works
+from reports.page.charts.works import Placed, ScalingSeries, Work, most_common, works
 from results.summary.document import Estimate, Summary
 
 LAG = Quantity(field="lag_mean", title="Policy lag, mean (optimiser steps)", from_zero=False)
@@ -47,7 +47,7 @@ def charts(summary: Summary) -> list[Chart]:
                     )
                     for name, quantity in quantities.items()
                 ],
-                table=Table(
+                table=PageTable(
                     caption=f"The same, on each number of GPUs: {work.title}",
                     columns=numbers.columns,
                     rows=numbers.rows,
@@ -64,7 +64,7 @@ def _not_drawn(work: Work, gpus: int) -> list[str]:
     return [f"Not drawn, for it was not run on {work.count(gpus)}: {', '.join(others)}."] if others else []
 
 
-def _figure(drawn: list[tuple[Series, Placed]], look: Mapping[str, Style], quantity: Quantity) -> Figure:
+def _figure(drawn: list[tuple[ScalingSeries, Placed]], look: Mapping[str, Style], quantity: Quantity) -> Figure:
     data: list[dict[str, Any]] = []
     for series, placed in drawn:
         rate, at = placed.cell.steps_per_s, quantity.of(placed.cell)

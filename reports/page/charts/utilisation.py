@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reports.figures import format as fmt
 from reports.figures.format import NONE, number, percent
-from reports.page.charts.chart import Chart, Entry, Panel, Table, datum, words
+from reports.page.charts.chart import Chart, Entry, PageTable, Panel, datum, words
 from reports.page.charts.over_gpus import Quantity, figure
 from reports.page.charts.style import styles
 from reports.page.charts.works import Placed, works
@@ -31,7 +31,7 @@ def charts(summary: Summary) -> list[Chart]:
             Chart(
                 title=title,
                 panels=[Panel(id=f"utilisation-{place}", figure=drawn)],
-                table=Table(
+                table=PageTable(
                     caption=title,
                     columns=COLUMNS,
                     rows=[_row(each, series.label) for series in work.series for each in series.cells],

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from reports.figures import format as fmt
-from reports.page.charts.chart import Chart, Entry, Panel, Table, interval_notes, words
+from reports.page.charts.chart import Chart, Entry, PageTable, Panel, interval_notes, words
 from reports.page.charts.over_gpus import STEPS_PER_S, intervals
 from reports.page.charts.scaling import EFFICIENCY, SCALING
 from reports.page.charts.style import label, plain, styles
-from reports.page.charts.works import Placed, Series, Work, with_kinds, works
+from reports.page.charts.works import Placed, ScalingSeries, Work, with_kinds, works
 from results.summary.document import Summary
 
 WORKLOADS = ("homogeneous", "heterogeneous")
-Pair = tuple[Series, Placed, Placed]
+Pair = tuple[ScalingSeries, Placed, Placed]
 """A series of the homogeneous workload, and the two cells on the same number of GPUs."""
 
 
@@ -31,7 +31,7 @@ def charts(summary: Summary) -> list[Chart]:
     return made
 
 
-def _pair(series: Series, other: Work) -> Pair | None:
+def _pair(series: ScalingSeries, other: Work) -> Pair | None:
     """The cells of both workloads, of the same sweep and settings, on the most GPUs that have both."""
     first = series.cells[0].cell
     own = (first.system, first.sweep, first.device, first.protocol, first.time_scale, first.kind)
@@ -78,7 +78,7 @@ def _chart(summary: Summary, name: str, work: Work, pairs: list[Pair]) -> Chart:
     return Chart(
         title=title,
         panels=[Panel(id=name, figure={"data": data, "layout": layout})],
-        table=Table(
+        table=PageTable(
             caption=title,
             columns=["system", "workload", "GPUs", STEPS_PER_S.title, SCALING.title, EFFICIENCY.title],
             rows=rows,

@@ -29,7 +29,7 @@ class Placed:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Series:
+class ScalingSeries:
     """Cells that differ only in the number of GPUs, the fewest first."""
 
     label: str
@@ -67,7 +67,7 @@ class Work:
 
     scenario: str
     workload: str
-    series: Sequence[Series]
+    series: Sequence[ScalingSeries]
     published: Sequence[tuple[int, Reference]]
     """Published figures, with their places in the summary."""
 
@@ -180,7 +180,7 @@ def _short(sweeps: set[str]) -> dict[str, str]:
     return ends if len(set(ends.values())) == len(sweeps) else {sweep: sweep for sweep in sweeps}
 
 
-def _series(cells: Sequence[Placed]) -> Iterator[Series]:
+def _series(cells: Sequence[Placed]) -> Iterator[ScalingSeries]:
     groups: dict[Key, list[Placed]] = defaultdict(list)
     for each in cells:
         groups[_key(each.cell)].append(each)
@@ -194,4 +194,4 @@ def _series(cells: Sequence[Placed]) -> Iterator[Series]:
         name = ", ".join([system, *differing])
         if kind == "predicted" or (kind == "emulated" and several_kinds):
             name += f" ({kind})"
-        yield Series(label=name, cells=sorted(group, key=lambda each: each.cell.gpus))
+        yield ScalingSeries(label=name, cells=sorted(group, key=lambda each: each.cell.gpus))

@@ -27,7 +27,7 @@ from systems.engine.workers.acting_weights import BroadcastWeights, CopiedWeight
 from systems.engine.workers.env_client import Address, EnvClient, WeightsSender
 from systems.engine.workers.env_server import EnvServer, rows_of
 from systems.engine.workers.inference import Actor
-from systems.engine.workers.tables import Table, rollout_columns
+from systems.engine.workers.tables import SharedTable, rollout_columns
 from systems.engine.workers.worker import error_path
 from systems.learn.policy import Policy, build_policy
 
@@ -50,7 +50,7 @@ class Following:
     weights: Followed
     actor: Actor
     """The actor of the thread that samples."""
-    shared: Table | None
+    shared: SharedTable | None
     """Table of `weight_columns` where the workers hold the policy; else None."""
 
 
@@ -106,7 +106,7 @@ def make_policy(context: Context) -> Policy:
 def open_following(system: Choices, context: Context, critic: Actor, generator: torch.Generator) -> Following:
     """Chooses which weights act: the learner's own, a copy of them in a second thread, or copies in the workers."""
     if isinstance(system.collect, ActorSide):
-        shared = Table(weight_columns(sum(parameter.numel() for parameter in critic.policy.parameters())))
+        shared = SharedTable(weight_columns(sum(parameter.numel() for parameter in critic.policy.parameters())))
         return Following(BroadcastWeights(critic.policy, shared), critic, shared)
     if not system.overlap.is_concurrent:
         return Following(SameWeights(critic), critic, None)
@@ -119,9 +119,9 @@ def start_workers(
     system: Choices,
     context: Context,
     means: Means,
-    table: Table,
+    table: SharedTable,
     seats: list[Seat],
-    shared: Table | None,
+    shared: SharedTable | None,
     seed: int,
 ) -> WorkerPool:
     """Starts the processes that step the environments of `seats`; `shared` has the weights if they hold the policy."""
@@ -161,15 +161,15 @@ def start_server(system: Choices, context: Context, means: Means, ranks: range) 
     policy = build_policy(scenario.policy, scenario.observation_space, scenario.num_actions, context.seed)
     shared = None
     if isinstance(system.collect, ActorSide):
-        shared = Table(weight_columns(sum(parameter.numel() for parameter in policy.parameters())))
+        shared = SharedTable(weight_columns(sum(parameter.numel() for parameter in policy.parameters())))
     num_rows = rows_of(system.rollout.steps(scenario.rollout_steps), acted=shared is not None) * len(seats)
-    table = Table(rollout_columns(scenario.observation_space, len(seats), num_rows, policy.state_size))
+    table = SharedTable(rollout_columns(scenario.observation_space, len(seats), num_rows, policy.state_size))
     pool = start_workers(system, context, means, table, seats, shared, actor_seed_of(context)[0])
     return EnvServer(pool, table, shared, context.stall_s, _error_path(context))
 
 
 def connect_servers(
-    context: Context, group: Group, table: Table, machines: Sequence[range], pool: WorkerPool, *, acted: bool
+    context: Context, group: Group, table: SharedTable, machines: Sequence[range], pool: WorkerPool, *, acted: bool
 ) -> list[Address]:
     """Adds the environments of other machines to rank 0's; returns the addresses of their servers."""
     addresses = [Address.read(group, ranks.start) for ranks in machines]

@@ -50,7 +50,7 @@ Episode = tuple[float, float, float, float]
 """The `EPISODE_METRICS` of an episode that has ended."""
 
 
-class Estimate(NamedTuple):
+class MetricMean(NamedTuple):
     """The mean of a metric over episodes; NaN where the scenario does not have it."""
 
     mean: float
@@ -63,7 +63,7 @@ class Evaluation(NamedTuple):
 
     num_episodes: int
     """E, the number of episodes played."""
-    figures: dict[str, Estimate]
+    figures: dict[str, MetricMean]
     """One for each of `EPISODE_METRICS`."""
 
 
@@ -189,9 +189,9 @@ def _told(whom: str) -> Iterator[None]:
         raise ValueError(f"{whom} raised {in_a_line(error)}") from error
 
 
-def _estimate(values: npt.NDArray[np.float64]) -> Estimate:
+def _estimate(values: npt.NDArray[np.float64]) -> MetricMean:
     error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return Estimate(float(values.mean()), error)
+    return MetricMean(float(values.mean()), error)
 
 
 class Players:

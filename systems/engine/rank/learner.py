@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from systems.engine.averaging.averager import Averager
     from systems.engine.rollouts.rollout import Experience
     from systems.engine.workers.acting_weights import Followed
-    from systems.engine.workers.tables import Table
+    from systems.engine.workers.tables import SharedTable
     from systems.learn.policy import Policy
 
 LET_SPEAK_S = 10.0
@@ -81,7 +81,7 @@ class Learner:
         self._communication_s = 0.0
         self._changing: AbstractContextManager[None] = nullcontext()
 
-    def learn(self, table: Table, experience: Experience) -> dict[str, float]:
+    def learn(self, table: SharedTable, experience: Experience) -> dict[str, float]:
         """Learns all epochs on the experience; returns the means of losses and other statistics, by name.
 
         Raises NotFinite when a loss, a gradient norm or a weight is infinite or NaN afterwards.
@@ -151,7 +151,7 @@ class Learner:
         yield
         self._communication_s += time.perf_counter() - began
 
-    def _batch(self, table: Table, experience: Experience) -> Batch:
+    def _batch(self, table: SharedTable, experience: Experience) -> Batch:
         """The experience's rows on the device; sample i is row i of the runs laid end to end."""
         slots = torch.from_numpy(np.concatenate(experience.runs))
         ends = np.cumsum([len(run) for run in experience.runs])
@@ -163,7 +163,9 @@ class Learner:
         def observations(key: str) -> torch.Tensor:
             if name != "cpu":
                 return column(key)
-            return cast("torch.Tensor", Rows(torch.from_numpy(table[key]), slots))  # indexing is all that is done to it
+            return cast(
+                "torch.Tensor", LazyRows(torch.from_numpy(table[key]), slots)
+            )  # indexing is all that is done to it
 
         keys = [column.name for column in table.columns if column.name.startswith("obs/")]
         return make_batch(
@@ -183,7 +185,7 @@ class Learner:
         )
 
 
-class Rows:
+class LazyRows:
     """Rows of a column, copied only when a mini-batch asks for them."""
 
     def __init__(self, column: torch.Tensor, rows: torch.Tensor) -> None:

@@ -46,7 +46,7 @@ from systems.engine.rollouts.trajectories import StreamRollout
 from systems.engine.wire.group import Group
 from systems.engine.workers import fork_server
 from systems.engine.workers.inference import Actor, close_runs
-from systems.engine.workers.tables import Table, rollout_columns
+from systems.engine.workers.tables import SharedTable, rollout_columns
 from systems.engine.workers.worker import error_path
 from systems.learn.finite import check_weights
 
@@ -136,7 +136,7 @@ class RankLoop:
         if isinstance(self._rollout, StreamRollout):
             self._rollout.on_room, self._rollout.changed = self.wake, means.condition()
         self._policy = make_policy(context)
-        self._table = Table(
+        self._table = SharedTable(
             rollout_columns(scenario.observation_space, num_envs, len(self._rollout.acted), self._policy.state_size)
         )
         actor_seed, learner_seed = actor_seed_of(context)

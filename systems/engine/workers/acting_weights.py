@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from systems.engine.workers.tables import Column, Table
+from systems.engine.workers.tables import SharedColumn, SharedTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -96,20 +96,20 @@ class CopiedWeights:
             self._lock.release()
 
 
-def weight_columns(num_parameters: int) -> tuple[Column, ...]:
+def weight_columns(num_parameters: int) -> tuple[SharedColumn, ...]:
     """The columns of the shared memory through which actors get weights."""
     return (
-        Column("weights", (2, num_parameters), "<f4"),  # writer; its k-th weights, from k = 1, are in half k % 2
-        Column("weights_version", (2,), "<i8"),  # writer, with the half
-        Column("weights_turn", (1,), "<i8"),  # writer, once that is whole: k; 0: nothing yet
-        Column("stop", (1,), "|b1"),  # rank: actors end what they play
+        SharedColumn("weights", (2, num_parameters), "<f4"),  # writer; its k-th weights, from k = 1, are in half k % 2
+        SharedColumn("weights_version", (2,), "<i8"),  # writer, with the half
+        SharedColumn("weights_turn", (1,), "<i8"),  # writer, once that is whole: k; 0: nothing yet
+        SharedColumn("stop", (1,), "|b1"),  # rank: actors end what they play
     )
 
 
 class SharedHalves:
     """Writes weights for actors in processes of their own; only one thread may write."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: SharedTable) -> None:
         self._halves = torch.from_numpy(table["weights"])
         self._versions, self._turn = table["weights_version"], table["weights_turn"]
 
@@ -124,7 +124,7 @@ class SharedHalves:
 class BroadcastWeights:
     """Actors in processes of their own take the newest weights from shared memory."""
 
-    def __init__(self, learned: torch.nn.Module, table: Table) -> None:
+    def __init__(self, learned: torch.nn.Module, table: SharedTable) -> None:
         self._parameters = list(learned.parameters())
         self._shared = SharedHalves(table)
         self.on_publish: Callable[[], None] = lambda: None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from harness.contract.device import Device, Seat
     from harness.contract.scenario import Scenario
-    from systems.engine.workers.tables import Table
+    from systems.engine.workers.tables import SharedTable
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,11 +34,11 @@ class Acting:
     """What a worker needs to act."""
 
     scenario: Scenario
-    weights: Table
+    weights: SharedTable
     seeds: dict[int, int]
     """By environment: the seed of the random stream of its actions."""
 
-    def open(self, table: Table, seats: Mapping[int, Seat], step: Callable[[int, int, int], None]) -> Player:
+    def open(self, table: SharedTable, seats: Mapping[int, Seat], step: Callable[[int, int, int], None]) -> Player:
         """Makes the policy, in the worker's process; `seats` by environment."""
         return Player(self, table, seats, step)
 
@@ -54,7 +54,7 @@ class Player:
     """Plays trajectories in one worker."""
 
     def __init__(
-        self, acting: Acting, table: Table, seats: Mapping[int, Seat], step: Callable[[int, int, int], None]
+        self, acting: Acting, table: SharedTable, seats: Mapping[int, Seat], step: Callable[[int, int, int], None]
     ) -> None:
         torch.set_num_threads(1)  # the workers are the parallelism
         scenario = acting.scenario

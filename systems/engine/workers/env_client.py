@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from systems.engine.wire.group import Group
-    from systems.engine.workers.tables import Table
+    from systems.engine.workers.tables import SharedTable
 
 
 REASON_S = 1.0
@@ -75,7 +75,7 @@ class Address:
 class EnvClient:
     """Sends commands to one server and takes its replies; the rank numbers the server's environments `envs`."""
 
-    def __init__(self, address: Address, table: Table, envs: range, stall_s: float, *, acted: bool) -> None:
+    def __init__(self, address: Address, table: SharedTable, envs: range, stall_s: float, *, acted: bool) -> None:
         """Connects.
 
         Args:
@@ -89,7 +89,7 @@ class EnvClient:
         self._limit_s = 2 * stall_s
         self._connection = address.connect(wire.STEPS, self._limit_s)
         self._inbox = wire.Inbox(self._connection)
-        self._rows = wire.Rows(table, acted=acted)
+        self._rows = wire.WireRows(table, acted=acted)
         self._actions = table["action"]
         self._slots = np.zeros(len(envs), dtype=np.int64)
         self._nexts = np.zeros(len(envs), dtype=np.int64)
@@ -152,7 +152,7 @@ class EnvClient:
         self._heard_at = time.perf_counter()  # also where a large message is not whole yet
         return [self._take(message) for message in messages]
 
-    def _take(self, message: wire.Message) -> npt.NDArray[np.int32]:
+    def _take(self, message: wire.WireMessage) -> npt.NDArray[np.int32]:
         if message.what == wire.FAILED:
             kind = WorkerStalled if message.count else WorkerDied
             raise kind(bytes(message.body).decode(errors="replace"))
@@ -193,7 +193,7 @@ class WeightsSender:
     def __init__(
         self,
         servers: Sequence[Address],
-        shared: Table,
+        shared: SharedTable,
         limit_s: float,
         on_failure: Callable[[], None],
         error_path: Path,

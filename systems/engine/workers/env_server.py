@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from systems.engine.workers.pool import WorkerPool
-    from systems.engine.workers.tables import Table
+    from systems.engine.workers.tables import SharedTable
 
 ACCEPT_S = 300.0
 """Seconds in which the rank that acts must connect, and then send the first weights if any; else the run fails."""
@@ -55,7 +55,9 @@ HELLO_S = 20.0
 class EnvServer:
     """Serves until the rank that acts ends the connection; E environments."""
 
-    def __init__(self, pool: WorkerPool, table: Table, shared: Table | None, limit_s: float, error_path: Path) -> None:
+    def __init__(
+        self, pool: WorkerPool, table: SharedTable, shared: SharedTable | None, limit_s: float, error_path: Path
+    ) -> None:
         """Listens.
 
         Args:
@@ -66,7 +68,7 @@ class EnvServer:
             error_path: where this process leaves an error that its main thread does not notice.
         """
         self._pool, self._table, self._shared, self._limit_s = pool, table, shared, limit_s
-        self._rows = wire.Rows(table, acted=shared is not None)
+        self._rows = wire.WireRows(table, acted=shared is not None)
         num_envs = pool.num_envs
         self._per_env = len(table["action"]) // num_envs
         self._at = np.arange(num_envs) * self._per_env
@@ -163,7 +165,7 @@ class EnvServer:
                     self._has_weights.set()
         connection.close()
 
-    def _obey(self, message: wire.Message) -> None:
+    def _obey(self, message: wire.WireMessage) -> None:
         size = 4 * message.count
         envs = np.frombuffer(message.body[:size], "<i4").astype(np.int64)
         self._doing[envs] = message.what

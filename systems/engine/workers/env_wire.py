@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from systems.engine.workers.tables import Table
+    from systems.engine.workers.tables import SharedTable
 
 HELLO = struct.Struct(f"<{sockets.KEY_BYTES}sB")
 """Key of the server; what the connection is for."""
@@ -37,7 +37,7 @@ READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class WireMessage:
     """One message, whole."""
 
     what: int
@@ -51,7 +51,7 @@ def send(connection: socket.socket, what: int, count: int, parts: Sequence[bytes
     connection.sendall(b"".join((HEAD.pack(what, count, sum(map(len, parts))), *parts)))
 
 
-def receive(connection: socket.socket, limit_s: float) -> Message:
+def receive(connection: socket.socket, limit_s: float) -> WireMessage:
     """Waits for a message to begin, then `limit_s` for the rest; raises OSError if the time or the connection ends."""
     connection.settimeout(None)
     first = connection.recv(1)
@@ -59,7 +59,7 @@ def receive(connection: socket.socket, limit_s: float) -> Message:
         raise ConnectionResetError("the connection has ended")
     deadline = time.monotonic() + limit_s
     what, count, size = HEAD.unpack(first + sockets.receive(connection, HEAD.size - 1, deadline))
-    return Message(what, count, memoryview(sockets.receive(connection, size, deadline)))
+    return WireMessage(what, count, memoryview(sockets.receive(connection, size, deadline)))
 
 
 class Inbox:
@@ -69,7 +69,7 @@ class Inbox:
         self._connection = connection
         self._begun = bytearray()
 
-    def read(self) -> list[Message]:
+    def read(self) -> list[WireMessage]:
         """The messages that are whole now; raises OSError at the connection's end."""
         self._connection.settimeout(0)
         try:
@@ -85,16 +85,16 @@ class Inbox:
             end = at + HEAD.size + size
             if end > len(self._begun):
                 break
-            messages.append(Message(what, count, memoryview(bytes(self._begun[at + HEAD.size : end]))))
+            messages.append(WireMessage(what, count, memoryview(bytes(self._begun[at + HEAD.size : end]))))
             at = end
         del self._begun[:at]
         return messages
 
 
-class Rows:
+class WireRows:
     """The columns of a table that travel with steps, as bytes and back."""
 
-    def __init__(self, table: Table, *, acted: bool) -> None:
+    def __init__(self, table: SharedTable, *, acted: bool) -> None:
         """`acted`: whether the policy acts in the workers; then what it said travels too."""
         names = [column.name for column in table.columns]
         self._truncated = table["truncated"]

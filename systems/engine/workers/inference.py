@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from harness.contract.device import Device
-    from systems.engine.workers.tables import Table
+    from systems.engine.workers.tables import SharedTable
     from systems.learn.policy import Policy
 
 
 class Actor:
     """Acts with a policy; `version` is the number of optimiser steps behind its weights."""
 
-    def __init__(self, policy: Policy, table: Table, device: Device, generator: torch.Generator) -> None:
+    def __init__(self, policy: Policy, table: SharedTable, device: Device, generator: torch.Generator) -> None:
         self.table = table
         self.version = 0
         self.policy = policy

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from harness.contract.system import Context
     from systems.choices.collect import Priority
     from systems.engine.workers.env_client import EnvClient
-    from systems.engine.workers.tables import Table
+    from systems.engine.workers.tables import SharedTable
 
 CLOSE_S = 5.0
 NOTICE_S = 2.0
@@ -59,7 +59,7 @@ class WorkerPool:
     def __init__(
         self,
         context: Context,
-        table: Table,
+        table: SharedTable,
         seats: Sequence[Seat],
         *,
         envs_per_worker: int = 1,

@@ -25,7 +25,7 @@ ALIGNMENT = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class SharedColumn:
     """One array of a table."""
 
     name: str
@@ -39,10 +39,10 @@ class Column:
         return -(-exact // ALIGNMENT) * ALIGNMENT
 
 
-class Table:
+class SharedTable:
     """Columns in one piece of shared memory; `table["name"]` is a numpy array. Can be passed to a child process."""
 
-    def __init__(self, columns: tuple[Column, ...], fd: int | None = None) -> None:
+    def __init__(self, columns: tuple[SharedColumn, ...], fd: int | None = None) -> None:
         self.columns = columns
         size = sum(column.num_bytes for column in columns)
         self._fd = _allocate(size) if fd is None else fd
@@ -84,11 +84,13 @@ def _allocate(num_bytes: int) -> int:
     return fd
 
 
-def _attach(columns: tuple[Column, ...], fd: Any) -> Table:
-    return Table(columns, fd.detach())
+def _attach(columns: tuple[SharedColumn, ...], fd: Any) -> SharedTable:
+    return SharedTable(columns, fd.detach())
 
 
-def rollout_columns(space: gymnasium.spaces.Dict, num_envs: int, num_slots: int, state_size: int) -> tuple[Column, ...]:
+def rollout_columns(
+    space: gymnasium.spaces.Dict, num_envs: int, num_slots: int, state_size: int
+) -> tuple[SharedColumn, ...]:
     """The columns of a rank's table: a row for each slot, or for each environment in the columns `final/...`.
 
     A slot holds one env step: the observation, the recurrent state before it, the action chosen on it, and what the
@@ -99,21 +101,23 @@ def rollout_columns(space: gymnasium.spaces.Dict, num_envs: int, num_slots: int,
         assert box.shape is not None
         assert box.dtype is not None
         observations += [
-            Column(f"obs/{key}", (num_slots, *box.shape), box.dtype.str),  # worker
-            Column(f"final/{key}", (num_envs, *box.shape), box.dtype.str),  # worker, where `truncated`
+            SharedColumn(f"obs/{key}", (num_slots, *box.shape), box.dtype.str),  # worker
+            SharedColumn(f"final/{key}", (num_envs, *box.shape), box.dtype.str),  # worker, where `truncated`
         ]
     return (
         *observations,
-        Column("prev_action", (num_slots,), "<i8"),  # worker; -1 on the first step of an episode
-        Column("episode_start", (num_slots,), "|b1"),  # worker
-        Column("action", (num_slots,), "<i8"),  # rank
-        Column("log_prob", (num_slots,), "<f4"),  # rank
-        Column("value", (num_slots,), "<f4"),  # rank
-        Column("version", (num_slots,), "<i8"),  # rank: policy version that chose the action
-        Column("reward", (num_slots,), "<f4"),  # worker
-        Column("terminated", (num_slots,), "|b1"),  # worker
-        Column("truncated", (num_slots,), "|b1"),  # worker
-        Column("bootstrap", (num_slots,), "<f4"),  # rank: value of the observation that follows, where it is needed
-        Column("state", (num_slots, state_size), "<f4"),  # rank: recurrent state before the step
-        Column("episode", (num_slots, 4), "<f4"),  # worker, where an episode ends: return, length, success, spl
+        SharedColumn("prev_action", (num_slots,), "<i8"),  # worker; -1 on the first step of an episode
+        SharedColumn("episode_start", (num_slots,), "|b1"),  # worker
+        SharedColumn("action", (num_slots,), "<i8"),  # rank
+        SharedColumn("log_prob", (num_slots,), "<f4"),  # rank
+        SharedColumn("value", (num_slots,), "<f4"),  # rank
+        SharedColumn("version", (num_slots,), "<i8"),  # rank: policy version that chose the action
+        SharedColumn("reward", (num_slots,), "<f4"),  # worker
+        SharedColumn("terminated", (num_slots,), "|b1"),  # worker
+        SharedColumn("truncated", (num_slots,), "|b1"),  # worker
+        SharedColumn(
+            "bootstrap", (num_slots,), "<f4"
+        ),  # rank: value of the observation that follows, where it is needed
+        SharedColumn("state", (num_slots, state_size), "<f4"),  # rank: recurrent state before the step
+        SharedColumn("episode", (num_slots, 4), "<f4"),  # worker, where an episode ends: return, length, success, spl
     )

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from harness.contract.device import Seat
     from harness.contract.scenario import Scenario
     from systems.choices.collect import Priority
-    from systems.engine.workers.tables import Table
+    from systems.engine.workers.tables import SharedTable
 
 MOST_SQUARES = 8192
 """Most numbers of one dot product: OpenBLAS starts threads for more than 10,000."""
@@ -52,7 +52,7 @@ class WorkerSettings:
     first: int
     """The number that the rank gives the first of the seats; the others follow."""
     folder: Path
-    table: Table
+    table: SharedTable
     commands: tuple[Any, ...]
     """Read end of each worker's command pipe, as `multiprocessing.reduction.DupFd` gives it."""
     replies: Any

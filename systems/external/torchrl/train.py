@@ -32,7 +32,7 @@ def make_env() -> Any:
     return GymWrapper(rlbench_client.make_env(box=True), categorical_action_encoding=True)
 
 
-class Encoder(nn.Module):
+class PixelEncoder(nn.Module):
     """Features [..., 512] of pixels, uint8 [..., C, H, W]."""
 
     def __init__(self, shape: tuple[int, int, int]) -> None:
@@ -55,7 +55,7 @@ class Encoder(nn.Module):
 
 def make_model(shape: tuple[int, int, int], num_actions: int, device: str) -> Any:
     """Policy and value with a shared encoder, initialised as ours: orthogonal, the first actions nearly uniform."""
-    encoder, policy, value = Encoder(shape), nn.Linear(NUM_FEATURES, num_actions), nn.Linear(NUM_FEATURES, 1)
+    encoder, policy, value = PixelEncoder(shape), nn.Linear(NUM_FEATURES, num_actions), nn.Linear(NUM_FEATURES, 1)
     gains: dict[nn.Module, float] = {policy: 0.01, value: 1.0}
     for module in (*encoder.modules(), policy, value):
         if isinstance(module, (nn.Linear, nn.Conv2d)):

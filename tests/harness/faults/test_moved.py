@@ -14,7 +14,7 @@ import pytest
 from harness.processes.held import Held
 from harness.run.end_of_run import REMOVED
 from harness.run.sweep import Sweep
-from harness.run.sweep_folder import CannotWrite, Place
+from harness.run.sweep_folder import CannotWrite, SweepFolder
 from results.records.store import load_run
 from tests.harness.runs import FAULTY_SWEEP, RunningSweep, stop, wait_until
 from tests.results.made_records import make_record
@@ -93,7 +93,7 @@ def test_a_run_that_cannot_have_its_name_is_kept_elsewhere(tmp_path: Path, monke
     (sweep.folder / ".partial-001" / "series").write_text("measured")
     os.mkfifo(sweep.folder / ".partial-001" / "pipe")
     with (
-        Place(sweep, print) as place,
+        SweepFolder(sweep, print) as place,
         Held(sweep.folder / ".partial-001") as partial,
         pytest.raises(CannotWrite, match=r"a run never replaces another.*; the run is kept in ") as caught,
     ):
@@ -107,7 +107,7 @@ def test_a_run_that_cannot_have_its_name_is_kept_elsewhere(tmp_path: Path, monke
 def test_a_plan_that_is_written_anew_is_locked(tmp_path: Path) -> None:
     """Nobody takes a sweep up that goes on in a folder that was made anew."""
     sweep, said = Sweep.create(tmp_path / "out", [], ["rlbench"]), list[str]()
-    with sweep.lock(), Place(sweep, said.append) as place:
+    with sweep.lock(), SweepFolder(sweep, said.append) as place:
         shutil.rmtree(sweep.folder)
         place._look()
         again = Sweep.newest(tmp_path / "out")

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from harness.commands.doctor import print_doctor
 from harness.machine.cgroup import CgroupLimits, read_limits
-from harness.machine.findings import GIB, Finding, judge
+from harness.machine.findings import GIB, MachineFinding, judge
 from harness.machine.machine import Machine, commit, describe, packages, read_machine
 from harness.machine.telemetry.gpus import Gpu, read_gpus
 from tests.harness.machine.fake_nvml import FakeGpu, installed
@@ -53,7 +53,7 @@ GOOD = Machine(
 )
 
 
-def warnings(machine: Machine, num_workers: int | None = None) -> list[Finding]:
+def warnings(machine: Machine, num_workers: int | None = None) -> list[MachineFinding]:
     """The findings that are warnings."""
     return [finding for finding in judge(machine, num_workers) if finding.level == "warning"]
 
@@ -122,7 +122,7 @@ def test_this_machine() -> None:
     assert 0 < machine.num_usable_cores <= machine.num_affine_cores
     assert 0 < machine.memory_available_bytes <= machine.memory_bytes
     assert machine.python == ".".join(map(str, sys.version_info[:3]))
-    assert all(isinstance(finding, Finding) for finding in judge(machine, 1))
+    assert all(isinstance(finding, MachineFinding) for finding in judge(machine, 1))
 
 
 def write(root: Path, files: dict[str, str]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from results.records.schema import Counters, RunRecord, Window
+from results.records.schema import Counters, RunRecord, WindowRecord
 from scenarios.emulated.profile import Profile
 from scenarios.emulated.times import BlocksOfTimes
 from tests.results.made_records import make_record
@@ -115,7 +115,9 @@ def record_of(profile: Profile, spans: pd.DataFrame, *, workload: str = "homogen
             }
         },
         "figures": {
-            "window": Window(protocol="steady", first_iteration=1, last_iteration=2, begin_s=10, end_s=30, steady=True)
+            "window": WindowRecord(
+                protocol="steady", first_iteration=1, last_iteration=2, begin_s=10, end_s=30, steady=True
+            )
         },
     }
     return make_record("nover", **fields | changes)

@@ -12,7 +12,7 @@ from harness.contract.traits import Traits
 from harness.machine.telemetry.readings import Readings
 from harness.metering.meter_file import KIND_OF, MAY_BE_UNREPORTED, SPANS, Block, MeterFile, meter_path
 from harness.plan.cells import Cell
-from harness.run.record import Measured, measure
+from harness.run.record import ReducedRun, measure
 
 NUM_RANKS = 2
 
@@ -41,7 +41,7 @@ def make_meter(folder: Path, rank: int, *, env_steps: int, learned: int, **count
     return file
 
 
-def measured(folder: Path, traits: Traits | None = None, lost: Sequence[int] = ()) -> Measured:
+def measured(folder: Path, traits: Traits | None = None, lost: Sequence[int] = ()) -> ReducedRun:
     """What the record of the run in `folder` would hold; its window is the second half."""
     cell = Cell(
         system="sync",

@@ -10,7 +10,7 @@ import pytest
 
 from harness.metering.meter_file import Block, MeterFile, MeterFiles, meter_path
 from harness.run import watch
-from harness.run.watch import Memory, OutOfMemory, Progress
+from harness.run.watch import Memory, OutOfMemory, Stalls
 from tests.harness.runs import wait_until
 
 STALL_S = 20.0
@@ -33,7 +33,7 @@ class Watched:
     def __init__(self, folder: Path, stall_s: float = STALL_S) -> None:
         self.clock = Clock()
         self.files = [MeterFile.create(meter_path(folder, rank), 1) for rank in range(2)]
-        self.progress = Progress(MeterFiles(folder, range(2)), stall_s, self.clock)
+        self.progress = Stalls(MeterFiles(folder, range(2)), stall_s, self.clock)
 
     def count(self, rank: int, name: str, block: int = 0) -> None:
         """Adds to a counter of a rank."""

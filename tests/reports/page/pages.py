@@ -14,14 +14,14 @@ from results.summary.across_tasks import across_tasks
 from results.summary.bottleneck import Bottleneck
 from results.summary.document import (
     CellSummary,
+    CurvePoint,
     Estimate,
     Fairness,
     Finding,
+    HistoryRow,
+    HistorySeries,
     Learning,
-    Point,
     Reference,
-    Revision,
-    Series,
     Summary,
     ToThreshold,
 )
@@ -48,7 +48,7 @@ def estimate(value: float, half: float) -> Estimate:
 def make_learning(value: float = 0.6, num_points: int = 14, **fields: Any) -> Learning:
     """What a cell of three runs has learned: a curve that rises to `value`; `fields` override."""
     points = [
-        Point(
+        CurvePoint(
             env_steps=1000.0 * k, seconds=7.5 * k, gpu_seconds=60.0 * k, value=value * k / num_points, low=0.1, high=0.9
         )
         for k in range(1, num_points + 1)
@@ -71,10 +71,10 @@ def make_learning(value: float = 0.6, num_points: int = 14, **fields: Any) -> Le
     return Learning(**all_fields | fields)
 
 
-def make_series() -> Series:
+def make_series() -> HistorySeries:
     """Eight revisions, of which the last four are slower."""
     rows = [
-        Revision(
+        HistoryRow(
             commit="abcdefgh"[number] * 40,
             measured_at=f"2026-01-{1 + number:02d}T00:00:00+00:00",
             machine="EPYC, 16 cores",

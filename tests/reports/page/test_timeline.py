@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from reports.page import timeline
-from reports.page.timeline import Choice, Timeline, page_data, read_iterations, with_iterations
-from results.records.schema import Window
+from reports.page.timeline import IterationTimeline, TimelineChoice, page_data, read_iterations, with_iterations
+from results.records.schema import WindowRecord
 from results.records.store import write_run
 from results.summary.document import Summary
 from tests.reports.page.pages import summary_of
@@ -17,7 +17,7 @@ from tests.results.summaries import make_cell
 
 Span = tuple[int, int, float, float, str]
 """rank, environment, begin_s, end_s, kind."""
-WINDOW = Window(protocol="steady", first_iteration=1, last_iteration=2, begin_s=1.0, end_s=3.0, steady=True)
+WINDOW = WindowRecord(protocol="steady", first_iteration=1, last_iteration=2, begin_s=1.0, end_s=3.0, steady=True)
 SPANS: list[Span] = [
     (0, -1, 0.0, 2.5, "infer"),
     (0, -1, 2.5, 2.75, "learn"),
@@ -53,12 +53,14 @@ def summary_with(*cells: tuple[str, int, str], sweep: str = "sweep-1") -> Summar
     )
 
 
-def timelines(summary: Summary, folders: Mapping[str, Path], most_spans: int = timeline.MOST_SPANS) -> list[Choice]:
+def timelines(
+    summary: Summary, folders: Mapping[str, Path], most_spans: int = timeline.MOST_SPANS
+) -> list[TimelineChoice]:
     """The timelines of a summary."""
     return timeline.timelines(read_iterations(summary, folders), most_spans)
 
 
-def only(root: Path, spans: Sequence[Span] = SPANS) -> Timeline:
+def only(root: Path, spans: Sequence[Span] = SPANS) -> IterationTimeline:
     """The timeline of a run with these spans."""
     folder = write_folder(root, "a", spans)
     (choice,) = timelines(summary_with(("ver", 8, "a")), {"a": folder})

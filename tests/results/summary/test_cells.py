@@ -6,7 +6,7 @@ import pytest
 
 from results.records.schema import Counters, Lag, Reading, RunRecord
 from results.records.store import StoredRun
-from results.summary.cells import Cell, latest, make_cells
+from results.summary.cells import CellRuns, latest, make_cells
 from results.summary.document import CellSummary
 from tests.results.summaries import make_run, stored
 
@@ -241,7 +241,7 @@ def test_the_bottleneck_knows_the_system() -> None:
 def test_a_cell_without_a_rate_has_none_to_ask_for() -> None:
     """Only cells with finished runs have a rate."""
     (cell,) = make_cells([stored(make_run(status="failed", reason="died"))])
-    assert isinstance(cell, Cell)
+    assert isinstance(cell, CellRuns)
     assert cell.finished == []
     with pytest.raises(AssertionError):
         _ = cell.rate

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from results.records.schema import Reading, RunRecord, Window
+from results.records.schema import Reading, RunRecord, WindowRecord
 from results.records.store import Unreadable
 from results.summary.findings import find_all
 from tests.results.summaries import make_run
 
 UNSTEADY: dict[str, Any] = {
-    "window": Window(
+    "window": WindowRecord(
         protocol="steady",
         first_iteration=1,
         last_iteration=2,

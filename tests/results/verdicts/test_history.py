@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from results.records.store import StoredRun
-from results.summary.document import Revision
+from results.summary.document import HistoryRow
 from results.verdicts.history import (
     LEVEL,
     change_points,
@@ -35,7 +35,7 @@ def run_of(commit: str | None, rate: float, *, day: int = 1, seed: int = 0, **fi
     return stored(make_run("ver", 8, seed=seed, steps_per_s=rate, commit=commit, **named | fields))
 
 
-def make_row(commit: str, rate: float, day: int, **fields: Any) -> Revision:
+def make_row(commit: str, rate: float, day: int, **fields: Any) -> HistoryRow:
     """A row of a cell."""
     (row,) = rows_of([run_of(commit, rate, day=day)])
     return row.model_copy(update=fields)

@@ -30,13 +30,13 @@ def record(folder: Path) -> None:
     from systems.engine.rank.learner import Learner
     from systems.engine.rank.means import Means
     from systems.engine.rollouts.rollout import Experience
-    from systems.engine.workers.tables import Table
+    from systems.engine.workers.tables import SharedTable
 
     samples: list[dict[str, npt.NDArray[Any]]] = []
     weights: list[dict[str, torch.Tensor]] = []
 
     class RecordingLearner(Learner):
-        def learn(self, table: Table, experience: Experience) -> dict[str, float]:
+        def learn(self, table: SharedTable, experience: Experience) -> dict[str, float]:
             if not weights:
                 self._note_weights()
             fresh = experience.fresh_runs

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from harness.contract.system import Context
     from harness.plan.cells import Cell
     from systems.engine.wire.group import Group
-    from systems.engine.workers.tables import Table
+    from systems.engine.workers.tables import SharedTable
 
 Command = tuple[int, int, Any]
 """Environment, slot of the action (or `RESET`, or `PLAY`), slot of what follows (or all of them)."""
@@ -56,7 +56,7 @@ class Pool:
         self,
         clock: VirtualTime,
         context: Context,
-        table: Table,
+        table: SharedTable,
         seats: list[Seat],
         *,
         envs_per_worker: int = 1,

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.commands.profile.gpu import Inferences, Link, fit_inference, learn_item, read_inferences
+from harness.commands.profile.gpu import AssumedLink, Inferences, fit_inference, learn_item, read_inferences
 from scenarios.emulated.profile import read_profile
 from tests.harness.run.synthetic_run import infer_s, make_series, make_spans
 
@@ -78,9 +78,9 @@ def test_learning_counts_every_use_of_a_sample() -> None:
 
 def test_link_of_a_user() -> None:
     """What is assumed of the network is checked: what a profile may hold."""
-    assert Link(latency_ms=0).latency_ms == 0
+    assert AssumedLink(latency_ms=0).latency_ms == 0
     with pytest.raises(ValueError, match=r"--latency-ms -1: must be from 0 to 1e\+06"):
-        Link(latency_ms=-1)
+        AssumedLink(latency_ms=-1)
     for bandwidth in (0, float("inf"), float("nan")):
         with pytest.raises(ValueError, match=r"--bandwidth-mb-per-s .*: must be from 0.001 to"):
-            Link(bandwidth_mb_per_s=bandwidth)
+            AssumedLink(bandwidth_mb_per_s=bandwidth)

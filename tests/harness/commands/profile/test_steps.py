@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from harness.commands.profile.cores import Cores, cores_of, seconds_of_work
-from harness.commands.profile.gpu import Link
+from harness.commands.profile.gpu import AssumedLink
 from harness.commands.profile.making import mean_step_ms, measure, profile_tables, to_toml, write_profile
 from harness.commands.profile.modes import find_modes
 from harness.commands.profile.steps import EnvSteps, read_steps, step_tables
@@ -162,7 +162,7 @@ def test_a_whole_profile_is_recovered(tmp_path: Path) -> None:
     (tmp_path / "policy.pt").write_bytes(b"x" * 3_000_000)
     record = record_of(OPEN_FRIDGE, spans)
     write_run(tmp_path, spans, make_series(num_learned=4000, num_reused=8000))
-    measured = measure(tmp_path, record, Link(latency_ms=0.2, bandwidth_mb_per_s=1250.0))
+    measured = measure(tmp_path, record, AssumedLink(latency_ms=0.2, bandwidth_mb_per_s=1250.0))
     assert measured.profile == {**profile_tables(tmp_path, record), "network": measured.profile["network"]}
     path = tmp_path / "my.toml"
     write_profile(measured.profile, path, measured.comments)
@@ -186,7 +186,7 @@ def test_every_value_says_where_it_comes_from(tmp_path: Path) -> None:
     """The file has every key of a profile and no other, each with a comment; text in it is quoted."""
     spans = make_spans(OPEN_FRIDGE, num_steps=64)
     write_run(tmp_path, spans, make_series(num_learned=100, num_reused=0))
-    measured = measure(tmp_path, record_of(OPEN_FRIDGE, spans), Link())
+    measured = measure(tmp_path, record_of(OPEN_FRIDGE, spans), AssumedLink())
     tables = {**measured.profile, "about": 'a "quoted" \\ line\nand another'}
     text = to_toml(tables, measured.comments)
     read = tomllib.loads(text)
@@ -205,7 +205,7 @@ def test_the_network_of_several_ranks(tmp_path: Path) -> None:
     spans = make_spans(OPEN_FRIDGE, num_steps=64)
     series = make_series(num_learned=100, num_reused=0, num_ranks=2)
     record = record_of(OPEN_FRIDGE, spans, cell={"gpus": 2, "device": "cpu"})
-    network = measure(write_run(tmp_path, spans, series), record, Link()).tables["network"]
+    network = measure(write_run(tmp_path, spans, series), record, AssumedLink()).tables["network"]
     assert network["synchronize_ms"].value == pytest.approx(100)
     assert network["weights_mb"].how.startswith("assumed: ")
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from harness.commands.reproduce.checks import AgainstPrediction, EachWithin, MeanErrorWithin, MostWithin, RatioWithin
-from harness.commands.reproduce.table import Check, Filled, Outcome
+from harness.commands.reproduce.table import Claim, ClaimOutcome, Filled
 from tests.harness.commands.reproduce.tiny_table import make_row
 
 
@@ -13,7 +13,7 @@ def filled(**figures: tuple[float, float | None]) -> dict[str, Filled]:
     }
 
 
-def found(check: Check, **figures: tuple[float, float | None]) -> list[tuple[str, str, bool | None]]:
+def found(check: Claim, **figures: tuple[float, float | None]) -> list[tuple[str, str, bool | None]]:
     """What a check says of predicted and published figures: value, bound, whether it holds."""
     return [(one.value, one.bound, one.holds) for one in check.outcomes(filled(**figures))]
 
@@ -34,7 +34,7 @@ def test_some_predictions_may_miss_and_are_named() -> None:
     check = MostWithin(names=("a", "b", "c"), least=2, tolerance=0.08)
     one_off = filled(a=(1.0, 1.0), b=(2.4, 2.0), c=(0.93, 1.0))
     assert list(check.outcomes(one_off)) == [
-        Outcome(
+        ClaimOutcome(
             text="predictions within 8% of the published figure",
             value="2 of 3",
             bound="at least 2",

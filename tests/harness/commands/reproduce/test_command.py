@@ -16,7 +16,7 @@ from harness.commands.reproduce.checks import AgainstPrediction, EachWithin, Mea
 from harness.commands.reproduce.measuring import commands, measured_rates
 from harness.commands.reproduce.papers import TABLES
 from harness.commands.reproduce.predicting import plan_point, predict_rates, simulation_rate
-from harness.commands.reproduce.table import Outcome, Point, Table, fill, judge
+from harness.commands.reproduce.table import ClaimOutcome, PaperTable, RatePoint, fill, judge
 from harness.run.record import cell_record
 from reports.figures.format import number
 from reports.terminal.table import make_console
@@ -33,7 +33,7 @@ SHIPPED = (PROFILES_FOLDER / "open-fridge.toml").read_text(encoding="utf-8")
 
 def test_figures_are_rates_speed_ups_or_frames() -> None:
     """A row's figure is its point's rate, over that of its base and times frames if it has them; else there is none."""
-    one, many = Point(system="sync", scenario="s"), Point(system="sync", scenario="s", gpus=8)
+    one, many = RatePoint(system="sync", scenario="s"), RatePoint(system="sync", scenario="s", gpus=8)
     table = make_table(
         make_row("rate", 100.0, point=many),
         make_row("speed-up", 7.3, point=many, base=one),
@@ -113,10 +113,10 @@ def test_tables_hold_the_published_figures() -> None:
     rows = {row.name: row for make in TABLES.values() for row in make().rows}
     ver = rows["mean of ver on 8 GPUs"]
     assert (ver.published, ver.fit) == (2861.0, "fitted")
-    assert ver.point == Point(system="ver", gpus=8, scenario="emulated/open-fridge")
+    assert ver.point == RatePoint(system="ver", gpus=8, scenario="emulated/open-fridge")
     most = rows["max of ver on 8 GPUs"]
     assert (most.published, most.fit) == (3829.0, "held out")
-    assert most.point == Point(system="ver", gpus=8, scenario="emulated/open-fridge-steady")
+    assert most.point == RatePoint(system="ver", gpus=8, scenario="emulated/open-fridge-steady")
     assert [name for name in rows if name.startswith(("mean of", "max of"))][::5] == [
         "mean of ddppo on 1 GPU",
         "mean of nover on 2 GPUs",
@@ -129,7 +129,7 @@ def test_tables_hold_the_published_figures() -> None:
     speed_up = rows["homogeneous p=0.6 on 128 GPUs"]
     assert speed_up.published == 107.0
     assert (speed_up.point, speed_up.base) == tuple(
-        Point(system="ddppo:preempt.p=0.6", gpus=gpus, scenario="emulated/gibson") for gpus in (128, 1)
+        RatePoint(system="ddppo:preempt.p=0.6", gpus=gpus, scenario="emulated/gibson") for gpus in (128, 1)
     )
     assert (rows["ver on objectnav"].published, rows["pure_simulation"].published) == (2019.0, 322907.0)
     doom = rows["sample_factory_appo with 1728 envs"]
@@ -153,13 +153,13 @@ def test_tables_state_their_tolerances() -> None:
     }
 
 
-def _judged(table: Table) -> list[Outcome]:
+def _judged(table: PaperTable) -> list[ClaimOutcome]:
     return judge(table, fill(table, dict.fromkeys(table.points, 100.0), {}))
 
 
 def test_predicted_rates_are_means_of_what_predict_gives(tmp_path: Path) -> None:
     """A point's rate is the mean over its seeds of the rates that `rlbench predict` records for the same cells."""
-    point = Point(system="ddppo", gpus=2, scenario=SMALL, workload="heterogeneous")
+    point = RatePoint(system="ddppo", gpus=2, scenario=SMALL, workload="heterogeneous")
     table = make_table(make_row("small", 100.0, point=point), seconds=5.0)
     rates = predict_rates(table, make_console())
     options = ("--systems", "ddppo", "--gpus", "2", "--scenario", SMALL, "--workload", "heterogeneous")
@@ -183,14 +183,14 @@ def test_pure_simulation_is_cores_over_step_time(tmp_path: Path) -> None:
     for name, text in texts.items():
         path = tmp_path / f"{name}.toml"
         path.write_text(text, encoding="utf-8")
-        rates[name] = simulation_rate(Point(system=None, scenario=f"emulated/{path}", gpus=2))
+        rates[name] = simulation_rate(RatePoint(system=None, scenario=f"emulated/{path}", gpus=2))
     assert rates["even"] == pytest.approx(2 * 10 / 0.005)
     assert rates["resets"] == pytest.approx(
         2 * 10 / (0.005 + 1.0 / 200), rel=0.02
     )  # an episode has 200 steps on average
     assert rates["free"] == pytest.approx(2 * 16 / 0.005)
     with pytest.raises(ValueError, match="pointnav: its times are not known"):
-        simulation_rate(Point(system=None, scenario="pointnav"))
+        simulation_rate(RatePoint(system=None, scenario="pointnav"))
 
 
 def _record(number: int, rate: float, scenario: str = SMALL, **changes: Any) -> RunRecord:
@@ -208,9 +208,9 @@ def _record(number: int, rate: float, scenario: str = SMALL, **changes: Any) -> 
 
 def test_measured_rates_are_of_the_same_work(tmp_path: Path) -> None:
     """A point has the mean of the latest finished run of each seed, whatever its time scale, and of no other work."""
-    point = Point(system="sync:preempt=never", gpus=2, scenario=SMALL)
+    point = RatePoint(system="sync:preempt=never", gpus=2, scenario=SMALL)
     table = make_table(
-        make_row("small", 100.0, point=point), make_row("alone", 1.0, point=Point(system=None, scenario=""))
+        make_row("small", 100.0, point=point), make_row("alone", 1.0, point=RatePoint(system=None, scenario=""))
     )
     assert measured_rates(table, tmp_path / "none") == {}
     of_others = (
@@ -232,13 +232,13 @@ def test_measured_rates_are_of_the_same_work(tmp_path: Path) -> None:
 def test_commands_are_few_and_within_reach(tmp_path: Path) -> None:
     """What is missing is measured by one sweep for all that can share it; what needs many GPUs is not."""
     points = [
-        Point(system=system, gpus=gpus, scenario=scenario)
+        RatePoint(system=system, gpus=gpus, scenario=scenario)
         for scenario in ("emulated/a", "emulated/b")
         for system in ("ver", "sync")
         for gpus in (8, 1, 64)
     ]
-    points.append(Point(system="ver", gpus=2, scenario="emulated/a", workload="heterogeneous"))
-    points.append(Point(system=None, scenario="emulated/a"))
+    points.append(RatePoint(system="ver", gpus=2, scenario="emulated/a", workload="heterogeneous"))
+    points.append(RatePoint(system=None, scenario="emulated/a"))
     out = tmp_path / "my runs"
     start, end = "rlbench run --device emulated", f"--iterations 4 --out '{out}'"
     assert list(commands(make_table(), points, out)) == [
@@ -249,7 +249,7 @@ def test_commands_are_few_and_within_reach(tmp_path: Path) -> None:
 
 def test_a_table_of_real_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`reproduce` predicts, says how to measure what was not, and shows what was once `run` has; it writes nothing."""
-    point = Point(system="sync", gpus=1, scenario=SMALL)
+    point = RatePoint(system="sync", gpus=1, scenario=SMALL)
     row = make_row("small", 100.0, point=point)
     table = make_table(row, checks=(AgainstPrediction(name="small", other="small", high=0.0),), protocol="ddppo")
     monkeypatch.setattr(command, "TABLES", {"tiny": lambda: table})

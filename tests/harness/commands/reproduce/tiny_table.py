@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.commands.reproduce.table import Check, Point, Row, Table
+from harness.commands.reproduce.table import Claim, PaperTable, RatePoint, Row
 
 
 def make_row(name: str, published: float | None, **fields: Any) -> Row:
     """A row of `sync` on one GPU of its own scenario."""
-    point = Point(system="sync", scenario=f"emulated/{name}")
+    point = RatePoint(system="sync", scenario=f"emulated/{name}")
     return Row(**{"name": name, "labels": (name,), "published": published, "fit": "fitted", "point": point} | fields)
 
 
-def make_table(*rows: Row, checks: tuple[Check, ...] = (), **fields: Any) -> Table:
+def make_table(*rows: Row, checks: tuple[Claim, ...] = (), **fields: Any) -> PaperTable:
     """A table of the rows, predicted with two seeds."""
-    return Table(
+    return PaperTable(
         name="tiny",
         published=("ver_navigation",),
         unit="env steps/s",

@@ -15,7 +15,7 @@ import pytest
 from harness.cluster.job import own_job
 from harness.commands.run import PlaceCheck, run_sweep
 from harness.launch.launcher import choose
-from harness.launch.nodes.node_link import Node, decide
+from harness.launch.nodes.node_link import NodeLink, decide
 from harness.launch.nodes.spread import SRUN, SSH, Launch, NodeSeat, Slurm, address_of, interface_towards, place_of
 from harness.launch.options import LaunchOptions
 from harness.launch.torchrun import dry_run_lines, endpoint
@@ -228,9 +228,9 @@ def test_a_task_of_an_array_is_not_the_array() -> None:
     assert own_job({"SLURM_JOB_ID": "12"}) == "12"
 
 
-def node_that_ended(number: int, reason: str, at: float) -> Node:
+def node_that_ended(number: int, reason: str, at: float) -> NodeLink:
     """One whose part of the run has failed."""
-    node = Node(
+    node = NodeLink(
         number=number,
         host=f"h{number}",
         command=None,  # type: ignore[arg-type]  # nothing is started

@@ -91,7 +91,7 @@ def learn_slowly(folder: Path) -> None:
     from systems.engine.rollouts import opening
     from systems.engine.rollouts.rollout import Experience
     from systems.engine.rollouts.trajectories import StreamRollout
-    from systems.engine.workers.tables import Table
+    from systems.engine.workers.tables import SharedTable
 
     memory_bytes: list[int] = []
     num_learned = 0
@@ -107,7 +107,7 @@ def learn_slowly(folder: Path) -> None:
         return stream.is_full or not (stream.may_act().any() or stream.in_flight.any())
 
     class SlowLearner(Learner):
-        def learn(self, table: Table, experience: Experience) -> dict[str, float]:
+        def learn(self, table: SharedTable, experience: Experience) -> dict[str, float]:
             nonlocal num_learned
             wait_until(stand_still, "the environments are held back")
             statistics = super().learn(table, experience)

@@ -15,7 +15,7 @@ from systems.choices.rollout import Split
 from systems.engine.rank import learner
 from systems.engine.rank.learner import Learner
 from systems.engine.rollouts.rollout import Experience, FixedRollout, runs_of
-from systems.engine.workers.tables import Table, rollout_columns
+from systems.engine.workers.tables import SharedTable, rollout_columns
 from systems.learn.policy import build_policy
 from systems.learn.ppo import ppo_loss
 from systems.learn.sequences import pack
@@ -105,7 +105,7 @@ class Bench:
         self.policy = build_policy("small", SPACE, 4, seed=0)
         self.rollout = FixedRollout(NUM_ENVS, num_steps)
         num_slots = len(self.rollout.acted)
-        self.table = Table(rollout_columns(SPACE, NUM_ENVS, num_slots, self.policy.state_size))
+        self.table = SharedTable(rollout_columns(SPACE, NUM_ENVS, num_slots, self.policy.state_size))
         for column in self.table.columns:  # what has not been collected may be anything
             self.table[column.name][...] = np.nan if column.dtype == "<f4" else 77 if column.dtype == "<i8" else 1
         self._play(taken)
@@ -262,4 +262,4 @@ def test_rows_are_those_of_the_column() -> None:
     """Indexing rows of a column lazily gives what indexing a copy of them would."""
     column, rows = torch.arange(40.0).view(10, 4), torch.tensor([7, 2, 2, 9])
     index = torch.tensor([3, 0, 1])
-    assert torch.equal(learner.Rows(column, rows).index_select(0, index), column[rows].index_select(0, index))
+    assert torch.equal(learner.LazyRows(column, rows).index_select(0, index), column[rows].index_select(0, index))

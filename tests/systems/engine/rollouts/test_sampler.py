@@ -15,7 +15,7 @@ from systems.engine.rollouts.rollout import FixedRollout, Rollout, VariableRollo
 from systems.engine.rollouts.sampler import Sampler
 from systems.engine.rollouts.trajectories import QuotaRollout
 from systems.engine.wire.commands import MOST_PLAYED
-from systems.engine.workers.tables import Table, rollout_columns
+from systems.engine.workers.tables import SharedTable, rollout_columns
 from tests.systems.engine.counting import SPACE
 
 NUM_ENVS = 6
@@ -59,7 +59,7 @@ class Policy:
 
     def __init__(self, rollout: Rollout) -> None:
         self.rollout = rollout
-        self.table = Table(rollout_columns(SPACE, NUM_ENVS, len(rollout.acted), state_size=1))
+        self.table = SharedTable(rollout_columns(SPACE, NUM_ENVS, len(rollout.acted), state_size=1))
         self.batches: list[list[int]] = []
         self.final: list[tuple[list[int], list[int], list[int]]] = []
 

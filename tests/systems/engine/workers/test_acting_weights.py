@@ -15,7 +15,7 @@ import torch
 from harness.processes import process
 from systems.engine.workers.acting_weights import BroadcastWeights, CopiedWeights, read_newest, weight_columns
 from systems.engine.workers.inference import Actor
-from systems.engine.workers.tables import Table, rollout_columns
+from systems.engine.workers.tables import SharedTable, rollout_columns
 from systems.learn.policy import Policy, build_policy
 from tests.scenarios.seats import PlainDevice
 from tests.systems.engine.counting import SPACE
@@ -31,7 +31,7 @@ NUM_PARAMETERS = 20_000
 def policy_and_actor() -> tuple[Policy, Actor]:
     """A policy, and an actor that acts with it."""
     policy = build_policy("small", SPACE, 4, seed=0)
-    table = Table(rollout_columns(SPACE, 1, 2, policy.state_size))
+    table = SharedTable(rollout_columns(SPACE, 1, 2, policy.state_size))
     return policy, Actor(policy, table, PlainDevice("cpu"), torch.Generator())
 
 
@@ -159,7 +159,7 @@ def test_a_reader_that_was_overtaken_reads_again(overtakes: int) -> None:
 def test_the_newest_arrives() -> None:
     """Actors read, from shared memory, the parameters that the learner last published, in their order."""
     policy, _ = policy_and_actor()
-    table = Table(weight_columns(sum(parameter.numel() for parameter in policy.parameters())))
+    table = SharedTable(weight_columns(sum(parameter.numel() for parameter in policy.parameters())))
     weights = BroadcastWeights(policy, table)
     flats: list[npt.NDArray[np.float32]] = []
     for version in (0, 1, 2, 3, 7, 9):  # nobody need send every one of them on
@@ -175,7 +175,7 @@ def test_the_newest_arrives() -> None:
     table.close()
 
 
-def write_versions(table: Table) -> None:
+def write_versions(table: SharedTable) -> None:
     """In a process of its own: publishes one version after the other, all of its weights alike, until it is stopped."""
     process.die_with_parent(os.getppid())
     weights = torch.nn.Linear(NUM_PARAMETERS, 1, bias=False)
@@ -189,7 +189,7 @@ def write_versions(table: Table) -> None:
 
 def read_versions(folder: Path) -> None:
     """In a rank: reads while another process writes; leaves what it has seen."""
-    table = Table(weight_columns(NUM_PARAMETERS))
+    table = SharedTable(weight_columns(NUM_PARAMETERS))
     writer = multiprocessing.get_context("spawn").Process(target=write_versions, args=(table,))
     writer.start()
     pieces: list[tuple[float, float]] = []

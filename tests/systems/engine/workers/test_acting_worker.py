@@ -16,7 +16,7 @@ from harness.metering.meter import RankMeter
 from systems.engine.workers.acting_weights import BroadcastWeights, weight_columns
 from systems.engine.workers.acting_worker import Acting, Player
 from systems.engine.workers.pool import WorkerPool
-from systems.engine.workers.tables import Table, rollout_columns
+from systems.engine.workers.tables import SharedTable, rollout_columns
 from systems.learn.policy import Policy, build_policy
 from tests.scenarios.seats import seat_of
 from tests.systems.engine.counting import LENGTHS, SPACE, CountingScenario
@@ -33,13 +33,15 @@ def new_policy(seed: int = 3) -> Policy:
     return build_policy("small", SPACE, 4, seed=seed)
 
 
-def tables_for(policy: Policy) -> tuple[Table, Table]:
+def tables_for(policy: Policy) -> tuple[SharedTable, SharedTable]:
     """What rank and workers share: the steps, and the weights."""
-    steps = Table(rollout_columns(SPACE, NUM_ENVS, NUM_SLOTS, policy.state_size))
-    return steps, Table(weight_columns(sum(parameter.numel() for parameter in policy.parameters())))
+    steps = SharedTable(rollout_columns(SPACE, NUM_ENVS, NUM_SLOTS, policy.state_size))
+    return steps, SharedTable(weight_columns(sum(parameter.numel() for parameter in policy.parameters())))
 
 
-def assert_chosen_by(policy: Policy, table: dict[str, np.ndarray] | Table, slots: list[int], follow: list[int]) -> None:
+def assert_chosen_by(
+    policy: Policy, table: dict[str, np.ndarray] | SharedTable, slots: list[int], follow: list[int]
+) -> None:
     """Values and states of the steps in these slots are those that a policy gives, from the states stored there."""
 
     def at(name: str, rows: list[int]) -> torch.Tensor:

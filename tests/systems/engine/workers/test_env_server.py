@@ -16,7 +16,7 @@ import torch
 
 from scenarios.emulated.env import NUM_CUES, OBSERVATION_SPACE
 from systems.engine.workers import env_wire as wire
-from systems.engine.workers.tables import Table, rollout_columns
+from systems.engine.workers.tables import SharedTable, rollout_columns
 from systems.learn.policy import build_policy
 from tests.systems.engine.cells import make_cell, profile
 from tests.systems.engine.rank.test_weights_arrive import log_probs_with
@@ -165,14 +165,14 @@ def test_messages_arrive_whole_however_they_are_cut(pair: tuple[socket.socket, s
 @pytest.mark.parametrize("acted", [False, True])
 def test_rows_arrive_where_they_belong(acted: bool) -> None:
     """What is packed at one table's rows is at the other's after; anything but the right size is refused."""
-    ours, theirs = (Table(rollout_columns(OBSERVATION_SPACE, 3, 12, 2)) for _ in range(2))
+    ours, theirs = (SharedTable(rollout_columns(OBSERVATION_SPACE, 3, 12, 2)) for _ in range(2))
     generator = np.random.default_rng(0)
     for column in ours.columns:
         ours[column.name][:] = generator.integers(0, 2, column.shape)
     ours["truncated"][:] = [True, False, False] * 4
     envs, steps, nexts = np.array([2, 0]), np.array([3, 4]), np.array([7, 8])
-    body = memoryview(b"".join(wire.Rows(ours, acted=acted).pack(envs, steps, nexts)))
-    rows = wire.Rows(theirs, acted=acted)
+    body = memoryview(b"".join(wire.WireRows(ours, acted=acted).pack(envs, steps, nexts)))
+    rows = wire.WireRows(theirs, acted=acted)
     envs_there, steps_there, nexts_there = np.array([1, 2]), np.array([0, 6]), np.array([9, 10])
     rows.unpack(body, envs_there, steps_there, nexts_there)
     for name in ("reward", "terminated", "truncated", "episode", *(("action", "value", "version") if acted else ())):

@@ -26,7 +26,7 @@ from systems.engine.workers.env_client import Address, EnvClient
 from systems.engine.workers.env_server import EnvServer, rows_of
 from systems.engine.workers.errors import WorkerDied, WorkerStalled
 from systems.engine.workers.pool import WorkerPool
-from systems.engine.workers.tables import Table, rollout_columns
+from systems.engine.workers.tables import SharedTable, rollout_columns
 from tests.harness.faulty_scenario import FAULT_AT, FaultyFamily, FaultyScenario
 from tests.harness.runs import PATIENCE_S
 from tests.scenarios.seats import PlainDevice
@@ -50,7 +50,7 @@ class Served:
 
     def client(self, stall_s: float = PATIENCE_S) -> tuple[EnvClient, WorkerPool]:
         """Connects, as a rank does that has no environments of its own here: those of the server are its first."""
-        table = Table(rollout_columns(self.scenario.observation_space, NUM_ENVS, 2 * NUM_ENVS, state_size=1))
+        table = SharedTable(rollout_columns(self.scenario.observation_space, NUM_ENVS, 2 * NUM_ENVS, state_size=1))
         self.clients.append(EnvClient(self.address, table, range(NUM_ENVS), stall_s, acted=False))
         return self.clients[-1], self.pool
 
@@ -83,7 +83,7 @@ def start(folder: Path, made: list[Served], variant: str) -> Served:
     scenario = replace(FaultyFamily().make(variant, "homogeneous"), num_envs=NUM_ENVS)
     meter = RankMeter(folder, 0, NUM_ENVS)
     num_rows = NUM_ENVS * rows_of(scenario.rollout_steps, acted=False)
-    table = Table(rollout_columns(scenario.observation_space, NUM_ENVS, num_rows, state_size=1))
+    table = SharedTable(rollout_columns(scenario.observation_space, NUM_ENVS, num_rows, state_size=1))
     context = Context(
         place=Place(rank=0, num_ranks=1, local_rank=0),
         scenario=scenario,
@@ -205,7 +205,7 @@ def test_a_server_that_is_gone(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = Address(4, "127.0.0.1", listener.getsockname()[1], bytes(16), 1)
         scenario = FaultyFamily().make("patient", "homogeneous")
-        table = Table(rollout_columns(scenario.observation_space, NUM_ENVS, 2 * NUM_ENVS, state_size=1))
+        table = SharedTable(rollout_columns(scenario.observation_space, NUM_ENVS, 2 * NUM_ENVS, state_size=1))
         client = EnvClient(address, table, range(NUM_ENVS), PATIENCE_S, acted=False)
         connection, _ = listener.accept()
         connection.close()
@@ -227,7 +227,7 @@ def test_messages_larger_than_a_read() -> None:
     sender = threading.Thread(target=wire.send, args=(ours, wire.STEP, 7, [body[:100], body[100:]], None))
     sender.start()
     inbox = wire.Inbox(theirs)
-    messages: list[wire.Message] = []
+    messages: list[wire.WireMessage] = []
     while not messages:
         messages = inbox.read()
     sender.join()

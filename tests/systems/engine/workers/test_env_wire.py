@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from systems.engine.workers.env_wire import BEGIN, HEAD, STEP, WEIGHTS, Inbox, Message, receive, send
+from systems.engine.workers.env_wire import BEGIN, HEAD, STEP, WEIGHTS, Inbox, WireMessage, receive, send
 
 LIMIT_S = 120.0
 MESSAGES = ((BEGIN, 3, b"abc"), (STEP, 2**31, b""), (WEIGHTS, 7, b"x" * 5000))
@@ -19,7 +19,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield ours, theirs
 
 
-def said(messages: list[Message]) -> list[tuple[int, int, bytes]]:
+def said(messages: list[WireMessage]) -> list[tuple[int, int, bytes]]:
     """What is in them."""
     return [(one.what, one.count, bytes(one.body)) for one in messages]
 

@@ -22,7 +22,7 @@ from systems.engine.workers import pool as engine_pool
 from systems.engine.workers.env_client import EnvClient
 from systems.engine.workers.errors import WorkerDied, WorkerStalled
 from systems.engine.workers.pool import WorkerPool
-from systems.engine.workers.tables import Table, rollout_columns
+from systems.engine.workers.tables import SharedTable, rollout_columns
 from tests.descriptors import open_files
 from tests.harness.faulty_scenario import FAULT_AT, FaultyFamily
 from tests.harness.runs import PATIENCE_S
@@ -40,7 +40,7 @@ class Start(Protocol):
 
     def __call__(
         self, variant: str, *, num_envs: int = NUM_ENVS, envs_per_worker: int = 1, workers_per_process: int = 1
-    ) -> tuple[WorkerPool, Table]:
+    ) -> tuple[WorkerPool, SharedTable]:
         """Of so many environments of that variant; the second one goes wrong."""
 
 
@@ -53,9 +53,9 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 
     def make(
         variant: str, *, num_envs: int = NUM_ENVS, envs_per_worker: int = 1, workers_per_process: int = 1
-    ) -> tuple[WorkerPool, Table]:
+    ) -> tuple[WorkerPool, SharedTable]:
         scenario = replace(FaultyFamily().make(variant, "homogeneous"), num_envs=num_envs)
-        table = Table(rollout_columns(scenario.observation_space, num_envs, 2 * num_envs, state_size=1))
+        table = SharedTable(rollout_columns(scenario.observation_space, num_envs, 2 * num_envs, state_size=1))
         context = Context(
             place=Place(rank=0, num_ranks=1, local_rank=0),
             scenario=scenario,

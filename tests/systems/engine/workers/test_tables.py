@@ -9,23 +9,23 @@ import numpy as np
 import pytest
 
 from harness.processes import process
-from systems.engine.workers.tables import ALIGNMENT, Column, Table, rollout_columns
+from systems.engine.workers.tables import ALIGNMENT, SharedColumn, SharedTable, rollout_columns
 from tests.descriptors import open_files
 from tests.systems.engine.counting import SPACE
 from tests.systems.engine.ranks import run_ranks
 
 COLUMNS = (
-    Column("flag", (3,), "|b1"),
-    Column("pixels", (2, 5, 7), "|u1"),
-    Column("count", (4,), "<i8"),
-    Column("value", (2, 3), "<f4"),
+    SharedColumn("flag", (3,), "|b1"),
+    SharedColumn("pixels", (2, 5, 7), "|u1"),
+    SharedColumn("count", (4,), "<i8"),
+    SharedColumn("value", (2, 3), "<f4"),
 )
 MEMORY = "/memfd:rlbench (deleted)"
 
 
 def test_columns_do_not_overlap() -> None:
     """Each column begins on a cache line of its own, with its shape and dtype, at zero; writing one leaves the rest."""
-    table = Table(COLUMNS)
+    table = SharedTable(COLUMNS)
     for column in COLUMNS:
         array = table[column.name]
         assert (array.shape, array.dtype) == (column.shape, np.dtype(column.dtype))
@@ -38,7 +38,7 @@ def test_columns_do_not_overlap() -> None:
     table.close()
 
 
-def fill(table: Table, number: int) -> None:
+def fill(table: SharedTable, number: int) -> None:
     """In a child: adds to what it finds."""
     table["count"][:] += number
     table["pixels"][1, 4, 6] = 255
@@ -47,7 +47,7 @@ def fill(table: Table, number: int) -> None:
 def share(folder: Path) -> None:
     """Writes, lets two processes write one after the other, and leaves what it then sees."""
     context = multiprocessing.get_context("forkserver")
-    table = Table(COLUMNS)
+    table = SharedTable(COLUMNS)
     table["count"][:] = [1, 2, 3, 4]
     for number in (10, 100):
         child = context.Process(target=fill, args=(table, number))
@@ -74,9 +74,9 @@ def test_shared_with_a_child(tmp_path: Path) -> None:
 def test_columns_of_a_rank() -> None:
     """A rank's table has a row for each slot, and one for each environment where an environment has one of a thing."""
     columns = {column.name: column for column in rollout_columns(SPACE, num_envs=2, num_slots=8, state_size=5)}
-    assert columns["obs/where"] == Column("obs/where", (8, 3), "<f4")
-    assert columns["final/where"] == Column("final/where", (2, 3), "<f4")
-    assert columns["state"] == Column("state", (8, 5), "<f4")
+    assert columns["obs/where"] == SharedColumn("obs/where", (8, 3), "<f4")
+    assert columns["final/where"] == SharedColumn("final/where", (2, 3), "<f4")
+    assert columns["state"] == SharedColumn("state", (8, 5), "<f4")
     per_step = {"prev_action", "episode_start", "action", "log_prob", "value", "version", "reward", "bootstrap"}
     assert {columns[name].shape[0] for name in per_step | {"terminated", "truncated", "episode"}} == {8}
 
@@ -85,7 +85,7 @@ def test_a_rollout_that_does_not_fit_is_refused() -> None:
     """More memory than is available is an error at once, before the kernel kills processes to find it."""
     before = open_files().count(MEMORY)
     with pytest.raises(ValueError, match=r"needs [\d,.]+ GiB of shared memory, [\d,.]+ GiB are available; use fewer"):
-        Table((Column("obs/x", (1 << 40, 1000), "<f4"),))
+        SharedTable((SharedColumn("obs/x", (1 << 40, 1000), "<f4"),))
     assert open_files().count(MEMORY) <= before, "other tests' tables may go meanwhile, none may come"
 
 
@@ -95,7 +95,7 @@ def test_memory_that_is_not_given_leaves_no_descriptor(monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "memfd_create", lambda _name: fd)
     monkeypatch.setattr(os, "posix_fallocate", refuse)
     with pytest.raises(OSError, match="No space left"):
-        Table(COLUMNS)
+        SharedTable(COLUMNS)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
 

@@ -15,7 +15,7 @@ from harness.devices.kinds import CpuDevice
 from harness.metering.meter import RankMeter
 from harness.processes.remarks import read
 from systems.engine.wire.commands import COMMAND, RESET
-from systems.engine.workers.tables import Column, Table, rollout_columns
+from systems.engine.workers.tables import SharedColumn, SharedTable, rollout_columns
 from systems.engine.workers.worker import Worker, WorkerSettings, error_path, serve
 from tests.harness.hostile.misbehaving_plugin.scenario import MisbehavingScenario
 from tests.harness.hostile.misbehaving_plugin.values import OBSERVATIONS
@@ -34,7 +34,7 @@ def settings_of(folder: Path, call: str, case: str) -> WorkerSettings:
         seats=seats,
         first=0,
         folder=folder,
-        table=Table(rollout_columns(scenario.observation_space, NUM_ENVS, 2 * NUM_ENVS, state_size=1)),
+        table=SharedTable(rollout_columns(scenario.observation_space, NUM_ENVS, 2 * NUM_ENVS, state_size=1)),
         commands=(),
         replies=None,
     )
@@ -110,8 +110,8 @@ def test_an_observation_that_the_scenario_does_not_state_is_refused(tmp_path: Pa
 )
 def test_what_loses_nothing_or_is_rounded_is_taken(tmp_path: Path, stated: str, given: Any) -> None:
     """Whole numbers and floats that the stated dtype holds, and floats that it rounds."""
-    column = Column("column", (1, 3), stated)
-    table = Table((column,))
+    column = SharedColumn("column", (1, 3), stated)
+    table = SharedTable((column,))
     worker = Worker(settings_of(tmp_path, "nowhere", "none"), -1, -1)
     rows = table["column"]
     worker._write_observation([("column", rows, (3,), rows.dtype)], 0, {"column": np.array([1, 0, 1], given)})
@@ -133,7 +133,7 @@ def test_what_loses_nothing_or_is_rounded_is_taken(tmp_path: Path, stated: str, 
 )
 def test_what_would_be_made_another_number_is_refused(tmp_path: Path, stated: str, given: Any) -> None:
     """Whatever its value is this time."""
-    table = Table((Column("column", (1, 3), stated),))
+    table = SharedTable((SharedColumn("column", (1, 3), stated),))
     worker = Worker(settings_of(tmp_path, "nowhere", "none"), -1, -1)
     rows = table["column"]
     with pytest.raises(ValueError, match=f"observation 'column' has dtype {np.dtype(given)}: the scenario states"):

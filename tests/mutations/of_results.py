@@ -7,7 +7,7 @@ from tests.mutations.change import Change
 CHANGES = (
     Change(
         name="narrow-interval",
-        file="results/statistics/bootstrap.py",
+        file="results/statistics/intervals.py",
         old="special.stdtrit(freedom, (1 + level) / 2)",
         new="special.stdtrit(freedom, level)",
         breaks="intervals of 95 % are of 90 %",

@@ -20,7 +20,8 @@ from benchmarks.against.programs import machine, rlbench
 from harness.commands.predict.command import predict_cell
 from harness.commands.predict.record import figures_within
 from harness.contract.budget import Limits
-from harness.plan.cells import Cell, parse_gpus
+from harness.plan.cells import Cell
+from harness.plan.planning import parse_gpus
 from harness.run.sweep import PLAN_FILE, Sweep
 from results.records import store
 from results.records.parts import SERIES_FILE

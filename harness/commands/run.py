@@ -17,8 +17,9 @@ from harness.launch.nodes.spread import SRUN, Launch, Slurm
 from harness.launch.options import LaunchOptions
 from harness.launch.torchrun import dry_run_lines
 from harness.plan import libraries, registry
-from harness.plan.cells import Cell, Hasher, plan_with_skipped
+from harness.plan.cells import Cell, Hasher
 from harness.plan.options import RunOptions
+from harness.plan.planning import plan_with_skipped
 from harness.plan.request import complete
 from harness.plan.room import check_room
 from harness.plan.system_list import CannotRun

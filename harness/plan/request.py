@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from harness.contract.budget import Limits, check_limit, parse_condition
 from harness.devices.kinds import DeviceKind, choose_device
 from harness.metering.window import PROTOCOLS
-from harness.plan.cells import Request
 from harness.plan.options import RunOptions
 
 EMULATED_SCENARIO = "emulated/open-fridge"
@@ -15,6 +16,26 @@ REAL_SCENARIO = "pointnav"
 GIB = 2**30
 DEFAULT_SECONDS = 30.0
 """Seconds of training, for protocols that set no number of iterations."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """What `rlbench run` was asked for; lists, such as `systems`, are still text."""
+
+    systems: str
+    gpus: str
+    scenarios: str
+    workloads: str
+    seeds: str
+    device: DeviceKind
+    oversubscribe: bool
+    protocol: str
+    limits: Limits
+    stall_s: float
+    time_limit_s: float
+    memory_limit_bytes: int | None = None
+    elsewhere: bool = False
+    """The runs are on other machines, so their devices are not looked for here."""
 
 
 def complete(asked: RunOptions, *, elsewhere: bool = False) -> tuple[Request, str | None]:

@@ -25,8 +25,8 @@ import pytest
 
 from harness.metering.meter_file import MeterFile, meter_path
 from harness.plan import registry
-from harness.plan.cells import plan
 from harness.plan.options import RunOptions
+from harness.plan.planning import plan
 from harness.plan.request import complete
 from harness.processes import process
 from harness.run.sweep import Sweep

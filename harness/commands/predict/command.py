@@ -22,7 +22,9 @@ from harness.contract.budget import Limits
 from harness.contract.prediction import Predictable, Prediction
 from harness.machine import machine
 from harness.metering.window import PROTOCOLS
-from harness.plan.cells import Cell, Request, plan_with_skipped
+from harness.plan.cells import Cell
+from harness.plan.planning import plan_with_skipped
+from harness.plan.request import Request
 from harness.plan.system_list import CannotRun
 from harness.processes.held import Held
 from harness.run.sweep import Sweep

@@ -22,8 +22,8 @@ from harness.commands.profile.options import ProfileOptions
 from harness.commands.run import run_sweep
 from harness.devices.kinds import choose_device
 from harness.plan import registry
-from harness.plan.cells import plan
 from harness.plan.options import RunOptions
+from harness.plan.planning import plan
 from harness.plan.request import EMULATED_SCENARIO, complete
 from harness.run.sweep import Sweep
 from reports.figures import format as fmt

@@ -15,8 +15,8 @@ import pytest
 
 from harness.metering.meter_file import MeterFile, meter_path
 from harness.plan import room
-from harness.plan.cells import plan
 from harness.plan.options import RunOptions
+from harness.plan.planning import plan
 from harness.plan.request import complete
 from harness.processes import shared_memory
 from harness.run.sweep import Sweep

@@ -11,7 +11,9 @@ import pytest
 
 from harness.contract.budget import Limits
 from harness.plan import registry
-from harness.plan.cells import LARGEST_SEED, Cell, Request, parse_gpus, parse_seeds, plan, plan_with_skipped
+from harness.plan.cells import Cell
+from harness.plan.planning import LARGEST_SEED, parse_gpus, parse_seeds, plan, plan_with_skipped
+from harness.plan.request import Request
 from harness.plan.system_list import split_list
 from scenarios.emulated.profile import read_profile
 

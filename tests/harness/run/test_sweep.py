@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from harness.contract.budget import Limits
-from harness.plan.cells import Cell, Request, plan
+from harness.plan.cells import Cell
+from harness.plan.planning import plan
+from harness.plan.request import Request
 from harness.run.sweep import PLAN_FILE, Sweep
 from results.reading.untrusted import RECORD_BYTES
 from results.records import store

@@ -7,8 +7,9 @@ from typing import Any, cast
 import pytest
 
 from harness.plan import libraries, registry
-from harness.plan.cells import Cell, plan
+from harness.plan.cells import Cell
 from harness.plan.options import RunOptions
+from harness.plan.planning import plan
 from harness.plan.request import complete
 from harness.plan.system_list import CannotRun
 from systems.external.library import LibrarySystem

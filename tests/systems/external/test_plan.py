@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.plan.cells import Cell, plan
+from harness.plan.cells import Cell
 from harness.plan.options import RunOptions
+from harness.plan.planning import plan
 from harness.plan.request import complete
 from harness.run.sweep import Sweep
 from tests.harness.command import assert_refused, call

@@ -19,8 +19,8 @@ from harness.launch.nodes.node_link import NodeLink, decide
 from harness.launch.nodes.spread import SRUN, SSH, Launch, NodeSeat, Slurm, address_of, interface_towards, place_of
 from harness.launch.options import LaunchOptions
 from harness.launch.torchrun import dry_run_lines, endpoint
-from harness.plan.cells import plan
 from harness.plan.options import RunOptions
+from harness.plan.planning import plan
 from harness.plan.request import complete
 from harness.processes.outcome import Outcome
 from harness.run.sweep import Sweep

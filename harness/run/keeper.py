@@ -155,8 +155,8 @@ class Keeper:
         if stalled == alive:
             return self._stalled(progress.stood_still_s(stalled))
         if self._traits.survives_lost_rank:
+            stacks.leave_stacks(self._folder, self._labels(stalled))  # the others go on, and are left alone
             for rank in stalled:
-                stacks.leave_stacks(self._folder, self._labels({rank}))  # the others go on, and are left alone
                 self._stood_still[rank] = (
                     f"stood still for {progress.stood_still_s({rank}):.0f} s (--stall) and was ended"
                 )

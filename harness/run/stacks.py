@@ -50,7 +50,8 @@ def in_words(label: str) -> str:
 def leave_stacks(folder: Path, labels: Mapping[int, str]) -> list[str]:
     """Writes `processes.txt`, and has every labelled process write its stacks; call it in the root of the run.
 
-    Returns the labels of the processes that a signal had stopped.
+    Wakes, of the processes that a signal has stopped, only those that have a label. Returns the labels of all that
+    were stopped.
     """
     below = {one.pid: one for one in psutil.Process().children(recursive=True)}
     stopped = [pid for pid, one in below.items() if _status(one) in STOPPED]
@@ -61,10 +62,11 @@ def leave_stacks(folder: Path, labels: Mapping[int, str]) -> list[str]:
     asked = {pid: path for pid, path in asked.items() if path.exists()}  # the others have no handler yet
     dumps = [process.StackDump(pid, path) for pid, path in asked.items() if below[pid].is_running()]
     process.await_stacks(dump for dump in dumps if dump.pid not in stopped)
-    for pid in stopped:
+    standing = [dump for dump in dumps if dump.pid in stopped]
+    for dump in standing:
         with suppress(psutil.NoSuchProcess):  # psutil checks first that the number is still that process's
-            below[pid].send_signal(signal.SIGCONT)
-    process.await_stacks(dump for dump in dumps if dump.pid in stopped)
+            below[dump.pid].send_signal(signal.SIGCONT)
+    process.await_stacks(standing)
     return sorted(labels.get(pid, below[pid].name()) for pid in stopped)
 
 

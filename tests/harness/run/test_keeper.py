@@ -17,6 +17,7 @@ import pytest
 from harness.contract.traits import Traits
 from harness.metering.meter_file import MeterFiles
 from harness.processes import process
+from harness.run import stacks
 from harness.run.keeper import Keeper
 
 
@@ -68,6 +69,32 @@ def test_a_rank_that_aborts_for_the_end_of_another_is_no_reason(watching: Keeper
     (tmp_path / "error-rank0.json").write_text(json.dumps({"error": "KeyError: 'map'", "traceback": "", "at_s": 1.0}))
     assert watching._failed([0]).reason == "rank 0: KeyError: 'map'"
     watching._ranks[1].wait()
+
+
+def test_ranks_that_stand_still_are_asked_at_once_and_the_others_are_not(
+    watching: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever goes on would be interrupted for nothing."""
+    asked = []
+    ranks = {rank: SimpleNamespace(pid=100 + rank, returncode=None, kill=lambda: None) for rank in range(3)}
+    given: dict[str, Any] = {
+        "_ranks": ranks,
+        "_numbers": range(3),
+        "_looks": itertools.count(1),
+        "_traits": Traits(survives_lost_rank=True),
+        "_meters": SimpleNamespace(there=dict),
+    }
+    for name, value in given.items():
+        setattr(watching, name, value)
+    monkeypatch.setattr(Keeper, "_look_after_folder", lambda _: None)
+    monkeypatch.setattr(stacks, "leave_stacks", lambda _, labels: asked.append(labels))
+    progress = SimpleNamespace(
+        look=lambda: None, learned_nothing_s=lambda _: None, stalled=lambda: [1, 2], stood_still_s=lambda _: 25.0
+    )
+    memory = SimpleNamespace(exceeded=lambda _: None)
+    assert watching._look(progress, memory, {0, 1, 2}) is None  # type: ignore[arg-type]
+    assert asked == [{101: "rank1", 102: "rank2"}]
+    assert sorted(watching._stood_still) == [1, 2]
 
 
 def test_a_rank_that_was_ended_for_standing_still_is_no_reason(watching: Keeper, tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ import pytest
 
 from harness.processes import process
 from harness.processes.process import StackDump
+from harness.run import stacks
 from tests.harness.runs import PATIENCE_S, wait_until
 
 THREADS = 60
@@ -89,15 +91,24 @@ class Clock:
         self.now_s += seconds
 
 
+@contextmanager
+def running(program: str, path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that runs a program, and writes its stacks to `path` when it is asked."""
+    words = [sys.executable, "-c", program, str(path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as one:
+        try:
+            assert one.stdout is not None
+            assert one.stdout.readline() == "ready\n"
+            yield one
+        finally:
+            one.kill()
+
+
 @pytest.fixture
 def speaker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
-    """A process that runs a program, and writes its stacks to `stacks.txt` when it is asked."""
-    words = [sys.executable, "-c", getattr(request, "param", SPEAKS), str(tmp_path / "stacks.txt")]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as running:
-        assert running.stdout is not None
-        assert running.stdout.readline() == "ready\n"
-        yield running
-        running.kill()
+    """One that writes to `stacks.txt`."""
+    with running(getattr(request, "param", SPEAKS), tmp_path / "stacks.txt") as one:
+        yield one
 
 
 def stop(speaker: subprocess.Popen[str]) -> None:
@@ -178,6 +189,20 @@ def test_who_is_stopped_is_not_waited_for_until_it_goes_on(
     assert path.read_text().count("in sink") == THREADS * (DEPTH + 1)
 
 
+def test_only_who_is_asked_is_woken(tmp_path: Path) -> None:
+    """A stopped process that has no label stays as it is, and is told of."""
+    asked, other = tmp_path / "stacks-rank1.txt", tmp_path / "stacks-rank2.txt"
+    with running(FOREIGN, asked) as first, running(FOREIGN, other) as second:
+        stop(first)
+        stop(second)
+        told = stacks.leave_stacks(tmp_path, {first.pid: "rank1"})
+        assert psutil.Process(second.pid).status() == psutil.STATUS_STOPPED
+        assert psutil.Process(first.pid).status() != psutil.STATUS_STOPPED
+    assert (len(told), "rank1" in told) == (2, True)
+    assert asked.read_text().endswith("in <module>\n")
+    assert not other.stat().st_size
+
+
 def test_who_has_ended_is_not_waited_for(
     speaker: subprocess.Popen[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +216,40 @@ def test_who_has_ended_is_not_waited_for(
     speaker.wait()
     process.await_stacks([zombie])
     assert clock.now_s == 0
+
+
+def pretend(
+    monkeypatch: pytest.MonkeyPatch, look: Callable[[int, int], process._Thread | None], ask: Callable[[int], None]
+) -> Clock:
+    """Has process 7 four threads, 7 and 11 to 13, and asks nobody; returns the clock."""
+    clock = Clock()
+
+    def call(_: int, pid: int, number: int, which: int) -> None:
+        assert (pid, which) == (7, signal.SIGUSR1)
+        ask(number)
+
+    monkeypatch.setattr(process, "_numbers", lambda _: [7, 11, 12, 13])
+    monkeypatch.setattr(process, "_look", look)
+    monkeypatch.setattr(process, "_libc", SimpleNamespace(syscall=call))
+    monkeypatch.setattr(process, "time", clock)
+    return clock
+
+
+@pytest.mark.parametrize(("hears_after", "in_turn"), [(0, [7, 11, 12, 13]), (3, [7, 12, 13, 11])])
+def test_who_blocks_signals_for_a_moment_is_asked_last(
+    hears_after: int, in_turn: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that begins another does, say; nobody waits for it meanwhile."""
+    asked = list[int]()
+
+    def look(_: int, number: int) -> process._Thread:
+        is_deaf = number == 11 and len(asked) < hears_after
+        return process._Thread("S", is_exiting=False, is_asked=False, is_deaf=is_deaf)
+
+    clock = pretend(monkeypatch, look, asked.append)
+    process.await_stacks([StackDump(7, tmp_path / "stacks.txt")])
+    assert asked == in_turn
+    assert clock.now_s < process.LATE_S
 
 
 @pytest.mark.parametrize(
@@ -215,11 +274,10 @@ def test_stacks_of_a_thread_are_over_when_its_handler_has_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By what the kernel says of it. Who never takes signals is not asked, and who is late keeps no other from it."""
-    path, clock, asked = tmp_path / "stacks.txt", Clock(), list[int]()
+    path, asked = tmp_path / "stacks.txt", list[int]()
     path.write_bytes(b"before")
 
-    def ask(_: int, pid: int, number: int, which: int) -> None:
-        assert (pid, which) == (7, signal.SIGUSR1)
+    def ask(number: int) -> None:
         asked.append(number)
         path.write_bytes(path.read_bytes() + (num_written if number == 12 else 1) * b".")
 
@@ -228,10 +286,7 @@ def test_stacks_of_a_thread_are_over_when_its_handler_has_run(
         now = said if number == 12 and 12 in asked else ("S", False, number == 11)
         return now and process._Thread(now[0], is_exiting=False, is_asked=now[1], is_deaf=now[2])
 
-    monkeypatch.setattr(process, "_numbers", lambda _: [7, 11, 12, 13])
-    monkeypatch.setattr(process, "_look", look)
-    monkeypatch.setattr(process, "_libc", SimpleNamespace(syscall=ask))
-    monkeypatch.setattr(process, "time", clock)
+    clock = pretend(monkeypatch, look, ask)
     process.await_stacks([StackDump(7, path)])
     if waits_s == process.ANSWER_S:
         assert asked == [7, 12]

@@ -20,6 +20,7 @@ import pandas as pd
 
 from benchmarks.against.programs import machine, rlbench
 from benchmarks.learn_table import Task, Trained, table
+from harness.commands import INTERRUPTED
 from harness.contract.budget import parse_condition
 from harness.plan import registry
 from results.records import store
@@ -43,7 +44,6 @@ SETTINGS = {
     },
 }
 """Settings of the systems that do not learn a task soon with their defaults."""
-INTERRUPTED = 130
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

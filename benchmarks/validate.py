@@ -18,13 +18,17 @@ from pathlib import Path
 
 from benchmarks.against.programs import machine, rlbench
 from harness.commands.predict.command import predict_cell
-from harness.commands.predict.record import figures_within
+from harness.commands.predict.record import as_left
 from harness.contract.budget import Limits
+from harness.contract.prediction import Prediction
+from harness.metering.window import Window
 from harness.plan.cells import Cell
 from harness.plan.planning import parse_gpus
+from harness.run.figures import count, work_out
 from harness.run.sweep import PLAN_FILE, Sweep
 from results.records import store
-from results.records.parts import SERIES_FILE
+from results.records.parts import SERIES_COLUMNS, SERIES_FILE, join_ranks
+from results.records.schema import Figures
 from results.verdicts.prediction_check import COLUMNS, FILE
 
 MOST_ERROR = 0.05
@@ -127,6 +131,14 @@ def check(cell: Cell, run: store.StoredRun) -> Checked:
         iterations=1 + window.last_iteration - window.first_iteration,
         shares={kind: (measured_shares.get(kind, 0.0), predicted_shares.get(kind, 0.0)) for kind in kinds},
     )
+
+
+def figures_within(cell: Cell, prediction: Prediction, first: int, last: int) -> Figures:
+    """The figures of the iterations from `first` to `last`, to compare with a run whose same iterations count."""
+    left = as_left(cell, prediction)
+    rows = (tuple(row[name] for name in SERIES_COLUMNS) for row in left.rows)
+    parts = [part for part in join_ranks(rows, in_step=left.in_step) if first <= part.iteration <= last]
+    return work_out(left, count(left), Window(protocol=cell.protocol, parts=tuple(parts)))
 
 
 def keep(checked: Sequence[Checked]) -> None:

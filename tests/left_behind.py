@@ -1,7 +1,7 @@
 """A run of the tests leaves nothing: no process, no file in /tmp or /dev/shm, no table's descriptor; else it fails.
 
 Whatever a test starts inherits a variable of the run, by which it is found whoever its parent is by then, and the name
-of the test, which pytest puts there. Temporary files go to pytest's own folder (`tests/conftest.py`). What got past
+of the test, which pytest puts there. Temporary files go to pytest's own folder (`conftest.py`). What got past
 that is the run's where a process of tests made it, or where `tests/watching.py` saw a process that the run has started
 use it; neighbours, another run of the tests among them, make such files too, and are no fault.
 """

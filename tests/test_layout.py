@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import TypeGuard
 
 import rlbench_start
 
@@ -15,6 +16,14 @@ OURS = ("harness", "systems", "scenarios", "results", "reports")
 PRODUCT = (*OURS, "rlbench", "rlbench_start", "rlbench_client", "rlbench_pytest")
 MOST_LINES = 400
 MOST_FILES = 15
+DOTTED = re.compile(r"[a-z_]+(\.[a-z_]+)+")
+NAMED = {
+    "harness/launch/nodes/agent.py": {"harness/run"},
+    "harness/run/zygote.py": {"systems", *(f"systems/engine/{name}" for name in ("averaging", "rollouts", "workers"))},
+    "systems/engine/workers/pool.py": {"harness/plan"},
+}
+"""Files that name modules of folders that theirs may not import: the keeper that an agent starts, what ranks will need,
+and what fork servers import first."""
 TEXTS = {".py", ".md", ".toml", ".txt", ".cfg", ".yml", ".yaml"}
 
 
@@ -98,6 +107,16 @@ def imports_of_ours() -> dict[str, set[str]]:
     return found
 
 
+def named_by(path: Path) -> Iterator[str]:
+    """The modules of the product that a file names in a text, for another process to import."""
+    texts = {node.value for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if _is_dotted(node)}
+    yield from (text for text in texts if (ROOT / f"{text.replace('.', '/')}.py").exists())
+
+
+def _is_dotted(node: ast.AST) -> TypeGuard[ast.Constant]:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(DOTTED.fullmatch(node.value))
+
+
 def test_folders_import_what_the_table_allows() -> None:
     """Every arrow between folders is in CONTRIBUTING's table, and every one in the table is taken."""
     allowed = allowed_arrows()
@@ -108,6 +127,18 @@ def test_folders_import_what_the_table_allows() -> None:
         if between:
             taken[row_of(folder, allowed)] |= between
     assert taken == allowed
+
+
+def test_few_modules_are_named() -> None:
+    """An arrow that goes by a text is one of these."""
+    allowed = allowed_arrows()
+    found: dict[str, set[str]] = {}
+    for path in (path for package in PRODUCT for path in files_of(package)):
+        folder = folder_of(module_of(path))
+        others = {folder_of(name) for name in named_by(path)} - {folder}
+        if others and (more := others - allowed[row_of(folder, allowed)]):
+            found[str(path.relative_to(ROOT))] = more
+    assert found == NAMED
 
 
 def test_no_imports_go_in_a_circle() -> None:
@@ -121,7 +152,7 @@ def test_no_imports_go_in_a_circle() -> None:
 
 
 def test_folders_are_small() -> None:
-    """No folder has more than 15 files."""
+    """No folder of Python files has more than 15 files."""
     folders = {path.parent for package in (*PRODUCT, "tests", "benchmarks") for path in files_of(package)}
     counts = {folder: sum(path.is_file() for path in folder.iterdir()) for folder in folders}
     assert {folder: count for folder, count in counts.items() if count > MOST_FILES} == {}

@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.against.measure import Program, Timing
 from benchmarks.peers.counter import FOLDER_VARIABLE, total_env_steps
 from benchmarks.peers.venv import peer_python
-from harness.metering.meter import MeterFile
+from harness.metering.meter_file import MeterFile
 from results.records import store
 
 ROOT = Path(__file__).resolve().parents[2]

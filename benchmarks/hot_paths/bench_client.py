@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 
 import rlbench_client
-from benchmarks.hot_paths.bench_vizdoom import Stepper, make_env
+from benchmarks.hot_paths.stepping import Stepper, make_env
 from rlbench_client.counters import FOLDER_VARIABLE
 from scenarios.vizdoom import FAMILY
 

@@ -1,1 +1,1 @@
-"""The options of the sub-commands; their steps are in `harness/commands/`."""
+"""The sub-commands and their options; their steps, and options that they pass on as one, are in `harness/commands/`."""

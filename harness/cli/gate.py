@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from harness.cli.flags import flags
 from harness.cli.read_runs import OUT
 
 BUDGET_S = 1800.0
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RevisionOptions:
+    """Options for `rlbench run` of each revision, which may be older than this one."""
+
+    systems: Annotated[str | None, "Of revisions: systems, as `rlbench run` takes them."] = None
+    gpus: Annotated[str | None, "GPU counts."] = None
+    scenario: Annotated[str | None, "Scenarios."] = None
+    workload: Annotated[str | None, "homogeneous, heterogeneous, or both."] = None
+    protocol: Annotated[str | None, "How long a run is, and which iterations count."] = None
+    iterations: Annotated[int | None, "Iterations of a run."] = None
+    seconds: Annotated[float | None, "Seconds of a run."] = None
+    device: Annotated[str | None, "cuda, cpu or emulated."] = None
+    time_scale: Annotated[float | None, "Of emulated scenarios."] = None
+
+    def words(self) -> list[str]:
+        """Those that were given, as words of a command line."""
+        given = {f"--{name.replace('_', '-')}": value for name, value in asdict(self).items() if value is not None}
+        return [word for name, value in given.items() for word in (name, str(value))]
+
+
+@flags
 def gate(
     baseline: Annotated[
         str | None,
@@ -29,16 +52,8 @@ def gate(
     budget: Annotated[
         float, typer.Option(help="Of revisions: seconds of measuring at most; it ends as soon as the answer is clear.")
     ] = BUDGET_S,
-    systems: Annotated[str | None, typer.Option(help="Of revisions: systems, as `rlbench run` takes them.")] = None,
-    gpus: Annotated[str | None, typer.Option(help="GPU counts.")] = None,
-    scenario: Annotated[str | None, typer.Option(help="Scenarios.")] = None,
-    workload: Annotated[str | None, typer.Option(help="homogeneous, heterogeneous, or both.")] = None,
-    protocol: Annotated[str | None, typer.Option(help="How long a run is, and which iterations count.")] = None,
-    iterations: Annotated[int | None, typer.Option(help="Iterations of a run.")] = None,
-    seconds: Annotated[float | None, typer.Option(help="Seconds of a run.")] = None,
-    device: Annotated[str | None, typer.Option(help="cuda, cpu or emulated.")] = None,
-    time_scale: Annotated[float | None, typer.Option(help="Of emulated scenarios.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the first repetition.", min=0)] = 0,
+    to_run: RevisionOptions = RevisionOptions(),
+    seed: Annotated[int | None, typer.Option(help="Of the first repetition. [default: 0]", min=0)] = None,
     out: Annotated[Path, typer.Option(help="Of revisions: folder for the runs.")] = OUT,
     json: Annotated[Path | None, typer.Option(help="Write the outcome to this file, as JSON.")] = None,
     junit: Annotated[Path | None, typer.Option(help="As JUnit XML.")] = None,
@@ -52,18 +67,7 @@ def gate(
     from results.verdicts.gate import TOLERANCE
 
     tolerance = TOLERANCE if tolerance is None else tolerance
-    options = {
-        "--systems": systems,
-        "--gpus": gpus,
-        "--scenario": scenario,
-        "--workload": workload,
-        "--protocol": protocol,
-        "--iterations": iterations,
-        "--seconds": seconds,
-        "--device": device,
-        "--time-scale": time_scale,
-    }
-    given = [text for name, value in options.items() if value is not None for text in (name, str(value))]
+    given = to_run.words() + ([] if seed is None else ["--seed", str(seed)])
     outputs = Outputs(json=json, junit=junit, markdown=markdown)
     if aa:
         if candidate is not None:
@@ -79,7 +83,7 @@ def gate(
     if len(folders) == 1 and not aa:
         other = candidate if folders == [baseline] else baseline
         raise ValueError(f"{other}: is no folder, as {folders[0]} is; name two folders of runs, or two revisions")
-    if systems is None:
+    if to_run.systems is None:
         raise ValueError("gate: needs --systems to measure revisions")
     if not budget > 0:
         raise ValueError(f"--budget {budget}: must be above 0 seconds")
@@ -87,10 +91,10 @@ def gate(
         gate_revisions(
             baseline,
             candidate,
-            given,
+            to_run.words(),
             budget_s=budget,
             tolerance=tolerance,
-            seed=seed,
+            seed=seed or 0,
             out=out,
             outputs=outputs,
         )

@@ -21,6 +21,7 @@ from harness.cli.gate import gate
 from harness.cli.libraries import libraries
 from harness.cli.read_runs import OUT, READING, command_line, evaluate
 from harness.cli.run import OutOption, run
+from harness.commands import INTERRUPTED
 from harness.commands.predict.options import PredictOptions
 from harness.commands.profile.options import ProfileOptions
 
@@ -32,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-FINISHED, USAGE, INTERRUPTED = 0, 2, 130
+FINISHED, USAGE = 0, 2
 OUTPUT_CLOSED = 128 + signal.SIGPIPE
 """What a shell says of a program that SIGPIPE ended; 1 would say that a cell had failed."""
 

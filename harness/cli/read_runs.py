@@ -1,4 +1,4 @@
-"""The sub-commands of `rlbench` that read runs and say what is in them, as `cli.py` has the others."""
+"""The sub-commands of `rlbench` on runs that were made: `evaluate` plays with their policies, the others read them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ def command_line() -> list[str]:
     return ["rlbench", *map(visible, sys.argv[1:])]
 
 
-# Typer reads these annotations at run time; Optional, because it must know on Python 3.11 too.
 FoldersArgument = Annotated[
     list[Path] | None,
     typer.Argument(

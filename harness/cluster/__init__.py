@@ -1,1 +1,1 @@
-"""Sweeps as Slurm jobs, and what messages take between the nodes of a launch."""
+"""Sweeps as Slurm jobs, and how long messages take between the nodes of a launch."""

@@ -24,6 +24,7 @@ from harness.contract.budget import Limits
 from harness.contract.network_costs import NetworkCosts
 from harness.machine import machine
 from harness.plan.cells import Cell
+from harness.plan.request import EMULATED_SCENARIO
 from harness.run.progress import Display
 from harness.run.runner import Interrupted, Interrupts, Runner
 from harness.run.sweep import Sweep
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from harness.launch.nodes.spread import Launch
 
 SYSTEM, FILE = "network", "network.json"
-SCENARIO = "emulated/open-fridge"
-"""A cell must have a scenario; the run makes no environment of it."""
 TIME_LIMIT_S = 600.0
 LEAST_FITTED_BYTES = 64 * 1024
 """Smallest all-reduce in the fit: gradients are larger. Libraries send a few numbers in other ways, and those are
@@ -137,7 +136,7 @@ def _run(launch: Launch, gpus: int, device: DeviceKind, console: Console) -> dic
     cell = Cell(
         system=SYSTEM,
         system_settings={},
-        scenario=SCENARIO,
+        scenario=EMULATED_SCENARIO,  # a cell must have one; the run makes no environment of it
         scenario_settings={},
         workload="homogeneous",
         gpus=gpus,

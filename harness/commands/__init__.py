@@ -1,1 +1,4 @@
-"""What the sub-commands do, in steps; `harness/cli/` gives them their options."""
+"""What the sub-commands do, in steps; `harness/cli/` reads their options."""
+
+INTERRUPTED = 130
+"""Exit code of a command that Ctrl-C has ended."""

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -26,7 +25,7 @@ from harness.plan.overrides import apply_settings, parse_choice
 from harness.processes.raised import told_in_a_line
 from harness.run.sweep import PLAN_FILE, Sweep
 from reports.figures import format as fmt
-from reports.terminal.table import make_console
+from reports.terminal.table import make_console, make_table
 from results.reading.tables import SERIES_ROWS, read_frame
 from results.reading.untrusted import WEIGHTS_BYTES, opened, visible
 from results.records import store
@@ -231,7 +230,7 @@ def _shown(mean: float, error: float) -> str:
 
 
 def _table(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> Table:
-    table = Table(box=box.ASCII2, show_edge=False, pad_edge=False)
+    table = make_table()
     for column in columns:
         table.add_column(column, justify="left" if column in NAMES else "right", overflow="fold")
     for row in rows:

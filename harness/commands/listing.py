@@ -14,6 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from harness.contract.traits import Traits
 from harness.metering.counted import shown
 from harness.plan import libraries, registry
 from harness.processes.raised import message, told_in_a_line
@@ -135,7 +136,7 @@ def _listed_of_library(name: str) -> ListedLibrarySystem | None:
     try:
         with told_in_a_line("the system"):
             system = registry.load_system(name, {})
-            about, library = _text("about", system.about), libraries.library_of(system)
+            about, library = _text("about", system.about), Traits.of(system).library
     except ValueError as error:
         return ListedLibrarySystem(
             system=name, about=NONE, library=NONE, version="", installed=False, unavailable=message(error)

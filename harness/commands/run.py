@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
+from harness.commands import INTERRUPTED
 from harness.contract.traits import Traits
 from harness.launch.launcher import choose, in_this_allocation
 from harness.launch.nodes.spread import SRUN, Launch, Slurm
@@ -49,7 +50,7 @@ class LibraryCheck:
     def __call__(self, cell: Cell) -> None:
         """Checks the library of a cell's system."""
         if cell.system not in self._why_not:
-            library = libraries.library_of(cell.load()[0])
+            library = Traits.of(cell.load()[0]).library
             self._why_not[cell.system] = None if library is None else libraries.why_not(library)
         if reason := self._why_not[cell.system]:
             raise CannotRun(f"{cell.system}: {reason}")
@@ -203,7 +204,7 @@ def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: C
                     f"waits for them, `scancel --name=rlbench-{sweep.id}` ends them",
                     file=sys.stderr,
                 )
-                return 130
+                return INTERRUPTED
             cells = []
         for number, cell in enumerate(cells, start=1):
             display.begin(number, cell)
@@ -214,7 +215,7 @@ def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: C
                 print(  # noqa: T201  a command line prints
                     f"rlbench: interrupted; `rlbench run --resume --out {sweep.folder.parent}` goes on", file=sys.stderr
                 )
-                return 130
+                return INTERRUPTED
             display.end(record.status, _detail(record))
         runs, unreadable = store.read_readable(place.path)
         folder = place.shown

@@ -1,24 +1,41 @@
-"""Optional attributes with which a system describes itself, beside the protocol.
+"""Optional attributes with which a system describes itself, beside the protocol `contract.System`.
 
-The fields of `Traits` are those that the keeper of a run must know. The others are looked up where they matter:
-
-- `check(scenario)`: returns the scenario with the system's own learning settings; ValueError if the two do not fit.
-- `devices`, `most_gpus`: the kinds of device and the number of GPUs it can run on; without them, any.
-- `library`: a library that it needs and that must be installed for it, a `harness.plan.libraries.Library`.
-- `known_work(scenario)`: the parts of a record's scenario that hold for this system; without it, all parts do.
-- `departures(scenario)`: how its work differs from that of rlbench's own systems with the same settings; texts by name.
-- `preload`: modules that a rank imports and that start no thread; they are imported once for all ranks of a sweep.
-- `policies`, `evaluate`: see `harness.commands.evaluate`. `predict`, `why_not_predicted`: see `contract.prediction`.
+A system may also have methods: `policies` and `evaluate` (see `harness.commands.evaluate`), `predict` and
+`why_not_predicted` (see `contract.prediction`).
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from harness.contract.scenario import Scenario
 
 TRAITS_FILE = "traits.json"
 """A file in the working folder of a run. The runner, which has loaded the system, writes it for the keeper."""
+
+
+class Library(Protocol):
+    """A library of somebody else that a system needs, and that `rlbench systems install` installs for it."""
+
+    @property
+    def name(self) -> str:
+        """Name of the environment; several systems may share it."""
+
+    @property
+    def distribution(self) -> str:
+        """The required package that users know the library by."""
+
+    @property
+    def requirements(self) -> Path:
+        """A requirements file for pip, with exact versions."""
+
+    def unavailable(self, place: Path) -> str | None:
+        """None, or why pip alone cannot install it in the environment at `place`, with the command that would help."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,15 +50,33 @@ class Traits:
     """All ranks must be on one machine."""
     one_learner: bool = False
     """Rank 0 learns for all; the other ranks wait while it has nothing for them to do."""
+    devices: Collection[str] | None = None
+    """The kinds of device that it can run on; None: all."""
+    most_gpus: int | None = None
+    """The largest number of GPUs that it can run on; None: any."""
+    check: Callable[[Scenario], Scenario] | None = None
+    """Returns the scenario with the system's own learning settings. Raises ValueError if the two do not fit."""
+    known_work: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    """Returns the parts of a record's scenario that hold for this system; None: all parts do."""
+    departures: Callable[[Scenario], dict[str, str]] | None = None
+    """How its work differs from that of rlbench's own systems with the same settings; texts by what they concern."""
+    preload: Sequence[str] = ()
+    """Modules that ranks need and that start no thread; they are imported once for all ranks."""
+    library: Library | None = None
+    """A library that it needs and that must be installed for it."""
+    python: str | None = None
+    """The interpreter that it runs, if that is not rlbench's own."""
 
     @classmethod
     def of(cls, system: object) -> Traits:
         """The traits of a system."""
-        return cls(**{field.name: bool(getattr(system, field.name, field.default)) for field in fields(cls)})
+        found: dict[str, Any] = {field.name: getattr(system, field.name, field.default) for field in fields(cls)}
+        return cls(**found | {name: bool(found[name]) for name in _YES_OR_NO})
 
     def leave(self, folder: Path) -> None:
-        """Writes the traits for the keeper."""
-        (folder / TRAITS_FILE).write_text(json.dumps(asdict(self)), encoding="utf-8")
+        """Writes for the keeper the traits that it must know, those that are true or false."""
+        said = {name: getattr(self, name) for name in _YES_OR_NO}
+        (folder / TRAITS_FILE).write_text(json.dumps(said), encoding="utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> Traits:
@@ -49,6 +84,4 @@ class Traits:
         return cls(**json.loads((folder / TRAITS_FILE).read_text(encoding="utf-8")))
 
 
-def preload_of(system: object) -> tuple[str, ...]:
-    """The modules to import once for all ranks of a system; empty if it does not say, and each rank then imports."""
-    return tuple(map(str, getattr(system, "preload", ())))
+_YES_OR_NO = [field.name for field in fields(Traits) if isinstance(field.default, bool)]

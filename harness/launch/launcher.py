@@ -25,7 +25,7 @@ def choose(
     """
     if options.launcher not in LAUNCHERS:
         raise ValueError(f"--launcher {options.launcher}: unknown; known: {', '.join(LAUNCHERS)}")
-    if wrong := options.not_of(options.launcher):
+    if wrong := options.misplaced:
         raise ValueError(wrong)
     if options.launcher == "local":
         return None

@@ -41,9 +41,10 @@ class LaunchOptions:
     at_once: Annotated[int | None, "So many Slurm jobs run at the same time. [default: as many as Slurm will]"] = None
     one_allocation: Annotated[bool, "One Slurm job for all cells, instead of one for each."] = False
 
-    def not_of(self, launcher: str) -> str | None:
+    @property
+    def misplaced(self) -> str | None:
         """What is wrong if an option was given that goes with another launcher; else None."""
         for name, launchers in NEEDS.items():
-            if getattr(self, name) not in {None, False} and launcher not in launchers:
+            if getattr(self, name) not in {None, False} and self.launcher not in launchers:
                 return f"--{name.replace('_', '-')}: goes with --launcher {' or '.join(launchers)}"
         return None

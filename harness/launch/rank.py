@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 
 from harness.contract.device import Place
 from harness.contract.system import Context
+from harness.contract.traits import Traits
 from harness.devices.emulated_gpu import EmulatedGpu
 from harness.devices.kinds import make_device
 from harness.metering.meter import RankMeter
 from harness.plan.cells import Cell
 from harness.processes import process, raised
+from harness.processes.held import CELL_FILE
 
 if TYPE_CHECKING:
     from harness.contract.system import System
@@ -68,10 +70,10 @@ def run(folder: Path, place: Place) -> None:
 
 def open_context(folder: Path, place: Place) -> tuple[System, Context]:
     """The system of the run in `folder`, and its context on one rank; the caller closes the meter."""
-    cell = Cell.from_json((folder / "cell.json").read_text(encoding="utf-8"))
+    cell = Cell.from_json((folder / CELL_FILE).read_text(encoding="utf-8"))
     system, scenario = cell.load()
     python = ""
-    if getattr(system, "library", None) is not None:
+    if Traits.of(system).library is not None:
         from harness.plan.libraries import python_of
 
         python = python_of(system)

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.metering.meter_file import (
-    COUNTERS,
     KIND_OF,
     MAY_BE_UNREPORTED,
     SPANS,
@@ -31,8 +30,6 @@ from harness.processes import process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
-
-__all__ = ["COUNTERS", "KIND_OF", "SPANS", "Block", "LagSummary", "Lane", "MeterFile", "RankMeter", "meter_path"]
 
 LANE_PREFIX = "sampler/"
 """Prefix of the series' columns that hold the second lane's seconds."""

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from harness.contract.budget import Limits
+from harness.contract.traits import Traits
 from harness.devices.kinds import DeviceKind
 from harness.plan import registry
 from harness.plan.overrides import typed_settings
@@ -67,9 +68,9 @@ class Cell:
             )
         try:
             system = self._load_system()
-            _check_place(system, self.device, self.gpus)
-            check = getattr(system, "check", None)  # somebody else's system need not have one
-            return system, scenario if check is None else check(scenario)
+            traits = Traits.of(system)
+            _check_place(system.name, traits, self.device, self.gpus)
+            return system, scenario if traits.check is None else traits.check(scenario)
         except ValueError as error:
             raise CannotRun(str(error)) from None
 
@@ -82,12 +83,13 @@ class Cell:
             own = registry.load_scenario(self.scenario, self.workload, self.scenario_settings).learn
             learn = fields["learn"].items()
             fields["learn"] = {name: value for name, value in learn if getattr(own, name, None) != value}
-        known = getattr(system, "known_work", None)  # somebody else's trainer may follow only a part of it
-        if departures := getattr(system, "departures", None):
-            fields["departures"] = departures(scenario)
+        traits = Traits.of(system)
+        if traits.departures is not None:
+            fields["departures"] = traits.departures(scenario)
+        work = _plain(scenario)
         return {
             "system": fields,
-            "scenario": _plain(scenario) if known is None else known(_plain(scenario)),
+            "scenario": work if traits.known_work is None else traits.known_work(work),
             "gpus": self.gpus,
             "seed": self.seed,
             "device": self.device,
@@ -126,16 +128,15 @@ class Cell:
         return cls(**{**fields, "limits": Limits(**fields["limits"])})
 
 
-def _check_place(system: System, device: DeviceKind, gpus: int) -> None:
+def _check_place(system: str, traits: Traits, device: DeviceKind, gpus: int) -> None:
     """Raises ValueError when the system cannot run on this kind of device, or on so many GPUs."""
-    devices, most = getattr(system, "devices", None), getattr(system, "most_gpus", gpus)
-    if devices is not None and device not in devices:
+    if traits.devices is not None and device not in traits.devices:
         raise ValueError(
-            f"{system.name}: --device {device}: a trainer that is not rlbench's own runs on what is there; "
-            f"use --device {' or '.join(devices)}"
+            f"{system}: --device {device}: a trainer that is not rlbench's own runs on what is there; "
+            f"use --device {' or '.join(traits.devices)}"
         )
-    if gpus > most:
-        raise ValueError(f"{system.name}: --gpus {gpus}: must be at most {most} here")
+    if traits.most_gpus is not None and gpus > traits.most_gpus:
+        raise ValueError(f"{system}: --gpus {gpus}: must be at most {traits.most_gpus} here")
 
 
 def _plain(value: Any) -> Any:

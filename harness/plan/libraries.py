@@ -14,8 +14,8 @@ import sys
 import sysconfig
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
+from harness.contract.traits import Library, Traits
 from harness.machine import virtualenvs
 from harness.machine.machine import PACKAGES, packages, versions
 from harness.machine.virtualenvs import READY, is_ready, open_lock, python_in
@@ -26,35 +26,11 @@ PINNED = re.compile(r"^([A-Za-z0-9][\w.-]*)(?:\[[\w,.-]*\])?==([^\s;]+)", re.MUL
 """A line of requirements: `name[extra]==version`."""
 
 
-class Library(Protocol):
-    """What the attribute `library` of a system holds."""
-
-    @property
-    def name(self) -> str:
-        """Name of the environment; several systems may share it."""
-
-    @property
-    def distribution(self) -> str:
-        """The required package that users know the library by."""
-
-    @property
-    def requirements(self) -> Path:
-        """A requirements file for pip, with exact versions."""
-
-    def unavailable(self, place: Path) -> str | None:
-        """None, or why pip alone cannot install it in the environment at `place`, with the command that would help."""
-
-
-def library_of(system: object) -> Library | None:
-    """The library that a system needs; None where it needs none."""
-    library: Library | None = getattr(system, "library", None)
-    return library
-
-
 def all_libraries() -> dict[str, Library]:
     """The libraries of all external systems, by name."""
     systems = (registry.load_system(name, {}) for name in registry.names(registry.EXTERNAL))
-    return {library.name: library for library in map(library_of, systems) if library is not None}
+    found = (Traits.of(system).library for system in systems)
+    return {library.name: library for library in found if library is not None}
 
 
 def place_of(library: Library) -> Path:
@@ -95,7 +71,7 @@ def python_of(system: object) -> str:
 
     Locks the environment, shared, until this process ends. Raises ValueError that says why it cannot be used.
     """
-    library = library_of(system)
+    library = Traits.of(system).library
     if library is None:
         return ""
     made = place_of(library)
@@ -108,8 +84,9 @@ def python_of(system: object) -> str:
 
 def packages_of(system: object) -> dict[str, str]:
     """Versions of the packages that the runs of a system use, from the system's own Python where it has one."""
-    library = library_of(system)
-    own = str(python_in(place_of(library))) if library else getattr(system, "python", sys.executable)
+    traits = Traits.of(system)
+    library = traits.library
+    own = str(python_in(place_of(library))) if library else traits.python or sys.executable
     if own == sys.executable:
         return packages()
     names = PACKAGES[1:] + ((library.distribution,) if library else ())
@@ -182,7 +159,7 @@ def find(names: Sequence[str]) -> list[Library]:
     """
     known = all_libraries()
     all_known = [name for name, library in known.items() if library.unavailable(place_of(library)) is None]
-    by_system = {name: library_of(registry.load_system(name, {})) for name in registry.names(registry.EXTERNAL)}
+    by_system = {name: Traits.of(registry.load_system(name, {})).library for name in registry.names(registry.EXTERNAL)}
     found: dict[str, Library] = {}
     for name in all_known if "all" in names else names:
         library = known.get(name) or by_system.get(name)

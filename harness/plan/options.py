@@ -51,12 +51,12 @@ class RunOptions:
     device: Annotated[str | None, "cuda, cpu or emulated. [default: cuda where there is a GPU, else emulated]"] = None
     time_scale: Annotated[float | None, "Emulated scenarios: 0.5 runs them twice as fast as their profile."] = None
     oversubscribe: Annotated[bool, "Let several ranks share a GPU."] = False
-    time_limit: Annotated[float, "Seconds after which a run is ended as timed-out."] = 3600
+    time_limit: Annotated[float, "Seconds after which a run is ended as timed-out."] = 3600.0
     stall: Annotated[
         float,
         "Seconds after which an environment that does not answer is hung; a run that neither steps nor learns "
         "is after 5 times as long.",
-    ] = 60
+    ] = 60.0
     memory_limit: Annotated[
         float | None, "GiB that the processes of a run may have. [default: 90 % of the machine's memory]"
     ] = None

@@ -43,7 +43,7 @@ from harness.metering.meter_file import MeterFiles
 from harness.plan.cells import Cell
 from harness.processes import leftovers, process
 from harness.processes.forked import Forked
-from harness.processes.held import KeptRun
+from harness.processes.held import CELL_FILE, KeptRun
 from harness.processes.outcome import LostRank, Outcome, is_consequence, outcome_of
 from harness.processes.scratch import Scratch
 from harness.processes.told import read_told
@@ -63,7 +63,7 @@ class Keeper:
         self._kept, folder = kept, kept.path
         self._folder = folder
         self._scratch = Scratch.of(folder)  # now: the folder may be gone when the run ends
-        self._cell = Cell.from_json((folder / "cell.json").read_text(encoding="utf-8"))
+        self._cell = Cell.from_json((folder / CELL_FILE).read_text(encoding="utf-8"))
         self._traits = Traits.read(folder)
         self._lost: list[LostRank] = []
         self._seat = NodeSeat.read(folder)

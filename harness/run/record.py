@@ -20,6 +20,7 @@ from harness.metering.counted import EPISODE, EPISODE_FIELDS, episodes_path
 from harness.metering.meter_file import MeterFile, meter_path
 from harness.metering.window import Window, choose_window
 from harness.processes import remarks
+from harness.processes.held import CELL_FILE
 from harness.processes.outcome import LOST_FILE, OUTCOME_FILE
 from harness.processes.scratch import FILE as SCRATCH_FILE
 from harness.run.figures import LANES, Clock, Row, RunOutput, count, lost_env_steps, unreported, work_out
@@ -47,7 +48,7 @@ LEFT_OVER = (
 LEFT_OVER_TOO = (
     ".meter-*.bin",
     ".new-*",
-    "cell.json",
+    CELL_FILE,
     TRAITS_FILE,
     LOST_FILE,
     OUTCOME_FILE,

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 
-from harness.contract.traits import Traits, preload_of
+from harness.contract.traits import Traits
 from harness.devices.kinds import gpu_indices
 from harness.launch.nodes import gathered
 from harness.launch.nodes.gathered import LiveNodes
@@ -129,10 +129,11 @@ class Runner:
 
     def _run(self, cell: Cell, name: str, known: dict[str, Any]) -> schema.RunRecord:
         system, scenario = cell.load()
+        traits = Traits.of(system)
         began = time.perf_counter()
         import pandas as pd  # noqa: F401  the record needs it, and until torch is imported there is nothing else to do
 
-        if self.launch is None and not zygote.living().prepare(preload_of(system), lambda: self.interrupts.requested):
+        if self.launch is None and not zygote.living().prepare(traits.preload, lambda: self.interrupts.requested):
             raise Interrupted
         named = self.place.unfinished(name)
         named.mkdir()
@@ -143,7 +144,7 @@ class Runner:
             stack.callback(scratch.remove)
             stack.callback(partial.remove, [elsewhere(scratch.path)])
             (partial.path / CELL_FILE).write_text(cell.to_json(), encoding="utf-8")
-            Traits.of(system).leave(partial.path)
+            traits.leave(partial.path)
             if self.launch is not None:
                 self.launch.leave(partial.path)
             outcome, telemetry = self._keep(cell, partial, scratch)

@@ -31,7 +31,9 @@ EXTENSIONS = (
 """Extension modules that `BESIDE` and torch import. The dynamic linker loads one library at a time: an import of one
 that is missing here waits until torch's libraries are loaded."""
 BESIDE = (
-    *("harness.run.keeper", "gymnasium", "systems.spec"),
+    *("harness.run.keeper", "gymnasium", "systems.spec", "systems.engine.averaging.all_reduce"),
+    *("systems.engine.rollouts.monitors", "systems.engine.rollouts.opening", "systems.engine.rollouts.sampler"),
+    "systems.engine.workers.pool",
     *("pickletools", "pynvml", "torchgen.model", "unittest.mock", "urllib.request"),  # torch imports these
 )
 """Python modules to import while another thread loads torch's libraries without Python's lock (GIL)."""

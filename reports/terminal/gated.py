@@ -14,7 +14,7 @@ from reports.figures import columns as col
 from reports.figures import format as fmt
 from reports.figures.columns import TableColumn
 from reports.terminal.table import make_console, print_blocks, print_lines
-from results.verdicts.gate import Check, Gate
+from results.verdicts.gate import RANKED, Check, Gate
 
 NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold."""
@@ -39,7 +39,7 @@ def to_markdown(gate: Gate) -> str:
     """The outcome and all checks as Markdown for a pull request; the worst checks come first."""
     lines = [f"**{escape(gate.sentence)}**", "", escape(_sides(gate)), ""]
     if gate.checks:
-        ranked = sorted(gate.checks, key=lambda check: list(_RANK).index(check.outcome))
+        ranked = sorted(gate.checks, key=lambda check: (*RANKED, "not judged").index(check.outcome))
         lines += [*table_lines([*_NAMES, *_FIGURES, _WHY], ranked), ""]
     lines += [f"{escape(line)}  " for line in _below(gate)]
     return "\n".join(lines) + "\n"
@@ -74,8 +74,6 @@ def workflow_commands(gate: Gate) -> Iterator[str]:
     if not gate.checks:
         yield f"::error title=rlbench gate::{_data(gate.sentence)}"
 
-
-_RANK = {"regression": 0, "not comparable": 1, "inconclusive": 2, "passed": 3, "not judged": 4}
 
 _NAMES: tuple[TableColumn[Check], ...] = (
     TableColumn(title="system", value=lambda check: check.system, is_number=False),

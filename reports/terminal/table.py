@@ -32,6 +32,11 @@ def make_console(file: TextIO | None = None) -> Console:
     return Console(file=file, highlight=False, width=None if knows_width else PIPED_WIDTH)
 
 
+def make_table() -> Table:
+    """An empty table, in ASCII and without edges."""
+    return Table(box=box.ASCII2, show_edge=False, pad_edge=False)
+
+
 def print_table(summary: Summary, console: Console | None = None) -> None:
     """Prints the cells of a summary, then the problems of its runs, then notes that explain the figures."""
     console = console or make_console()
@@ -64,7 +69,7 @@ def print_blocks(
         blocks = [[column for block in blocks for column in block]]
     for columns in filter(None, blocks):
         shown = [*names, *columns]
-        table = Table(box=box.ASCII2, show_edge=False, pad_edge=False)
+        table = make_table()
         for column in shown:
             table.add_column(column.title, justify="right" if column.is_number else "left", overflow="fold")
         for row in rows:

@@ -4,9 +4,10 @@ A *unit* is one repetition: a seed where a cell was run with several, a part of 
 interval of several seeds speaks of other seeds as well; that of one run speaks of that run alone, and allows for parts
 that depend on their neighbours. `docs/statistics.md` derives the intervals and says how often they hold the truth.
 
-The standard error is that of the logarithm of a rate: the variance that a circular block bootstrap has when it is drawn
-without end (Politis and Romano, A circular block-resampling procedure for stationary data, 1992), divided by the share
-of the true variance that it shows. Student's t makes an interval of it.
+The standard error is that of the logarithm of a rate. Of independent units its square is HC2's; of parts of a run it is
+the variance that a circular block bootstrap has when it is drawn without end (Politis and Romano, A circular
+block-resampling procedure for stationary data, 1992), divided by the share of the true variance that it shows.
+Student's t makes an interval of it.
 """
 
 from __future__ import annotations

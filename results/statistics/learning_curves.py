@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -210,13 +210,8 @@ def interquartile_mean(scores: Sequence[Floats]) -> Floats:
     return middle
 
 
-def stratified_interval(
-    statistic: Callable[[Sequence[Floats]], Floats],
-    scores: Sequence[Floats],
-    *,
-    num_draws: int = NUM_DRAWS,
-) -> tuple[float, float] | None:
-    """The 95 % interval of an interquartile mean of M arrays [R], by a bootstrap that draws runs within each task.
+def stratified_interval(scores: Sequence[Floats], *, num_draws: int = NUM_DRAWS) -> tuple[float, float] | None:
+    """The 95 % interval of the interquartile mean of M arrays [R], by a bootstrap that draws runs within each task.
 
     Percentiles of the draws, as in Agarwal et al., are too narrow with few runs (3 runs of one task: 74 % coverage). So
     the interval uses the draws' spread and Student's t, as in `results.statistics.intervals`. Draws within M tasks show
@@ -224,9 +219,8 @@ def stratified_interval(
     for that. By simulation the interval covers 93 to 97 %.
 
     Args:
-        statistic: makes [D] of M arrays [D, R]: `interquartile_mean`, or another that trims as much.
         scores: scores of the runs, an array for each task.
-        num_draws: D.
+        num_draws: how often runs are drawn.
 
     Returns:
         The ends; None if a task has fewer than `LEAST_RUNS` runs.
@@ -234,12 +228,12 @@ def stratified_interval(
     if min(len(runs) for runs in scores) < LEAST_RUNS:
         return None
     generator = np.random.default_rng(0)  # the same scores have the same interval
-    draws = statistic([runs[generator.integers(len(runs), size=(num_draws, len(runs)))] for runs in scores])
+    draws = interquartile_mean([runs[generator.integers(len(runs), size=(num_draws, len(runs)))] for runs in scores])
     num_runs = sum(len(runs) for runs in scores)
     freedom = num_runs - len(scores)
     shown = freedom / (num_runs if num_runs < LEAST_TRIMMED else num_runs - 1)
     half = half_width(float(draws.std()) / math.sqrt(shown), freedom)
-    center = float(statistic(scores))
+    center = float(interquartile_mean(scores))
     return center - half, center + half
 
 

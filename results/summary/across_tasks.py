@@ -56,7 +56,7 @@ def _of_group(key: _Group, systems: Mapping[str, _Finals], reference: str | None
     thresholds = _thresholds(metric, np.concatenate([runs for scores in whole.values() for runs in scores]))
     base = whole.get(reference) if reference is not None else None
     for system, scores in whole.items():
-        ends = stratified_interval(interquartile_mean, scores)
+        ends = stratified_interval(scores)
         low, high = ends or (None, None)
         yield AcrossTasks(
             sweep=sweep,

@@ -14,7 +14,7 @@ from results.fairness.differences import Difference
 from results.records.schema import Counted, RunRecord
 from results.summary.bottleneck import Bottleneck
 
-SUMMARY_VERSION = 1
+SUMMARY_VERSION = 2
 HISTORY_VERSION = 1
 
 Kind = Literal["measured", "emulated", "predicted"]
@@ -24,11 +24,13 @@ Repeated = Literal["seeds", "iterations"]
 Verdict = Literal["worse", "not worse", "unknown"]
 
 
-class _Document(BaseModel):
+class Document(BaseModel):
+    """A document, or a part of one."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
-class Estimate(_Document):
+class Estimate(Document):
     """A figure with its interval."""
 
     value: float
@@ -39,7 +41,7 @@ class Estimate(_Document):
     num_units: int = 0
 
 
-class ToThreshold(_Document):
+class ToThreshold(Document):
     """The median cost of reaching a threshold, by Kaplan and Meier."""
 
     cost: Literal["env_steps", "seconds", "gpu_seconds"]
@@ -54,7 +56,7 @@ class ToThreshold(_Document):
     """Runs that never reached it."""
 
 
-class CurvePoint(_Document):
+class CurvePoint(Document):
     """A point of a learning curve: the mean over runs at a cost."""
 
     env_steps: float
@@ -66,7 +68,7 @@ class CurvePoint(_Document):
     """`low` and `high` are the lowest and the highest run, where there are several: not an interval."""
 
 
-class Learning(_Document):
+class Learning(Document):
     """How well the runs of a cell learned."""
 
     metric: str
@@ -85,7 +87,7 @@ class Learning(_Document):
     """Whether `area` is below the reference's, beyond the 95 % interval of the difference; unknown with one seed."""
 
 
-class AcrossTasks(_Document):
+class AcrossTasks(Document):
     """How well a system learned over all tasks of a sweep, on one number of GPUs."""
 
     sweep: str
@@ -105,7 +107,7 @@ class AcrossTasks(_Document):
     """The performance profile: the share of runs that ended above each threshold, mean over tasks."""
 
 
-class CellSummary(_Document):
+class CellSummary(Document):
     """The runs that differ only in their seeds."""
 
     id: str
@@ -153,7 +155,7 @@ class CellSummary(_Document):
     """Which env steps the rate counts."""
 
 
-class Comparison(_Document):
+class Comparison(Document):
     """The steps/s of one system as a multiple of another's, on the same work and number of GPUs."""
 
     sweep: str
@@ -168,7 +170,7 @@ class Comparison(_Document):
     """Whether only the systems' own choices differ; otherwise `Fairness` names the other differences."""
 
 
-class Fairness(_Document):
+class Fairness(Document):
     """How the runs of a group (the same work and number of GPUs) differ apart from their systems."""
 
     sweep: str
@@ -178,7 +180,7 @@ class Fairness(_Document):
     differences: list[Difference]
 
 
-class Finding(_Document):
+class Finding(Document):
     """A problem that spoils figures, or may spoil them."""
 
     severity: Literal["unreadable", "failed", "warning"]
@@ -187,7 +189,7 @@ class Finding(_Document):
     """Ids of the runs concerned, as `sweep/id` if there are several sweeps; or the unreadable folder."""
 
 
-class Reference(_Document):
+class Reference(Document):
     """A figure that a paper published, to compare ours with."""
 
     scenario: str
@@ -198,7 +200,7 @@ class Reference(_Document):
     source: str
 
 
-class Thread(_Document):
+class Thread(Document):
     """How a thread of a rank, or the mean of its environments, spent one iteration."""
 
     name: str
@@ -206,7 +208,7 @@ class Thread(_Document):
     """Time by kind of span."""
 
 
-class Iteration(_Document):
+class Iteration(Document):
     """An iteration of a run whose worker timeline is shown."""
 
     sweep: str
@@ -221,7 +223,7 @@ class Iteration(_Document):
     threads: list[Thread]
 
 
-class HistoryRow(_Document):
+class HistoryRow(Document):
     """A row of a history: a cell of a revision on a machine class."""
 
     history_version: int = HISTORY_VERSION
@@ -255,7 +257,7 @@ class HistoryRow(_Document):
         return (self.commit, *self.series)
 
 
-class ChangePoint(_Document):
+class ChangePoint(Document):
     """A point where a series changes its level."""
 
     commit: str
@@ -264,7 +266,7 @@ class ChangePoint(_Document):
     """Level from this point to the next change / the level before."""
 
 
-class HistorySeries(_Document):
+class HistorySeries(Document):
     """A cell on a machine class over revisions, the oldest first."""
 
     name: str
@@ -274,7 +276,7 @@ class HistorySeries(_Document):
     changes: list[ChangePoint]
 
 
-class Summary(_Document):
+class Summary(Document):
     """The whole summary."""
 
     summary_version: int = SUMMARY_VERSION

@@ -157,7 +157,7 @@ def _until(runs: Sequence[StoredRun]) -> tuple[str, float] | None:
 
 def _final(curves: Sequence[Curve]) -> Estimate:
     scores = [np.array([curve.values[-1] for curve in curves])]
-    ends = stratified_interval(interquartile_mean, scores)
+    ends = stratified_interval(scores)
     value = float(interquartile_mean(scores))
     if ends is None:
         return Estimate(value=value)

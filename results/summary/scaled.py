@@ -17,7 +17,7 @@ def scale(runs: Sequence[StoredRun]) -> list[StoredRun]:
     """Fills in the scaling factor, its interval and the efficiency of finished runs; keeps the order.
 
     Runs of a sweep that differ only in their GPUs are scaled against the finished one on the fewest GPUs (of several
-    such runs, the latest). The random draws for the interval are the same on every reading.
+    such runs, the latest).
     """
     comparable: dict[str, list[StoredRun]] = defaultdict(list)
     for run in runs:

@@ -12,17 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from results.fairness.differences import Difference, find_differences
 from results.records.schema import RunRecord
 from results.records.store import StoredRun, Unreadable
 from results.summary.cells import CellRuns, latest, make_cells, ratio
-from results.summary.document import CellSummary, Estimate, Finding
+from results.summary.document import CellSummary, Document, Estimate, Finding
 from results.summary.findings import find_all
 from results.summary.learned_cells import learning_of_intact
 
-COMPARED_VERSION = 1
+COMPARED_VERSION = 2
 A, B = "A", "B"
 COMPARED = frozenset({"commit"})
 """Aspects in which A and B may differ and still be comparable."""
@@ -31,11 +29,7 @@ Match = tuple[str, str, str, int, str]
 """System, scenario, workload, GPUs, device."""
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
-class Pair(_Document):
+class Pair(Document):
     """A cell that both sides have run."""
 
     a: CellSummary
@@ -46,14 +40,14 @@ class Pair(_Document):
     a_to_reference: Estimate | None = None
     b_to_reference: Estimate | None = None
     """Steps/s / those of the reference system on the same side and the same work."""
-    beside_reference: list[str] = []
+    beside_reference: list[str] = []  # noqa: RUF012  pydantic copies it
     """Why the cells and the reference are not comparable: sentences, of both sides; empty if they are."""
     differences: list[Difference]
     comparable: bool
     """Whether nothing but `COMPARED` differs."""
 
 
-class Side(_Document):
+class Side(Document):
     """The runs of one side, apart from the cells that both sides have."""
 
     name: str
@@ -64,7 +58,7 @@ class Side(_Document):
     num_runs: int
 
 
-class Compared(_Document):
+class Compared(Document):
     """The result of a comparison, as one document."""
 
     compared_version: int = COMPARED_VERSION

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, computed_field
+from pydantic import computed_field
 
 from results.records import labels
 from results.records.schema import RunRecord
@@ -31,11 +31,11 @@ from results.records.store import StoredRun
 from results.statistics import intervals
 from results.statistics.intervals import LEVEL
 from results.summary.cells import CellRuns
-from results.summary.document import Estimate, Finding, Kind
+from results.summary.document import Document, Estimate, Finding, Kind
 from results.summary.findings import find_all
 from results.verdicts.compare import COMPARED, Match, Runs, differences, newest_cells
 
-GATE_VERSION = 1
+GATE_VERSION = 2
 TOLERANCE = 0.05
 LEAST_REPETITIONS = 3
 """Repetitions of each side that are suggested after a single run; the interval of two runs is very wide."""
@@ -76,11 +76,7 @@ METRICS = (
 )
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
-class Check(_Document):
+class Check(Document):
     """The verdict on one metric of one cell."""
 
     system: str
@@ -114,7 +110,7 @@ class Check(_Document):
         return f"{self.system}, {self.scenario}, {self.workload}, {labels.ranks(self.gpus, self.device)}"
 
 
-class Gate(_Document):
+class Gate(Document):
     """The result of a gate, as one document."""
 
     gate_version: int = GATE_VERSION

@@ -101,11 +101,6 @@ class StepTimes:
         self._seconds: list[float] = []
         self._ends: list[bool] = []
 
-    @property
-    def scene_factor(self) -> float:
-        """How much slower than the median scene the environment is, for good."""
-        return float(self._blocks.scene_factors[0])
-
     def next_step(self) -> tuple[float, bool]:
         """Seconds that the next step simulates, and whether it ends the episode."""
         if not self._seconds:

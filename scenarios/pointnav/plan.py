@@ -79,11 +79,6 @@ class FloorPlan:
     """Centre lines of the walls at constant y, ascending."""
     doors: tuple[Door, ...]
 
-    @property
-    def num_rooms(self) -> int:
-        """Rooms of the plan."""
-        return (len(self.xs) - 1) * (len(self.ys) - 1)
-
     def walls(self) -> list[Box]:
         """The solid boxes: for each wall line, the stretches between its doors. They overlap where lines cross."""
         half, lines = self.settings.wall_m / 2, (self.xs, self.ys)

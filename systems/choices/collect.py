@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
     from harness.contract.settings import GpuCosts
 
+MOST_PLAYED = 1020
+"""Most steps that a worker of `ActorSide` takes by itself before it is asked again."""
+
 
 class Sampling(Protocol):
     """The environments of one rank, as a collector sees them; N environments."""
@@ -78,9 +81,10 @@ class Collector(Protocol):
         """Fills the rollout, or stops early when `sampler.is_over`."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lockstep:
-    """One inference for the whole batch, then all environments step (VER section 1, Fig. 1; Sample Factory sec. 2)."""
+class _OneEach:
+    """What collectors share whose workers have one environment each."""
+
+    __slots__ = ()
 
     def check(self, num_envs: int) -> str | None:  # noqa: ARG002  any number will do
         """Any number of environments will do."""
@@ -89,6 +93,11 @@ class Lockstep:
     def envs_per_worker(self, num_envs: int, num_cores: int) -> int:  # noqa: ARG002  it depends on neither
         """One: each environment has its own worker."""
         return 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lockstep(_OneEach):
+    """One inference for the whole batch, then all environments step (VER section 1, Fig. 1; Sample Factory sec. 2)."""
 
     def collect(self, sampler: Sampling) -> None:
         """Fills the rollout, or stops early when the sampler says so."""
@@ -135,7 +144,7 @@ def check_bounds(least: int, most: int, where: str = "collect") -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Dynamic:
+class Dynamic(_OneEach):
     """Inference takes all outstanding requests; an action goes back the moment it exists (VER section 2.1)."""
 
     min_batch: int = 1
@@ -153,10 +162,6 @@ class Dynamic:
             rule = f"must be at most num_envs={num_envs}; nearest: min_batch={num_envs}"
             return f"collect.min_batch={self.min_batch}: {rule}"
         return None
-
-    def envs_per_worker(self, num_envs: int, num_cores: int) -> int:  # noqa: ARG002  it depends on neither
-        """One: each environment has its own worker."""
-        return 1
 
     def collect(self, sampler: Sampling) -> None:
         """Fills the rollout, or stops early when the sampler says so; environments may still be stepping then."""
@@ -307,16 +312,8 @@ class DoubleBuffered:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ActorSide:
+class ActorSide(_OneEach):
     """Each environment worker has a copy of the policy, on the CPU, which it updates before each trajectory."""
-
-    def check(self, num_envs: int) -> str | None:  # noqa: ARG002  any number will do
-        """Any number of environments will do."""
-        return None
-
-    def envs_per_worker(self, num_envs: int, num_cores: int) -> int:  # noqa: ARG002  it depends on neither
-        """One: each environment has its own worker."""
-        return 1
 
     def collect(self, sampler: Sampling) -> None:
         """Fills the rollout with trajectories."""

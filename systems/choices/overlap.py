@@ -2,13 +2,13 @@
 
 Under `OneAhead` a second thread collects. It alone touches the sampler, the workers and the rollout that is being
 filled. The main thread learns from the rollout before, and takes the new one when both threads are done.
-`background.py` says what happens when either raises. When a rank breaks off its rollout for lack of time, no rank
-learns from that rollout: the ranks agree on this in the barrier after collecting.
+`systems/engine/workers/background.py` says what happens when either raises. When a rank breaks off its rollout for lack
+of time, no rank learns from that rollout: the ranks agree on this in the barrier after collecting.
 
 Under `Continuous` a second thread collects all the time, and the main thread learns from the batches that it leaves
-(`trajectories.py` says who blocks where). New weights act from the next inference on. When the run is over, the main
-thread stops the stream, wakes the sampler and waits for it to end. When time is up and there is no batch, all ranks
-stop. Ranks that wait for each other to learn agree on that first, in runs that have such a limit.
+(`systems/engine/rollouts/trajectories.py` says who blocks where). New weights act from the next inference on. When the
+run is over, the main thread stops the stream, wakes the sampler and waits for it to end. When time is up and there is
+no batch, all ranks stop. Ranks that wait for each other to learn agree on that first, in runs that have such a limit.
 """
 
 from __future__ import annotations

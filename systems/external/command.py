@@ -37,7 +37,7 @@ LOOK_S = 0.2
 COUNT_EVERY_S = 1.0
 """Seconds between two counts of the trainer's processes; asking the kernel for all of them costs milliseconds."""
 SLICE_S = 1.0
-"""Shortest part of the series, in seconds, where the trainer reports no iterations; see `Run._ends_row`."""
+"""Shortest part of the series, in seconds, where the trainer reports no iterations; see `TrainerRun._ends_row`."""
 ITS_OWN = frozenset({"learn", "policy", "num_envs", "rollout_steps", "gpu_costs"})
 OF_ENVIRONMENTS, SCENARIOS = ("harness", "results", "scenarios"), "rlbench.scenarios"
 """Packages of rlbench that make a run's environments and report what they raise, and the scenarios' entry points."""

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from harness.metering.counted import EPISODE as RECORD
 from harness.metering.counted import episodes_path
-from harness.metering.meter import KIND_OF, Block, LagSummary, MeterFile, RankMeter
-from harness.metering.meter_file import TOTALS_AT
+from harness.metering.meter import LagSummary, RankMeter
+from harness.metering.meter_file import KIND_OF, TOTALS_AT, Block, MeterFile
 from rlbench_client.counters import (
     AT,
     EPISODE,

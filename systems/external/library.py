@@ -30,7 +30,7 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PipLibrary:
-    """A library that pip installs from the requirements in a folder here; see `harness.plan.libraries.Library`."""
+    """A library that pip installs from the requirements in a folder here; see `harness.contract.traits.Library`."""
 
     name: str
     distribution: str

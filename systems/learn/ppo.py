@@ -4,7 +4,7 @@
     for _ in range(settings.epochs):
         for group in split_by_env(batch.sequences, settings.num_minibatches, generator):
             stats.append(update(policy, optimizer, batch, pack(group), settings, average_gradients))
-    mean_stats(stats)                                              # the one place that waits for the device
+    means, broken = gather(stats, policy.parameters())             # of `finite.py`, which alone waits for the device
 
 Letters: M samples of a mini-batch.
 """
@@ -145,8 +145,3 @@ def mean_rows(stats: Listed[dict[str, Tensor]]) -> tuple[Tensor, Tensor]:
     """(`STATS` of each of U updates [U, K], their means over the updates [K]), on the device."""
     rows = torch.stack([torch.stack([update_stats[name] for name in STATS]) for update_stats in stats])
     return rows, rows.mean(0)
-
-
-def mean_stats(stats: Listed[dict[str, Tensor]]) -> dict[str, float]:
-    """Means over updates, as floats; waits for the device once."""
-    return dict(zip(STATS, mean_rows(stats)[1].tolist(), strict=True))

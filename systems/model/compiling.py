@@ -17,7 +17,6 @@ import numba
 
 from harness.devices import booking
 from systems.choices import collect, preempt
-from systems.engine.wire import commands
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,7 +24,7 @@ R = TypeVar("R")
 
 def cache_folder() -> Path:
     """The folder for code compiled from exactly these sources, below `$XDG_CACHE_HOME` or `~/.cache`."""
-    modules = (booking, collect, preempt, commands)
+    modules = (booking, collect, preempt)
     sources = [*sorted(Path(__file__).parent.glob("*.py")), *(Path(str(module.__file__)) for module in modules)]
     digest = hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

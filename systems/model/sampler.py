@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from systems.engine.wire.commands import MOST_PLAYED
+from systems.choices.collect import MOST_PLAYED
 from systems.model.compiling import book, choose_batch, compiled, compiled_bare, inlined, whole_groups
 from systems.model.environments import first_env, go_on, send
 from systems.model.rollouts import finish, is_full, may_act, report, should_stop, take_from_stream

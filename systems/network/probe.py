@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from harness.contract.system import Context
 
 FILE = "network.json"
-LARGEST_BYTES = 64 * 2**20
 SIZES = tuple(4 ** (1 + k) for k in range(13))
 """Bytes of a message, from 4 bytes to 64 MiB."""
 ROUNDS, WARM_UP = (3, 50), 2

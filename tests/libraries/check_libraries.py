@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from harness.contract.traits import Traits
 from harness.plan import libraries, registry
 from harness.plan.registry import load_system
 from harness.processes.shared_memory import FOLDER as SHARED_MEMORY
@@ -19,7 +20,7 @@ from tests.libraries import counting_scenario
 SYSTEMS = [
     name
     for name in registry.names(registry.EXTERNAL)
-    if (library := libraries.library_of(load_system(name, {})))
+    if (library := Traits.of(load_system(name, {})).library)
     and library.unavailable(libraries.place_of(library)) is None
     and library.name != "habitat-baselines"
 ]

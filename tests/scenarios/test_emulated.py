@@ -18,7 +18,7 @@ from harness.metering.counted import EPISODE, EPISODE_FIELDS
 from scenarios.emulated import FAMILY, EmulatedScenario
 from scenarios.emulated.env import NUM_CUES, RecallEnv
 from scenarios.emulated.profile import Profile
-from scenarios.emulated.times import StepTimes
+from scenarios.emulated.times import BlocksOfTimes, StepTimes
 from tests.scenarios.seats import PlainDevice, seat_of
 from tests.systems.engine.ranks import run_cell
 
@@ -112,14 +112,14 @@ def test_episodes_have_the_mean_length(drawn: tuple[NDArray[np.float64], NDArray
 
 def test_scenes_differ_in_the_heterogeneous_workload_alone() -> None:
     """Homogeneous: no scene factor. Heterogeneous: a lognormal one of the profile's sigma, fixed per environment."""
-    factors = [StepTimes(PROFILE, "heterogeneous", seed).scene_factor for seed in range(10_000)]
-    assert {StepTimes(PROFILE, "homogeneous", seed).scene_factor for seed in range(50)} == {1.0}
+    factors = BlocksOfTimes(PROFILE, "heterogeneous", range(10_000)).scene_factors
+    assert (BlocksOfTimes(PROFILE, "homogeneous", range(50)).scene_factors == 1).all()
     assert np.std(np.log(factors)) == pytest.approx(PROFILE.heterogeneous.sigma, rel=0.03)
     assert np.mean(np.log(factors)) == pytest.approx(0, abs=0.04)
     plain, factored = (StepTimes(PROFILE, workload, 3) for workload in ("homogeneous", "heterogeneous"))
     for _ in range(100):
         (alike, _), (differs, _) = plain.next_step(), factored.next_step()
-        assert differs == pytest.approx(alike * factored.scene_factor)
+        assert differs == pytest.approx(alike * factors[3])
 
 
 def test_times_follow_the_seed() -> None:

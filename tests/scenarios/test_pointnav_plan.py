@@ -35,7 +35,7 @@ def test_a_tree_has_one_door_less_than_rooms_and_loops_add_the_rest() -> None:
     full = generate_plan(PlanSettings(num_columns=5, num_rows=4, loop_fraction=1.0), rng)
     assert len(tree.doors) == 5 * 4 - 1
     assert len(full.doors) == 4 * 4 + 5 * 3
-    assert tree.num_rooms == 20
+    assert (len(tree.xs), len(tree.ys)) == (5 + 1, 4 + 1)
 
 
 def test_lengths_keep_to_the_settings() -> None:

@@ -24,7 +24,7 @@ from harness.machine import machine
 from harness.metering.window import PROTOCOLS
 from harness.plan.cells import Cell
 from harness.plan.planning import plan_with_skipped
-from harness.plan.request import Request
+from harness.plan.request import EMULATED_SCENARIO, Request
 from harness.plan.system_list import CannotRun
 from harness.processes.held import Held
 from harness.run.sweep import Sweep
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from results.records.schema import RunRecord
 
-SCENARIO = "emulated/open-fridge"
 PREDICTED_ROLLOUTS, PREDICTED_SECONDS = 6, 100.0
 """Rollouts of each rank, and seconds of the profile; the first ends a run where limits and protocol set no length."""
 
@@ -53,7 +52,7 @@ def plan_predictions(asked: PredictOptions) -> tuple[list[Cell], list[str]]:
         Request(
             systems=asked.systems,
             gpus=asked.gpus,
-            scenarios=asked.scenario or SCENARIO,
+            scenarios=asked.scenario or EMULATED_SCENARIO,
             workloads=asked.workload or "homogeneous",
             seeds=asked.seeds,
             device="predicted",

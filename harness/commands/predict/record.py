@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 from harness.contract.traits import Traits
 from harness.machine import machine
 from harness.machine.telemetry import Readings
-from harness.metering.window import Window
-from harness.run.figures import Clock, RunOutput, count, work_out
+from harness.run.figures import Clock, RunOutput
 from harness.run.record import cell_record, reduce, write_table
 from results.records import schema
-from results.records.parts import IN_STEP, LOST, SERIES_COLUMNS, SERIES_FILE, join_ranks
+from results.records.parts import IN_STEP, LOST, SERIES_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,14 +76,6 @@ def as_left(cell: Cell, prediction: Prediction) -> RunOutput:
         in_step=in_step,
         lost=(),
     )
-
-
-def figures_within(cell: Cell, prediction: Prediction, first: int, last: int) -> schema.Figures:
-    """The figures of the iterations from `first` to `last`, to compare with a run whose same iterations count."""
-    left = as_left(cell, prediction)
-    rows = (tuple(row[name] for name in SERIES_COLUMNS) for row in left.rows)
-    parts = [part for part in join_ranks(rows, in_step=left.in_step) if first <= part.iteration <= last]
-    return work_out(left, count(left), Window(protocol=cell.protocol, parts=tuple(parts)))
 
 
 def write_prediction(

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich import box
-from rich.table import Table as ConsoleTable
 from rich.text import Text
 
+from harness.commands import INTERRUPTED
 from harness.commands.profile import ASSUMED
 from harness.commands.profile.making import WHOLE, MeasuredProfile, mean_step_ms, measure, write_profile
 from harness.commands.profile.options import ProfileOptions
 from harness.commands.run import run_sweep
+from harness.contract.scenario import WORKLOADS
 from harness.devices.kinds import choose_device
 from harness.plan import registry
 from harness.plan.options import RunOptions
@@ -27,7 +27,7 @@ from harness.plan.planning import plan
 from harness.plan.request import EMULATED_SCENARIO, complete
 from harness.run.sweep import Sweep
 from reports.figures import format as fmt
-from reports.terminal.table import make_console
+from reports.terminal.table import make_console, make_table
 from results.reading.untrusted import is_text, visible
 from results.records import store
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from harness.commands.profile.gpu import AssumedLink
     from results.records.store import StoredRun
 
-INTERRUPTED = 130
+SYSTEM, SECONDS = "nover", 20.0
 EMULATED = EMULATED_SCENARIO.partition("/")[0]
 UNTYPABLE = re.compile(r"[,:\s]")
 """Characters that the name of a scenario on the command line cannot contain."""
@@ -88,12 +88,12 @@ def _to_run(asked: ProfileOptions) -> RunOptions:
     if asked.device is None and device == "emulated" and family != EMULATED:
         device = "cpu"
     return RunOptions(
-        systems=asked.system,
+        systems=SYSTEM if asked.system is None else asked.system,
         scenario=asked.scenario,
-        workload=asked.workload,
-        seeds=str(asked.seed),
+        workload=asked.workload or WORKLOADS[0],
+        seeds=str(asked.seed or 0),
         device=device,
-        seconds=asked.seconds,
+        seconds=SECONDS if asked.seconds is None else asked.seconds,
     )
 
 
@@ -133,7 +133,7 @@ def _write(run: StoredRun, out: Path, link: AssumedLink) -> None:
 def _print(measured: MeasuredProfile, run: StoredRun, out: Path, console: Console) -> None:
     """Prints what was measured, what was not, and what to type next."""
     workload = run.record.cell.workload
-    table = ConsoleTable(box=box.ASCII2, show_edge=False, pad_edge=False)
+    table = make_table()
     table.add_column("of the profile")
     table.add_column("value", justify="right")
     table.add_column("is", overflow="fold")

@@ -1,8 +1,6 @@
 """Makes a profile from a run folder: all of its tables, and their text as TOML, each value with its source.
 
-    run.json, spans.parquet, series.parquet, policy.pt --> `measure` --> `to_toml`
-
-`profile_tables` gives the values alone.
+`measure` reads run.json, spans.parquet, series.parquet and policy.pt; `to_toml` makes the text.
 """
 
 from __future__ import annotations
@@ -73,11 +71,6 @@ class MeasuredProfile:
     def comments(self) -> dict[str, str]:
         """The sources of the values, by dotted key."""
         return {f"{name}.{key}": entry.how for name, table in self.tables.items() for key, entry in table.items()}
-
-
-def profile_tables(run_folder: Path, record: RunRecord) -> Tables:
-    """The profile of a run, as `emulated/….toml` has it. Raises ValueError, one line: what the run lacks."""
-    return measure(run_folder, record, AssumedLink()).profile
 
 
 def measure(run_folder: Path, record: RunRecord, link: AssumedLink) -> MeasuredProfile:

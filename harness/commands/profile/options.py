@@ -11,11 +11,13 @@ class ProfileOptions:
     """The options as typed."""
 
     scenario: Annotated[str | None, "Scenario, with settings: vizdoom/basic:num_envs=4. [default: pointnav]"] = None
-    workload: Annotated[str, "homogeneous or heterogeneous."] = "homogeneous"
+    workload: Annotated[str | None, "homogeneous or heterogeneous. [default: homogeneous]"] = None
     device: Annotated[
         str | None,
         "cuda, cpu or emulated. [default: cuda where there is a GPU; else emulated for emulated/..., or cpu]",
     ] = None
-    seconds: Annotated[float, "Of training, on the wall clock."] = 20
-    seed: Annotated[int, "Of the run."] = 0
-    system: Annotated[str, "Runs it, on 1 GPU; batches that differ in size tell what an item of one costs."] = "nover"
+    seconds: Annotated[float | None, "Of training, on the wall clock. [default: 20]"] = None
+    seed: Annotated[int | None, "Of the run. [default: 0]"] = None
+    system: Annotated[
+        str | None, "Runs it, on 1 GPU; batches that differ in size tell what an item of one costs. [default: nover]"
+    ] = None

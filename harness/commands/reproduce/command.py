@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -14,7 +13,7 @@ from harness.commands.reproduce.papers import TABLES
 from harness.commands.reproduce.predicting import predict_rates
 from harness.commands.reproduce.table import fill, judge
 from reports.figures.format import number
-from reports.terminal.table import make_console
+from reports.terminal.table import make_console, make_table
 from results import published
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ def _seeds(table: PaperTable) -> str:
 
 
 def _grid(table: PaperTable, rows: Sequence[Filled]) -> Grid:
-    grid = Grid(box=box.ASCII2, show_edge=False, pad_edge=False)
+    grid = make_table()
     for title in table.titles:
         grid.add_column(title, justify="right" if title in NUMBERS else "left", overflow="fold")
     for title in ("published", "predicted", "error", "measured", "error"):

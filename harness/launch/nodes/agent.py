@@ -37,7 +37,7 @@ from harness.machine.telemetry import PERIOD_S, Telemetry
 from harness.metering.live import LiveMeters
 from harness.plan.cells import Cell
 from harness.processes import leftovers, process, scratch
-from harness.processes.held import Held
+from harness.processes.held import CELL_FILE, Held
 from harness.processes.outcome import Outcome
 from harness.processes.removal import OTHERS_ENTER, inside, is_ours_alone, open_lock, opened_folder, remove_folder
 from harness.processes.scratch import Scratch
@@ -51,7 +51,7 @@ WELCOME_LIMIT_S = 600.0
 """Seconds that the head has for its next message: it looks at all nodes first, and some may start late."""
 TELL_S = 0.5
 END_LIMIT_S = 10.0
-KEPT_HERE = ("cell.json", "traits.json", "node.json", "gpu*.bin", "outcome.json", ".*", scratch.FILE)
+KEPT_HERE = (CELL_FILE, "traits.json", "node.json", "gpu*.bin", "outcome.json", ".*", scratch.FILE)
 """Files that are not sent, since they are of no use elsewhere."""
 TELEMETRY_FILE = "telemetry.json"
 PREFIX, LOCK = "rlb-node-", ".agent"
@@ -157,7 +157,7 @@ class Agent:
         folder = unlocked.rename(unlocked.with_name(unlocked.name.replace("rlb-new-", PREFIX)))
         held = Held(folder)
         try:
-            (folder / "cell.json").write_text(told["cell"], encoding="utf-8")
+            (folder / CELL_FILE).write_text(told["cell"], encoding="utf-8")
             (folder / "traits.json").write_text(told["traits"], encoding="utf-8")
             NodeSeat(**told["seat"], interface=self._interface).leave(folder)
             outcome = self._keep_cell(Cell.from_json(told["cell"]), folder, told)

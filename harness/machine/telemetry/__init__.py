@@ -28,8 +28,8 @@ class Telemetry(Readings):
     """Samples the process tree of `pid`, and the GPUs of NVML's `gpu_indices`, every `period_s`.
 
     It samples more often at first, see `PERIOD_SHARE`. A row has `t` (s, `perf_counter`, as in the meter),
-    `cpu_percent`, `memory_bytes`, `num_processes`, and `gpu{k}_` plus each name of `nvml.READINGS` for each GPU k of
-    the list. Rows are kept until the owner drops this object.
+    `cpu_percent`, `memory_bytes`, `num_processes`, and `gpu{k}_` plus the name of each of NVML's readings for each GPU
+    k of the list. Rows are kept until the owner drops this object.
     """
 
     def __init__(self, pid: int, period_s: float, gpu_indices: Sequence[int] = ()) -> None:

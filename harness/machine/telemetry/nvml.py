@@ -20,8 +20,6 @@ BUSY_SOURCE = "NVML, share of time in which a kernel ran"
 SM_SOURCE = "NVML GPM counters, share of SMs that were busy"
 MEMORY_SOURCE = "NVML, memory in use on the GPU, by whomever"
 POWER_SOURCE = "NVML, power of the board"
-READINGS = ("busy", "sm_busy", "sm_occupancy", "memory_bytes", "power_w")
-"""The values of a sample for each GPU: three fractions from 0 to 1, bytes, watts."""
 GPM_METRICS = {"sm_busy": pynvml.NVML_GPM_METRIC_SM_UTIL, "sm_occupancy": pynvml.NVML_GPM_METRIC_SM_OCCUPANCY}
 
 
@@ -88,7 +86,7 @@ class GpuSampler:
             raise NvmlMissingError(f"GPU {index}: {problem}") from None
 
     def sample(self) -> list[dict[str, float | None]]:
-        """The readings of each GPU, by the names of `READINGS`; None for readings that it does not give."""
+        """The readings of each GPU by name: fractions from 0 to 1, bytes, watts; None for what it does not give."""
         return [gpu.sample() for gpu in self._gpus]
 
     def close(self) -> None:

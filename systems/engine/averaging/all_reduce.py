@@ -3,7 +3,7 @@
 With `OneLearner` rank 0 learns and infers. Its workers step the environments of all ranks of its machine, which render
 on the devices that `placement` says. The other ranks own a device and wait for rank 0 at the end of every iteration;
 rank 0 frees them, or its death. On every other machine the first rank serves the environments of all ranks there
-(`env_server.py`): the network then carries what shared memory carries on one machine.
+(`workers/env_server.py`): the network then carries what shared memory carries on one machine.
 """
 
 from __future__ import annotations

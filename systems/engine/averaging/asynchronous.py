@@ -4,7 +4,7 @@ Each rank publishes one vector in its own mailbox: its phase, what it has to agr
 Every other rank reads it at the end of each of its own iterations. What it last heard of a rank still counts when that
 rank is slow, and in part when it is gone. A question blocks for at most the mailbox's limit. At the very end
 `final_policy` and `close` block until all ranks that are still there have come as far, or `LEAVE_LIMIT_S` has passed; a
-rank that falls silent frees them too. If a process dies the others go on; `mailbox.py` says how they notice.
+rank that falls silent frees them too. If a process dies the others go on; `wire/mailbox.py` says how they notice.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 
 `average_gradients`, `wait_for_ranks`, `agree` and `close` of `AllReducer` block until all ranks have called them.
 Asynchronous averagers (`gossiping.py`, `clients.py`) wait for no rank longer than their time limit, except at the end
-(`asynchronous.py`). `group.py` and `mailbox.py` say what frees them, and what happens when a rank dies.
+(`asynchronous.py`). `wire/group.py` and `wire/mailbox.py` say what frees them, and what happens when a rank dies.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 Each rank publishes its weights in its own mailbox, where others pull them, or it pushes them: it adds them to another
 rank's sum, which that rank reads. A sum and a count stand for all that was pushed, so memory does not grow when a rank
 is slow to collect them. A gossip blocks on one question to one rank, for at most `seconds`; with stale weights a thread
-asks it while gradients are computed, and `end_update` waits for the rest. `mailbox.py` says what frees it, how it shuts
-down, and what happens when a process dies; a rank that is gone is not chosen.
+asks it while gradients are computed, and `end_update` waits for the rest. `wire/mailbox.py` says what frees it, how it
+shuts down, and what happens when a process dies; a rank that is gone is not chosen.
 """
 
 from __future__ import annotations

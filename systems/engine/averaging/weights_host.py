@@ -2,8 +2,8 @@
 
 Every rank, rank 0 included, writes through questions that rank 0's mailbox answers one at a time, under a lock. Each
 rank reads the shared weights in the answer. An exchange blocks on one question, for at most `seconds`; a rank that gets
-no answer goes on with its own weights and asks again at the next exchange. `mailbox.py` says what frees it and how it
-shuts down. If rank 0's process dies, or stays silent, every other rank raises; another rank's death only stops its
+no answer goes on with its own weights and asks again at the next exchange. `wire/mailbox.py` says what frees it and how
+it shuts down. If rank 0's process dies, or stays silent, every other rank raises; another rank's death only stops its
 contributions.
 """
 

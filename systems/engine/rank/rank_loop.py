@@ -4,10 +4,11 @@
           ^------------- (commands through a pipe each, actions in the table) ---┘         |   average
 
 One thread does it all. Where the overlap is concurrent there are two: one samples and writes actions; the main thread
-learns, writes weights (`acting_weights.py`) and alone waits for other ranks. They block on workers (`pool.py`), on the
-device, on each other (`trajectories.py`, `overlap.py`) and on other ranks (`averager.py`); those files say what frees
-them. Any exception ends the rank: `abort` ends the workers, and the keeper ends the other ranks unless the system
-survives a lost rank. With `Central` averaging rank 0 does all of this, and the other ranks run `own_device`.
+learns, writes weights (`workers/acting_weights.py`) and alone waits for other ranks. They block on workers
+(`workers/pool.py`), on the device, on each other (`rollouts/trajectories.py`, `systems/choices/overlap.py`) and on
+other ranks (`averaging/averager.py`); those files say what frees them. Any exception ends the rank: `abort` ends the
+workers, and the keeper ends the other ranks unless the system survives a lost rank. With `Central` averaging rank 0
+does all of this, and the other ranks run `own_device`.
 """
 
 from __future__ import annotations

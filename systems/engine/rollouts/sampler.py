@@ -3,8 +3,8 @@
     idle environments --choose--> `act`: infer, write actions, send --> environment workers --> `receive`: finished
 
 The thread that samples alone writes actions, and what the policy says of them, to the table and moves the rollout on.
-`act` blocks on the device, and `receive` until there are replies (`pool.py` says what frees it). Nothing here waits for
-the learner, except for an environment that `rollout.may_act` holds back; a wake-up of the pool frees it.
+`act` blocks on the device, and `receive` until there are replies (`workers/pool.py` says what frees it). Nothing here
+waits for the learner, except for an environment that `rollout.may_act` holds back; a wake-up of the pool frees it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from systems.engine.wire.commands import MOST_PLAYED
+from systems.choices.collect import MOST_PLAYED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -105,12 +105,6 @@ class Mailbox:
         now = time.monotonic()
         return frozenset(rank for rank, peer in self._peers.items() if peer.is_gone and now < peer.retry_at)
 
-    @property
-    def num_connections(self) -> int:
-        """How many peers are connected to this mailbox."""
-        with self._lock:
-            return len(self._accepted)
-
     def publish(self, name: str, value: bytes) -> None:
         """Answers questions of that name with a value from now on."""
         self._published[name] = value

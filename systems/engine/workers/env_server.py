@@ -29,8 +29,9 @@ import numpy as np
 import torch
 
 from harness.processes import process, raised
+from systems.choices.collect import MOST_PLAYED
 from systems.engine.wire import sockets
-from systems.engine.wire.commands import MOST_PLAYED, RESET
+from systems.engine.wire.commands import RESET
 from systems.engine.workers import env_wire as wire
 from systems.engine.workers.acting_weights import SharedHalves
 from systems.engine.workers.background import Background

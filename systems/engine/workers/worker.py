@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from harness.contract.envs import make_counted_env
 from harness.metering.counted import CountedEnv, shown
-from harness.metering.meter import meter_path
+from harness.metering.meter_file import meter_path
 from harness.processes import process, raised, remarks
 from systems.engine.wire.commands import COMMAND, PLAY, REPLY, RESET
 

@@ -10,7 +10,8 @@ from harness.contract.device import RANK_VARIABLES, Place, Seat
 from harness.contract.system import Context
 from harness.devices.kinds import CpuDevice
 from harness.metering.counted import EPISODE, episodes_path
-from harness.metering.meter import MeterFile, RankMeter
+from harness.metering.meter import RankMeter
+from harness.metering.meter_file import MeterFile
 from harness.plan.registry import load_scenario
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}

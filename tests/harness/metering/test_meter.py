@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from harness.metering.meter import LagSummary, MeterFile, RankMeter
-from harness.metering.meter_file import SPANS
+from harness.metering.meter import LagSummary, RankMeter
+from harness.metering.meter_file import SPANS, MeterFile
 
 
 @pytest.fixture

@@ -342,7 +342,7 @@ def test_coverage_of_the_interquartile_mean(sizes: tuple[int, ...]) -> None:
     hits = 0
     for _ in range(NUM_EXPERIMENTS):
         scores = [0.5 + 0.1 * (task + 1) * rng.standard_normal(num) for task, num in enumerate(sizes)]
-        ends = stratified_interval(interquartile_mean, scores, num_draws=400)
+        ends = stratified_interval(scores, num_draws=400)
         assert ends is not None
         hits += ends[0] <= 0.5 <= ends[1]
     assert 0.93 <= hits / NUM_EXPERIMENTS <= 0.97
@@ -351,20 +351,20 @@ def test_coverage_of_the_interquartile_mean(sizes: tuple[int, ...]) -> None:
 def test_interval_of_three_runs_is_students() -> None:
     """Nothing is cut off 3 runs: the interval is that of their mean."""
     runs = np.array([0.2, 0.5, 0.4])
-    ends = stratified_interval(interquartile_mean, [runs], num_draws=200_000)
+    ends = stratified_interval([runs], num_draws=200_000)
     assert ends == pytest.approx(stats.ttest_1samp(runs, 0).confidence_interval(), rel=0.02)
 
 
 def test_runs_are_drawn_within_their_tasks() -> None:
     """Tasks that differ, and whose runs do not, leave nothing open."""
     scores = [np.full(4, float(task)) for task in range(3)]
-    assert stratified_interval(interquartile_mean, scores) == pytest.approx((1, 1))
+    assert stratified_interval(scores) == pytest.approx((1, 1))
 
 
 def test_stratified_interval_of_few_runs() -> None:
     """A task with 2 runs leaves no interval."""
     scores = [np.array([0.1, 0.2, 0.3]), np.array([0.1, 0.2])]
-    assert stratified_interval(interquartile_mean, scores) is None
+    assert stratified_interval(scores) is None
 
 
 def test_probability_of_improvement_is_a_count() -> None:

@@ -20,7 +20,7 @@ from harness.contract.budget import Limits
 from harness.launch.local import listen, rank_variables
 from harness.launch.rank import PARENT_VARIABLE
 from harness.metering.counted import episodes_path
-from harness.metering.meter import MeterFile, meter_path
+from harness.metering.meter_file import MeterFile, meter_path
 from harness.plan.cells import Cell
 from harness.processes import process
 from tests.systems.engine import zygote

@@ -14,7 +14,7 @@ from harness.contract.settings import CORRECTIONS, LearnSettings
 from systems.learn.batch import Batch
 from systems.learn.optimizers import make_optimizer
 from systems.learn.policy import Policy, build_policy
-from systems.learn.ppo import STATS, mean_stats, ppo_loss, update
+from systems.learn.ppo import STATS, mean_rows, ppo_loss, update
 from systems.learn.sequences import Packed, Sequence, pack
 
 from .rollouts import play, sharpen, space
@@ -229,7 +229,7 @@ def test_update_averages_then_clips() -> None:
     assert calls == [len(list(policy.parameters()))]
     assert float(stats["grad_norm"]) == pytest.approx(unscaled / 2, rel=1e-9)
     assert float(moved.norm()) == pytest.approx(SETTINGS.max_grad_norm, rel=1e-4)
-    assert mean_stats([stats, stats]) == pytest.approx({name: float(stats[name]) for name in STATS})
+    assert mean_rows([stats, stats])[1].tolist() == pytest.approx([float(stats[name]) for name in STATS])
 
 
 def test_sequences_without_samples_of_others() -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from harness.commands.predict.command import plan_predictions, predict_cell
 from harness.commands.predict.options import PredictOptions
-from harness.commands.predict.record import figures_within
 from harness.contract.budget import Limits
 from harness.metering.window import PROTOCOLS
 from harness.plan import registry
@@ -182,18 +181,6 @@ def test_a_time_scale_changes_nothing(tmp_path: Path) -> None:
         (run,) = store.read_runs(Sweep.newest(tmp_path).folder)
         ends.append(pd.read_parquet(run.path / SERIES_FILE)["end_s"].tolist())
     assert ends[0] == ends[1]
-
-
-def test_iterations_can_be_held_against_those_of_a_run() -> None:
-    """`figures_within` counts the iterations that it is told to, whatever the protocol would."""
-    (cell,), _ = plan_predictions(PredictOptions(systems="sync", gpus="2", scenario=SMALL[1], iterations=8))
-    prediction = predict_cell(cell)
-    figures = figures_within(cell, prediction, 2, 5)
-    counted = [row for row in prediction.rows if 2 <= row["iteration"] <= 5]
-    seconds = max(row["end_s"] for row in counted) - min(row["begin_s"] for row in counted)
-    assert figures.steps_per_s == pytest.approx(sum(row["learned"] for row in counted) / seconds)
-    assert figures.window is not None
-    assert (figures.window.first_iteration, figures.window.last_iteration) == (2, 5)
 
 
 @pytest.mark.parametrize(

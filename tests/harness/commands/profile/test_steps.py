@@ -11,7 +11,7 @@ import pytest
 
 from harness.commands.profile.cores import Cores, cores_of, seconds_of_work
 from harness.commands.profile.gpu import AssumedLink
-from harness.commands.profile.making import mean_step_ms, measure, profile_tables, to_toml, write_profile
+from harness.commands.profile.making import mean_step_ms, measure, to_toml, write_profile
 from harness.commands.profile.modes import find_modes
 from harness.commands.profile.steps import EnvSteps, read_steps, step_tables
 from results.records.schema import Counters
@@ -163,7 +163,8 @@ def test_a_whole_profile_is_recovered(tmp_path: Path) -> None:
     record = record_of(OPEN_FRIDGE, spans)
     write_run(tmp_path, spans, make_series(num_learned=4000, num_reused=8000))
     measured = measure(tmp_path, record, AssumedLink(latency_ms=0.2, bandwidth_mb_per_s=1250.0))
-    assert measured.profile == {**profile_tables(tmp_path, record), "network": measured.profile["network"]}
+    of_another_link = measure(tmp_path, record, AssumedLink()).profile
+    assert measured.profile == {**of_another_link, "network": measured.profile["network"]}
     path = tmp_path / "my.toml"
     write_profile(measured.profile, path, measured.comments)
     profile = read_profile(str(path))
@@ -246,6 +247,6 @@ def test_runs_that_lack_something_are_refused(tmp_path: Path) -> None:
         folder.mkdir()
         write_run(folder, some_spans, some_series)
         with pytest.raises(ValueError, match=expected) as raised:
-            profile_tables(folder, some_record)
+            measure(folder, some_record, AssumedLink())
         assert str(raised.value).startswith(f"{folder}: the run ")
         assert "\n" not in str(raised.value)

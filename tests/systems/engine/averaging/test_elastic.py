@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -10,18 +7,10 @@ import torch
 from harness.metering.meter import RankMeter
 from systems.choices.average import Elastic, moving_rate
 from systems.engine.averaging.asynchronous import FINAL
-from tests.systems.engine.averaging.offices import Quadratic, meter_in, open_averagers, sgd
+from tests.systems.engine.averaging.offices import Quadratic, open_averagers, sgd
 
 RATE = 0.05
 CURVATURE = [1.0, 3.0]
-
-
-@pytest.fixture
-def meter(tmp_path: Path) -> Iterator[RankMeter]:
-    """One meter for all ranks of this process."""
-    meter = meter_in(tmp_path)
-    yield meter
-    meter.close()
 
 
 class Transcription:

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -10,17 +7,8 @@ import torch
 from harness.metering.meter import RankMeter
 from systems.choices.average import Gossip, choose_peer
 from systems.engine.averaging.gossiping import mix_pulled
-from tests.systems.engine.averaging.offices import Quadratic, meter_in, open_averagers, sgd
+from tests.systems.engine.averaging.offices import Quadratic, open_averagers, sgd
 from tests.systems.engine.moments import Array, exact, theorem_1
-
-
-@pytest.fixture
-def meter(tmp_path: Path) -> Iterator[RankMeter]:
-    """One meter for all ranks of this process."""
-    meter = meter_in(tmp_path)
-    yield meter
-    meter.close()
-
 
 P, CURVATURE, VARIANCE, NUM_STEPS = 4, [1.0, 4.0], 1.0, 150
 M, L = min(CURVATURE), max(CURVATURE)

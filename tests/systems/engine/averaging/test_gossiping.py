@@ -5,7 +5,7 @@ import json
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -291,14 +291,6 @@ def test_consensus_distance(size: int) -> None:
     sketch = Sketch(size)
     found = consensus_distance([sketch.of(each) for each in weights])
     assert found == pytest.approx(expected, rel=1e-9 if size == 10 else 0.05)
-
-
-@pytest.fixture
-def meter(tmp_path: Path) -> Iterator[RankMeter]:
-    """One meter for all ranks of this process."""
-    meter = meter_in(tmp_path)
-    yield meter
-    meter.close()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,14 +20,6 @@ from tests.systems.engine.ranks import run_ranks
 
 RATE = 0.05
 CURVATURE = [1.0, 3.0]
-
-
-@pytest.fixture
-def meter(tmp_path: Path) -> Iterator[RankMeter]:
-    """One meter for all ranks of this process."""
-    meter = meter_in(tmp_path)
-    yield meter
-    meter.close()
 
 
 class Transcription:

@@ -17,7 +17,7 @@ from harness.contract.settings import LearnSettings
 from systems.engine.rank import learner
 from systems.learn import finite
 from systems.learn.finite import NotFinite, check_weights, gather
-from systems.learn.ppo import STATS, mean_stats
+from systems.learn.ppo import STATS, mean_rows
 from tests.systems.engine.rank.test_learner import NUM_ENVS, NUM_STEPS, SETTINGS, Bench
 
 HUGE = 3e38
@@ -115,7 +115,8 @@ def test_what_is_gathered_are_the_means(make: Make) -> None:
     policy = make().policy
     generator = torch.Generator().manual_seed(0)
     stats = [{name: torch.randn((), generator=generator) for name in STATS} for _ in range(5)]
-    assert gather(stats, policy.parameters()) == (mean_stats(stats), None)
+    means = dict(zip(STATS, mean_rows(stats)[1].tolist(), strict=True))
+    assert gather(stats, policy.parameters()) == (means, None)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

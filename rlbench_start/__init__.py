@@ -48,9 +48,9 @@ def main() -> None:
     """The console script."""
     look()
     if sys.argv[1:2] == ["run"] and PLANS_ALONE.isdisjoint(sys.argv):
-        from harness.processes import zygote
+        from harness.run import zygote_client
 
-        zygote.begin()  # it imports torch, which takes longer than all else before the first env step
+        zygote_client.begin()  # it imports torch, which takes longer than all else before the first env step
     from harness.cli.main import main as command
 
     try:

@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.processes import zygote
+from harness.run import zygote_client
 from tests.descriptors import open_files
 from tests.watching import MARK, PLACES
 
@@ -32,7 +32,7 @@ TEST = "PYTEST_CURRENT_TEST"
 TABLE = "/memfd:rlbench"
 PATIENCE_S = 60.0
 """What is ending has ended by then, on however slow a machine."""
-AT_END: list[Callable[[], None]] = [zygote.end]
+AT_END: list[Callable[[], None]] = [zygote_client.end]
 """What ends processes that live as long as the tests of this process."""
 LEFT = pytest.StashKey[list[str]]()
 _OUTPUT = "left_behind"

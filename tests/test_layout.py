@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import TypeGuard
 
 import rlbench_start
 
@@ -109,12 +108,10 @@ def imports_of_ours() -> dict[str, set[str]]:
 
 def named_by(path: Path) -> Iterator[str]:
     """The modules of the product that a file names in a text, for another process to import."""
-    texts = {node.value for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if _is_dotted(node)}
-    yield from (text for text in texts if (ROOT / f"{text.replace('.', '/')}.py").exists())
-
-
-def _is_dotted(node: ast.AST) -> TypeGuard[ast.Constant]:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(DOTTED.fullmatch(node.value))
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and DOTTED.fullmatch(text) and (ROOT / f"{text.replace('.', '/')}.py").exists():
+            yield text
 
 
 def test_folders_import_what_the_table_allows() -> None:

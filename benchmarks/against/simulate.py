@@ -15,13 +15,13 @@ import numpy as np
 from benchmarks.peers.counter import StepCounter
 from harness.contract.device import Place, Seat
 from harness.devices.kinds import CpuDevice
-from harness.plan.overrides import parse_choice
+from harness.plan.overrides import split_settings
 from harness.plan.registry import load_scenario
 
 
 def simulate(choice: str, worker: int, num_envs: int) -> None:
     """Steps until it is killed."""
-    name, settings = parse_choice(choice, "scenario")
+    name, settings = split_settings(choice, "scenario")
     scenario = load_scenario(name, "homogeneous", settings)
     place, device, counter = Place(rank=worker, num_ranks=1, local_rank=worker), CpuDevice(1), StepCounter()
     seats = [

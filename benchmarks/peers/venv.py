@@ -47,4 +47,4 @@ def peer_python(peer: str) -> Path:
         raise ValueError(f"peer {peer}: unknown; known: {', '.join(DISTRIBUTIONS)}")
     library = Peer(peer=peer)
     libraries.install(library, lambda line: print(line, flush=True))
-    return python_in(libraries.place_of(library))
+    return python_in(libraries.environment_of(library))

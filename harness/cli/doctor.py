@@ -42,7 +42,7 @@ def doctor(
         raise typer.Exit(print_doctor(num_workers=workers))
     from harness.commands.doctor import doctor_network
     from harness.launch.launcher import choose
-    from harness.launch.nodes.spread import Launch
+    from harness.launch.nodes.launches import Launch
     from harness.launch.options import LaunchOptions
 
     if device not in {"cuda", "cpu"}:

@@ -11,7 +11,7 @@ from harness.cli.flags import flags
 from harness.cli.read_runs import OUT, command_line
 from harness.launch.options import LaunchOptions
 from harness.plan.options import RunOptions
-from harness.processes import zygote
+from harness.run import zygote_client
 
 OutOption = Annotated[Path, typer.Option("--out", help="Folder for the runs; made if it is not there.")]
 
@@ -33,7 +33,7 @@ def run(
     launch: LaunchOptions = LaunchOptions(),  # noqa: B008  it is frozen
 ) -> None:
     """Measure every combination of systems, GPU counts, scenarios, workloads and seeds."""
-    zygote.await_libraries()  # the imports that follow take longer than all so far
+    zygote_client.await_libraries()  # the imports that follow take longer than all so far
     from harness.commands.run import run_sweep
 
     raise typer.Exit(run_sweep(asked, out, resume=resume, dry_run=dry_run, command=command_line(), options=launch))

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from harness.cluster.slurm_commands import ask, job_fields
 from harness.launch.launcher import allocated_hosts
-from harness.launch.nodes.spread import SRUN, Launch, Slurm
+from harness.launch.nodes.launches import SRUN, Launch, Slurm
 from harness.machine import machine
 from harness.plan.cells import Hasher
 from harness.processes.removal import open_lock
@@ -62,7 +62,7 @@ class Job:
         console, hasher = make_console(), Hasher()
         with (
             Display(console, len(sweep.cells)) as display,
-            SweepFolder(sweep, display.say) as place,
+            SweepFolder(sweep, display.say) as sweep_folder,
             Interrupts() as interrupts,
         ):
             runner = Runner(
@@ -71,7 +71,7 @@ class Job:
                 command=sweep.command,
                 about_machine=machine.describe(),
                 interrupts=interrupts,
-                place=place,
+                sweep_folder=sweep_folder,
                 launch=launch,
             )
             for number in self.numbers:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from harness.devices.kinds import DeviceKind
-    from harness.launch.nodes.spread import Launch
+    from harness.launch.nodes.launches import Launch
 
 SYSTEM, FILE = "network", "network.json"
 TIME_LIMIT_S = 600.0
@@ -151,7 +151,7 @@ def _run(launch: Launch, gpus: int, device: DeviceKind, console: Console) -> dic
         tempfile.TemporaryDirectory() as folder,
         Display(console, 1) as display,
         Interrupts() as interrupts,
-        SweepFolder(sweep := Sweep.create(Path(folder), [cell], sys.argv, launch), display.say) as place,
+        SweepFolder(sweep := Sweep.create(Path(folder), [cell], sys.argv, launch), display.say) as sweep_folder,
     ):
         runner = Runner(
             sweep=sweep,
@@ -159,7 +159,7 @@ def _run(launch: Launch, gpus: int, device: DeviceKind, console: Console) -> dic
             command=sys.argv,
             about_machine={},
             interrupts=interrupts,
-            place=place,
+            sweep_folder=sweep_folder,
             launch=launch,
         )
         display.say(f"{machine.now():%H:%M:%S} measuring between {gpus} ranks; this takes about a minute")

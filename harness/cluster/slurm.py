@@ -33,7 +33,7 @@ from results.reading.untrusted import MIB, read_json
 from results.records import store
 
 if TYPE_CHECKING:
-    from harness.launch.nodes.spread import Slurm
+    from harness.launch.nodes.launches import Slurm
     from harness.metering.live import Snapshot
     from harness.plan.cells import Cell
     from harness.run.runner import Interrupts, Runner

@@ -15,7 +15,7 @@ from reports.terminal.table import make_console
 
 if TYPE_CHECKING:
     from harness.devices.kinds import DeviceKind
-    from harness.launch.nodes.spread import Launch
+    from harness.launch.nodes.launches import Launch
 
 
 def print_doctor(console: Console | None = None, num_workers: int | None = None) -> int:

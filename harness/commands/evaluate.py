@@ -21,7 +21,7 @@ from harness.contract.device import Device, Place
 from harness.contract.scenario import Scenario
 from harness.devices.kinds import DeviceKind, make_device, visible_gpus
 from harness.plan import registry
-from harness.plan.overrides import apply_settings, parse_choice
+from harness.plan.overrides import apply_settings, split_settings
 from harness.processes.raised import told_in_a_line
 from harness.run.sweep import PLAN_FILE, Sweep
 from reports.figures import format as fmt
@@ -167,7 +167,7 @@ def _newest_runs(out: Path) -> tuple[list[StoredRun], list[store.Unreadable]]:
 
 def _policies(run: StoredRun) -> list[LeftPolicy]:
     """The policies that a run has left, at least one. Raises ValueError."""
-    name, settings = parse_choice(fmt.system(run.record), "system")
+    name, settings = split_settings(fmt.system(run.record), "system")
     system: object = registry.load_system(name, settings)
     if not isinstance(system, Evaluable):
         raise ValueError(  # noqa: TRY004  a user's error
@@ -186,7 +186,7 @@ def _policies(run: StoredRun) -> list[LeftPolicy]:
                 pass
         except ValueError as problem:
             raise ValueError(f"{path}: {problem}; run that cell again, then evaluate that run") from None
-    name, settings = parse_choice(fmt.scenario(run.record), "scenario")
+    name, settings = split_settings(fmt.scenario(run.record), "scenario")
     scenario = registry.load_scenario(name, run.record.cell.workload, settings)
     with told_in_a_line(f"scenario {name}"):
         if hasattr(scenario, "time_scale"):

@@ -14,7 +14,7 @@ from rich.text import Text
 from harness.commands import INTERRUPTED
 from harness.contract.traits import Traits
 from harness.launch.launcher import choose, in_this_allocation
-from harness.launch.nodes.spread import SRUN, Launch, Slurm
+from harness.launch.nodes.launches import SRUN, Launch, Slurm
 from harness.launch.options import LaunchOptions
 from harness.launch.torchrun import dry_run_lines
 from harness.plan import libraries, registry
@@ -24,8 +24,8 @@ from harness.plan.planning import plan_with_skipped
 from harness.plan.request import complete
 from harness.plan.room import check_room
 from harness.plan.system_list import CannotRun
-from harness.processes import zygote
 from harness.processes.raised import told_in_a_line
+from harness.run import zygote_client
 from harness.run.progress import Display
 from harness.run.sweep import Sweep
 from harness.run.sweep_folder import SweepFolder
@@ -118,7 +118,7 @@ def run_sweep(
     if launch is None:
         _check_room(cells)
     else:
-        zygote.end()  # it was started before the launch was known
+        zygote_client.end()  # it was started before the launch was known
     if dry_run:
         _print_plan(cells, out, console)
         if isinstance(launch, Launch):
@@ -177,7 +177,7 @@ def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: C
     with (
         sweep.lock(),
         Display(console, len(cells)) as display,
-        SweepFolder(sweep, display.say) as place,
+        SweepFolder(sweep, display.say) as sweep_folder,
         Interrupts() as interrupts,
     ):
         if not isinstance(sweep.launch, Slurm) and (removed := sweep.remove_partial()):
@@ -192,7 +192,7 @@ def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: C
             command=command,
             about_machine=machine.describe(),
             interrupts=interrupts,
-            place=place,
+            sweep_folder=sweep_folder,
             launch=sweep.launch if isinstance(sweep.launch, Launch) else None,
         )
         if isinstance(sweep.launch, Slurm):
@@ -217,8 +217,8 @@ def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: C
                 )
                 return INTERRUPTED
             display.end(record.status, _detail(record))
-        runs, unreadable = store.read_readable(place.path)
-        folder = place.shown
+        runs, unreadable = store.read_readable(sweep_folder.path)
+        folder = sweep_folder.shown
     console.print()
     print_table(summarise(runs, unreadable=unreadable), console)
     print_lines(console, [f"runs: {folder}"])

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from harness.launch.nodes.spread import NodeSeat
+from harness.launch.nodes.launches import NodeSeat
 from harness.launch.rank import PARENT_VARIABLE, UNDER_TORCHRUN
 from harness.launch.rendezvous import BACKEND
 from harness.processes import process
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from harness.launch.nodes.spread import Launch
+    from harness.launch.nodes.launches import Launch
     from harness.plan.cells import Cell
 
 OUTPUT = "torchrun.err"

@@ -33,7 +33,7 @@ def all_libraries() -> dict[str, Library]:
     return {library.name: library for library in found if library is not None}
 
 
-def place_of(library: Library) -> Path:
+def environment_of(library: Library) -> Path:
     """The folder of a library's environment, whether it exists or not."""
     folder = f"{library.name}-{sysconfig.get_platform()}-python{sysconfig.get_python_version()}"
     return cache_folder() / "systems" / folder
@@ -52,7 +52,7 @@ def install_command(library: Library) -> str:
 
 def why_not(library: Library) -> str | None:
     """None, or why a library cannot be used as it is, in one line with the command that helps."""
-    made = place_of(library)
+    made = environment_of(library)
     if reason := library.unavailable(made):
         return reason
     if not is_ready(made):
@@ -74,7 +74,7 @@ def python_of(system: object) -> str:
     library = Traits.of(system).library
     if library is None:
         return ""
-    made = place_of(library)
+    made = environment_of(library)
     if made.parent.is_dir():
         _lock(made, fcntl.LOCK_SH, "is being installed or removed")  # the descriptor is never closed
     if reason := why_not(library):
@@ -86,7 +86,7 @@ def packages_of(system: object) -> dict[str, str]:
     """Versions of the packages that the runs of a system use, from the system's own Python where it has one."""
     traits = Traits.of(system)
     library = traits.library
-    own = str(python_in(place_of(library))) if library else traits.python or sys.executable
+    own = str(python_in(environment_of(library))) if library else traits.python or sys.executable
     if own == sys.executable:
         return packages()
     names = PACKAGES[1:] + ((library.distribution,) if library else ())
@@ -95,12 +95,12 @@ def packages_of(system: object) -> dict[str, str]:
 
 def install(library: Library, say: Callable[[str], None]) -> None:
     """Makes a library's environment, or brings it to the pinned versions. Raises ValueError with pip's error."""
-    if reason := library.unavailable(place_of(library)):
+    if reason := library.unavailable(environment_of(library)):
         raise ValueError(f"{library.name}: {reason}")
     if why_not(library) is None:
         say(f"{library.name}: {_known_as(library)} is installed")
         return
-    made = place_of(library)
+    made = environment_of(library)
     try:
         made.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -121,7 +121,7 @@ def install(library: Library, say: Callable[[str], None]) -> None:
 
 def remove(library: Library, say: Callable[[str], None]) -> None:
     """Removes a library's environment. Raises ValueError while a run uses it."""
-    made = place_of(library)
+    made = environment_of(library)
     if not os.path.lexists(made):
         say(f"{library.name}: is not installed")
         return
@@ -158,7 +158,7 @@ def find(names: Sequence[str]) -> list[Library]:
     Raises ValueError for an unknown name, and lists the known ones.
     """
     known = all_libraries()
-    all_known = [name for name, library in known.items() if library.unavailable(place_of(library)) is None]
+    all_known = [name for name, library in known.items() if library.unavailable(environment_of(library)) is None]
     by_system = {name: Traits.of(registry.load_system(name, {})).library for name in registry.names(registry.EXTERNAL)}
     found: dict[str, Library] = {}
     for name in all_known if "all" in names else names:

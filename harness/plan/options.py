@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-WORKLOAD = "homogeneous, heterogeneous, or both with a comma. [default: homogeneous]"
-ITERATIONS = "End a run after so many iterations. Limits replace the protocol's; the first counts."
-ENV_STEPS = "End a run after so many env steps learned."
+ITERATIONS_HELP = "End a run after so many iterations. Limits replace the protocol's; the first counts."
+ENV_STEPS_HELP = "End a run after so many env steps learned."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,13 +35,13 @@ class RunOptions:
         "How long a run is, and which iterations count. steady: 30 s of training, less the warm-up that is "
         "found in them; ddppo: 10 iterations, the last 5 counted.",
     ] = "steady"
-    iterations: Annotated[int | None, ITERATIONS] = None
+    iterations: Annotated[int | None, ITERATIONS_HELP] = None
     seconds: Annotated[
         float | None,
         "End a run after so many seconds of training, on the wall clock; a rollout that is under way then is "
         "broken off a quarter of them later, 3 s at least.",
     ] = None
-    env_steps: Annotated[int | None, ENV_STEPS] = None
+    env_steps: Annotated[int | None, ENV_STEPS_HELP] = None
     until: Annotated[
         str | None,
         "End a run when the mean of a metric over the last 100 episodes is reached: success>=0.9. "

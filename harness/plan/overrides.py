@@ -25,7 +25,7 @@ FIXED_FIELDS = {"name", "about", "workload", "preload", "gpu_costs", "profile"}
 """Fields that identify an object or are derived; the command line cannot set them."""
 
 
-def parse_choice(text: str, what: str) -> tuple[str, dict[str, str]]:
+def split_settings(text: str, what: str) -> tuple[str, dict[str, str]]:
     """`ddppo:preempt.p=0.8` -> ("ddppo", {"preempt.p": "0.8"}). Raises ValueError when a part is not `field=value`."""
     name, *parts = text.strip().split(":")
     settings = {}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.plan import registry
-from harness.plan.overrides import parse_choice
+from harness.plan.overrides import split_settings
 
 ALL = "all"
 
@@ -18,7 +18,7 @@ class CannotRun(ValueError):  # noqa: N818  the name states the problem
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class NamedSystem:
     """A system or a scenario with its settings."""
 
     name: str
@@ -29,7 +29,7 @@ class Choice:
     """The file's description of a system that is not installed; see `registry.read_system_file`."""
 
 
-def parse_systems(text: str) -> list[Choice]:
+def parse_systems(text: str) -> list[NamedSystem]:
     """`all:learn.epochs=1,ver:preempt=never` as choices; `all` is every system in the registry, in its order."""
     choices = []
     for part in split_list(text, "--systems"):
@@ -37,23 +37,23 @@ def parse_systems(text: str) -> list[Choice]:
         if equals and ":" not in name:
             choices.append(_of_file(name, path))
             continue
-        name, settings = parse_choice(part, "--systems")
+        name, settings = split_settings(part, "--systems")
         names = registry.names(registry.SYSTEMS) if name == ALL else [name]
-        choices += [Choice(name=one, settings=settings, is_optional=name == ALL) for one in names]
+        choices += [NamedSystem(name=one, settings=settings, is_optional=name == ALL) for one in names]
     files = [choice.name for choice in choices if choice.file is not None]
     if twice := [name for name in files if files.count(name) > 1]:
         raise ValueError(f"--systems {twice[0]}=: names two files; give each a name of its own")
     return choices
 
 
-def _of_file(name: str, path: str) -> Choice:
+def _of_file(name: str, path: str) -> NamedSystem:
     """`mine=./trainer.toml`: the system that a file describes."""
     if not re.fullmatch(r"[A-Za-z0-9][\w.+-]{0,59}", name):
         raise ValueError(f"--systems {name}={path}: {name!r} must be a name of letters, digits, and any of . _ + -")
     if name == ALL or name in [*registry.names(registry.SYSTEMS), *registry.names(registry.EXTERNAL)]:
         raise ValueError(f"--systems {name}={path}: {name} is the name of a system; give yours another name")
     try:
-        return Choice(name=name, settings={}, file=registry.read_system_file(Path(path)))
+        return NamedSystem(name=name, settings={}, file=registry.read_system_file(Path(path)))
     except ValueError as error:
         raise ValueError(f"--systems {name}={path}: {error}") from None
 

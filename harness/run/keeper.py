@@ -38,7 +38,7 @@ import psutil
 
 from harness.contract.traits import Traits
 from harness.launch import local, torchrun
-from harness.launch.nodes.spread import Launch, NodeSeat
+from harness.launch.nodes.launches import Launch, NodeSeat
 from harness.metering.meter_file import MeterFiles
 from harness.plan.cells import Cell
 from harness.processes import leftovers, process
@@ -109,7 +109,7 @@ class Keeper:
         for fd in fds:
             self._poll.register(fd, select.POLLIN)
         self._poll.register(sys.stdin, select.POLLIN | select.POLLHUP)
-        progress = watch.Stalls(self._meters, self._cell.stall_s)
+        stalls = watch.Stalls(self._meters, self._cell.stall_s)
         memory = watch.Memory.of(self._cell.memory_limit_bytes)
         while fds:
             left_s = deadline - time.monotonic()
@@ -117,7 +117,7 @@ class Keeper:
             if not ready and left_s <= 0:  # a rank that has ended by then is not late, even if the keeper is
                 return self._timed_out(sorted(fds.values()))
             alive = set(fds.values()) if self._seat is None else set(self._numbers)
-            if not ready and (trouble := self._look(progress, memory, alive)):
+            if not ready and (trouble := self._look(stalls, memory, alive)):
                 return trouble
             for fd, _ in ready:
                 if fd == sys.stdin.fileno():
@@ -129,7 +129,7 @@ class Keeper:
             codes = {number: rank.returncode for number, rank in self._ranks.items()}
             known = {lost.rank for lost in self._lost}
             failed = [number for number, code in codes.items() if code and number not in known]
-            goes_on = fds and self._traits.survives_lost_rank and progress.has_begun()
+            goes_on = fds and self._traits.survives_lost_rank and stalls.has_begun()
             if failed and not (goes_on and not any(map(self._ends_the_run, failed))):
                 return self._failed(failed)
             for number in failed:
@@ -138,27 +138,27 @@ class Keeper:
                 deadline = min(deadline, time.monotonic() + END_LIMIT_S)
         return outcome_of(read_told(self._folder, self._numbers))
 
-    def _look(self, progress: watch.Stalls, memory: watch.Memory, alive: set[int]) -> Outcome | None:
+    def _look(self, stalls: watch.Stalls, memory: watch.Memory, alive: set[int]) -> Outcome | None:
         """Checks that the living ranks get on, within their memory; returns how the run ends if they do not."""
         self._look_after_folder()
         if next(self._looks) % watch.MEMORY_EVERY == 0 and (too_much := memory.exceeded(self._labels)):
             self._leave_stacks()
             return Outcome("failed", too_much)
-        progress.look()
+        stalls.look()
         if self._traits.one_learner and 0 not in self._numbers:
             return None  # whether the ranks here have anything to do is up to rank 0, which another keeper watches
-        if seconds := progress.learned_nothing_s(alive):
+        if seconds := stalls.learned_nothing_s(alive):
             return self._learns_nothing(seconds)
-        stalled = alive & set(progress.stalled())
+        stalled = alive & set(stalls.stalled())
         if not stalled:
             return None
         if stalled == alive:
-            return self._stalled(progress.stood_still_s(stalled))
+            return self._stalled(stalls.stood_still_s(stalled))
         if self._traits.survives_lost_rank:
             stacks.leave_stacks(self._folder, self._labels(stalled))  # the others go on, and are left alone
             for rank in stalled:
                 self._stood_still[rank] = (
-                    f"stood still for {progress.stood_still_s({rank}):.0f} s (--stall) and was ended"
+                    f"stood still for {stalls.stood_still_s({rank}):.0f} s (--stall) and was ended"
                 )
                 self._ranks[rank].kill()  # the keeper then sees its end like any other's
         return None

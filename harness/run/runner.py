@@ -30,11 +30,12 @@ from harness.launch.nodes import gathered
 from harness.launch.nodes.gathered import LiveNodes
 from harness.machine.telemetry import PERIOD_S, Telemetry
 from harness.metering.live import LiveMeters
-from harness.processes import leftovers, process, raised, zygote
+from harness.processes import leftovers, process, raised
 from harness.processes.held import CELL_FILE, Held, elsewhere
 from harness.processes.outcome import Outcome, read_lost
 from harness.processes.scratch import Scratch
 from harness.processes.shared_memory import Before
+from harness.run import zygote_client
 from harness.run.end_of_run import REMOVED, Ended, failed, preface, record_run
 from harness.run.progress import Display
 from harness.run.record import gather_streams
@@ -44,7 +45,7 @@ from results.records import schema
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.launch.nodes.spread import Launch
+    from harness.launch.nodes.launches import Launch
     from harness.machine.telemetry import Readings
     from harness.plan.cells import Cell
     from harness.processes.forked import Forked
@@ -101,7 +102,7 @@ class Runner:
     command: Sequence[str]
     about_machine: dict[str, Any]
     interrupts: Interrupts
-    place: SweepFolder
+    sweep_folder: SweepFolder
     """The sweep's folder."""
     launch: Launch | None = None
     """The machines that runs are spread over; None: only this one."""
@@ -113,7 +114,7 @@ class Runner:
         """
         if self.interrupts.requested:
             raise Interrupted
-        name = self.place.begin(cell)
+        name = self.sweep_folder.begin(cell)
         known = self._preface(name, cell)
         try:
             return self._run(cell, name, known)
@@ -121,7 +122,7 @@ class Runner:
             raise
         except OSError as error:
             if error.errno in NO_ROOM:
-                raise self.place.cannot_write(error) from None
+                raise self.sweep_folder.cannot_write(error) from None
             reason = raised.in_a_line(error)  # its folder was removed at a moment when nothing could make it anew
         except Exception as error:  # noqa: BLE001  a file that the cell names is gone, or a plug-in fails this time
             reason = raised.message(error) if isinstance(error, ValueError) else raised.in_a_line(error)
@@ -129,13 +130,13 @@ class Runner:
 
     def _run(self, cell: Cell, name: str, known: dict[str, Any]) -> schema.RunRecord:
         system, scenario = cell.load()
-        traits = Traits.of(system)
+        traits, is_to_end = Traits.of(system), lambda: self.interrupts.requested
         began = time.perf_counter()
         import pandas as pd  # noqa: F401  the record needs it, and until torch is imported there is nothing else to do
 
-        if self.launch is None and not zygote.living().prepare(traits.preload, lambda: self.interrupts.requested):
+        if self.launch is None and not zygote_client.living().prepare(traits.preload, is_to_end):
             raise Interrupted
-        named = self.place.unfinished(name)
+        named = self.sweep_folder.unfinished(name)
         named.mkdir()
         with ExitStack() as stack:
             partial = stack.enter_context(Held(named))
@@ -161,13 +162,13 @@ class Runner:
             )
             record = record_run(known, partial.path, ended)
             gather_streams(partial.path, cell.gpus)
-            self.place.publish(partial, record)
+            self.sweep_folder.publish(partial, record)
         return record
 
     def fail(self, cell: Cell, reason: str) -> schema.RunRecord:
         """Publishes a failed run for a cell that left no run itself. Raises ValueError where it cannot be written."""
-        name = self.place.begin(cell)
-        return self.place.leave(name, failed(self._preface(name, cell), reason))
+        name = self.sweep_folder.begin(cell)
+        return self.sweep_folder.leave(name, failed(self._preface(name, cell), reason))
 
     def _preface(self, name: str, cell: Cell) -> dict[str, Any]:
         return preface(name, self.sweep.id, cell, self.command, self.about_machine)
@@ -216,7 +217,7 @@ class Runner:
         variables = {"TMPDIR": str(scratch.path)}
         with (partial / "keeper.err").open("wb") as err:
             if self.launch is None:
-                keeper = zygote.living().keep(partial, variables, err, lambda: self.interrupts.requested)
+                keeper = zygote_client.living().keep(partial, variables, err, lambda: self.interrupts.requested)
                 if keeper is None:
                     raise Interrupted
                 return keeper

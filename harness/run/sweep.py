@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.launch.nodes.spread import Launch, Slurm, place_of
+from harness.launch.nodes.launches import Launch, Slurm, launch_of
 from harness.machine import machine
 from harness.plan.cells import Cell
 from harness.processes.leftovers import remove_files
@@ -102,7 +102,7 @@ class Sweep:
         try:
             plan = read_json(path, PLAN_BYTES)
             cells, command = _cells_of(plan["cells"]), tuple(map(str, plan["command"]))
-            launch = place_of(plan.get("launch"))
+            launch = launch_of(plan.get("launch"))
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path}: is damaged ({error}); run the sweep again without --resume") from None
         return cls(folder=path.parent, cells=cells, command=command, launch=launch)

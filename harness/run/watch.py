@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LOOK_S = 1.0
 MEMORY_EVERY = 3
 """The keeper checks memory once in this many looks: to ask the kernel for all processes costs milliseconds."""
-STALLS = 5
+STALL_FACTOR = 5
 """A rank may stand still for this many times as long as an environment (`--stall`): learning may outlast a step."""
 SHORTEST_START_S = 60.0
 """Least seconds that a rank has to its first step: it takes long to start its processes on a busy machine."""
@@ -69,7 +69,7 @@ class Stalls:
     """Since when each rank has stood still."""
 
     def __init__(self, meters: MeterFiles, stall_s: float, now: Callable[[], float] = time.monotonic) -> None:
-        self.limit_s = STALLS * stall_s
+        self.limit_s = STALL_FACTOR * stall_s
         self._start_limit_s = max(self.limit_s, SHORTEST_START_S)
         self._meters, self._now = meters, now
         self._counted = dict.fromkeys(meters.ranks, 0)

@@ -1,4 +1,4 @@
-"""The zygote itself: `python -m harness.run.zygote`; `harness/processes/zygote.py` says who speaks and what blocks."""
+"""The zygote itself: `python -m harness.run.zygote`; `harness/run/zygote_client.py` says who speaks and what blocks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any
 
 from harness.processes import process
 from harness.processes.forked import close_others, fork, is_forkable, set_command
-from harness.processes.zygote import LARGEST, NUM_FDS
+from harness.run.zygote_client import LARGEST, NUM_FDS
 
 PLAIN, OWES_ANSWER = "plain", "owes-answer"
 """Words of its command line: it imports nothing; it began anew before it had answered a request."""

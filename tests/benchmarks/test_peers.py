@@ -114,7 +114,7 @@ def test_all_requirements_of_peers_are_pinned(peer: str) -> None:
     lines = [line for line in library.requirements.read_text().splitlines() if not line.startswith("#")]
     assert [line for line in lines if "==" not in line] == []
     assert library.distribution in libraries.pinned(library)
-    assert libraries.place_of(library).name.startswith(f"peer-{peer}-")
+    assert libraries.environment_of(library).name.startswith(f"peer-{peer}-")
 
 
 def test_our_mini_batches_are_the_peer_s() -> None:

@@ -27,9 +27,9 @@ NICE = 10
 def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is there, and no other library; with stand-ins in a cache folder of its own: nothing else should use them."""
     library = libraries.all_libraries()["habitat-baselines"]
-    if library.unavailable(libraries.place_of(library)) is not None:
+    if library.unavailable(libraries.environment_of(library)) is not None:
         monkeypatch.setenv("XDG_CACHE_HOME", str(cache_folder() / "with-stand-ins"))
-        put_stand_ins(libraries.place_of(library))
+        put_stand_ins(libraries.environment_of(library))
     libraries.install(library, print)
 
 

@@ -21,7 +21,7 @@ SYSTEMS = [
     name
     for name in registry.names(registry.EXTERNAL)
     if (library := Traits.of(load_system(name, {})).library)
-    and library.unavailable(libraries.place_of(library)) is None
+    and library.unavailable(libraries.environment_of(library)) is None
     and library.name != "habitat-baselines"
 ]
 """Those of habitat-baselines have a network of their own: see `check_habitat.py`."""

@@ -9,5 +9,5 @@ from harness.plan import libraries
 def _installed() -> None:
     """Each library is there, in the user's cache folder."""
     for library in libraries.all_libraries().values():
-        if library.unavailable(libraries.place_of(library)) is None:
+        if library.unavailable(libraries.environment_of(library)) is None:
             libraries.install(library, print)

@@ -113,7 +113,7 @@ CHANGES = (
     ),
     Change(
         name="reproduced-ratio",
-        file="harness/commands/reproduce/checks.py",
+        file="harness/commands/reproduce/claims.py",
         old="error = predicted / published - 1",
         new="error = published / predicted - 1",
         breaks="the error of a reproduced ratio is turned round",

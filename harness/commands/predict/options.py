@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from harness.plan.options import ENV_STEPS, ITERATIONS, WORKLOAD
+from harness.plan.options import ENV_STEPS_HELP, ITERATIONS_HELP
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,13 +22,13 @@ class PredictOptions:
         "Scenarios that state their times: emulated/NAME, or emulated/path/to/profile.toml. "
         "[default: emulated/open-fridge]",
     ] = None
-    workload: Annotated[str | None, WORKLOAD] = None
+    workload: Annotated[str | None, "homogeneous, heterogeneous, or both with a comma. [default: homogeneous]"] = None
     seeds: Annotated[str, "Seeds: 0,1,2 or 0..4."] = "0"
     protocol: Annotated[
         str,
         "Which iterations count, and how long a run is. steady: 6 rollouts of each rank, less the warm-up "
         "that is found in them; ddppo: 10 iterations, the last 5 counted.",
     ] = "steady"
-    iterations: Annotated[int | None, ITERATIONS] = None
+    iterations: Annotated[int | None, ITERATIONS_HELP] = None
     seconds: Annotated[float | None, "End a run after so many seconds of the profile."] = None
-    env_steps: Annotated[int | None, ENV_STEPS] = None
+    env_steps: Annotated[int | None, ENV_STEPS_HELP] = None

@@ -44,7 +44,7 @@ PREDICTED = "predicted"
 """The device of predicted runs."""
 DIGITS = 5
 """Significant digits of a value in a file."""
-Tables = dict[str, dict[str, float | int] | str]
+ProfileDocument = dict[str, dict[str, float | int] | str]
 """A profile as TOML has it: `about`, and tables."""
 
 
@@ -58,9 +58,9 @@ class MeasuredProfile:
     """Mean work per env step: what the profile's own mean should be."""
 
     @property
-    def profile(self) -> Tables:
+    def profile(self) -> ProfileDocument:
         """The profile as TOML has it, without the sources of its values."""
-        tables: Tables = {"about": self.about}
+        tables: ProfileDocument = {"about": self.about}
         for name, table in self.tables.items():
             tables[name] = {
                 key: round(entry.value) if key in WHOLE else float(entry.value) for key, entry in table.items()
@@ -167,7 +167,7 @@ def _about(record: RunRecord) -> str:
     )
 
 
-def mean_step_ms(values: Tables, workload: str) -> float:
+def mean_step_ms(values: ProfileDocument, workload: str) -> float:
     """Mean simulation time of an env step by a profile; each lognormal factor has the mean exp(sigma^2 / 2)."""
     step, collision, episode, spread = (
         _table(values, name) for name in ("step", "collision", "episode", "heterogeneous")
@@ -178,13 +178,13 @@ def mean_step_ms(values: Tables, workload: str) -> float:
     return ((1 - share) * step["median_ms"] + share * collision["median_ms"]) * math.exp(variance / 2)
 
 
-def _table(values: Tables, name: str) -> dict[str, float | int]:
+def _table(values: ProfileDocument, name: str) -> dict[str, float | int]:
     table = values[name]
     assert not isinstance(table, str)
     return table
 
 
-def to_toml(tables: Tables, comments: Mapping[str, str]) -> str:
+def to_toml(tables: ProfileDocument, comments: Mapping[str, str]) -> str:
     """The text of a profile; `comments` are by dotted key."""
     lines = [f"about = {json.dumps(tables['about'], ensure_ascii=False)}"]
     for name, table in tables.items():
@@ -204,7 +204,7 @@ def _shown(value: float) -> str:
     return str(value) if isinstance(value, int) else repr(float(f"{value:.{DIGITS}g}"))
 
 
-def write_profile(tables: Tables, path: Path, comments: Mapping[str, str]) -> None:
+def write_profile(tables: ProfileDocument, path: Path, comments: Mapping[str, str]) -> None:
     """Writes a profile. Raises ValueError when the file cannot be written."""
     try:
         write_output(path, [to_toml(tables, comments)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from harness.commands.reproduce.checks import AgainstPrediction, EachWithin, MeanErrorWithin, MostWithin, RatioWithin
+from harness.commands.reproduce.claims import AgainstPrediction, EachWithin, MeanErrorWithin, MostWithin, RatioWithin
 from harness.commands.reproduce.sample_factory import sample_factory_table1
 from harness.commands.reproduce.table import Fit, PaperTable, RatePoint, Row
 from results import published

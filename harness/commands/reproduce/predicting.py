@@ -13,7 +13,7 @@ from harness.commands.predict.options import PredictOptions
 from harness.commands.predict.record import as_left
 from harness.contract.prediction import Timed
 from harness.plan import registry
-from harness.plan.overrides import parse_choice
+from harness.plan.overrides import split_settings
 from harness.run.record import reduce
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def simulation_rate(point: RatePoint) -> float:
 
     Raises ValueError for a scenario that does not state its times.
     """
-    name, settings = parse_choice(point.scenario, "--scenario")
+    name, settings = split_settings(point.scenario, "--scenario")
     scenario = registry.load_scenario(name, point.workload, settings)
     if not isinstance(scenario, Timed):
         raise ValueError(f"predict: {point.scenario}: its times are not known; emulated/… states them")  # noqa: TRY004  it is for the user

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.commands.reproduce.checks import EachWithin, MeanErrorWithin
+from harness.commands.reproduce.claims import EachWithin, MeanErrorWithin
 from harness.commands.reproduce.table import PaperTable, RatePoint, Row
 from results import published
 

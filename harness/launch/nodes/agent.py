@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.devices.kinds import gpu_indices, visible_gpus
 from harness.launch.nodes.channel import LARGEST_DATA, Channel, Closed, Message
-from harness.launch.nodes.spread import NodeSeat, address_of, interface_towards, listen
+from harness.launch.nodes.launches import NodeSeat, address_of, interface_towards, listen
 from harness.machine import machine
 from harness.machine.telemetry import PERIOD_S, Telemetry
 from harness.metering.live import LiveMeters

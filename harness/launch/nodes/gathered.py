@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.launch.nodes.clocks import Shift
-from harness.launch.nodes.spread import LAUNCH_FILE
+from harness.launch.nodes.launches import LAUNCH_FILE
 from harness.machine.telemetry.readings import Readings
 from harness.metering.live import STARTING, Snapshot
 from results.reading.untrusted import read_json

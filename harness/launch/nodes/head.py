@@ -32,8 +32,8 @@ from harness.launch.nodes.agent import TELEMETRY_FILE, describe
 from harness.launch.nodes.channel import Channel, Closed, Message
 from harness.launch.nodes.clocks import NUM_AT_ENDS
 from harness.launch.nodes.gathered import LIVE_FILE, NODES_FILE
+from harness.launch.nodes.launches import address_of, interface_towards, listen
 from harness.launch.nodes.node_link import END_LIMIT_S, NodeLink, decide, why_no_room, why_not_alike
-from harness.launch.nodes.spread import address_of, interface_towards, listen
 from harness.metering.live import Snapshot
 from harness.plan.cells import Cell
 from harness.processes import leftovers, process
@@ -43,7 +43,7 @@ from harness.processes.scratch import Scratch
 from results.records import store
 
 if TYPE_CHECKING:
-    from harness.launch.nodes.spread import Launch
+    from harness.launch.nodes.launches import Launch
     from harness.processes.held import KeptRun
 
 START_STALLS, ANSWER_LIMIT_S = 2, 30.0

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.launch.nodes.spread import SSH
+from harness.launch.nodes.launches import SSH
 from harness.processes.scratch import FILE, SHORT_TMPDIR
 from harness.run.sweep import PLAN_FILE
 from results.records.store import PARTIAL_PREFIX, RUN_FILE

@@ -93,11 +93,11 @@ def test_a_run_that_cannot_have_its_name_is_kept_elsewhere(tmp_path: Path, monke
     (sweep.folder / ".partial-001" / "series").write_text("measured")
     os.mkfifo(sweep.folder / ".partial-001" / "pipe")
     with (
-        SweepFolder(sweep, print) as place,
+        SweepFolder(sweep, print) as sweep_folder,
         Held(sweep.folder / ".partial-001") as partial,
         pytest.raises(CannotWrite, match=r"a run never replaces another.*; the run is kept in ") as caught,
     ):
-        place.publish(partial, record)
+        sweep_folder.publish(partial, record)
     kept = Path(str(caught.value).rpartition(" ")[2])
     assert (kept / "series").read_text() == "measured"
     assert load_run(kept).record == record
@@ -107,9 +107,9 @@ def test_a_run_that_cannot_have_its_name_is_kept_elsewhere(tmp_path: Path, monke
 def test_a_plan_that_is_written_anew_is_locked(tmp_path: Path) -> None:
     """Nobody takes a sweep up that goes on in a folder that was made anew."""
     sweep, said = Sweep.create(tmp_path / "out", [], ["rlbench"]), list[str]()
-    with sweep.lock(), SweepFolder(sweep, said.append) as place:
+    with sweep.lock(), SweepFolder(sweep, said.append) as sweep_folder:
         shutil.rmtree(sweep.folder)
-        place._look()
+        sweep_folder._look()
         again = Sweep.newest(tmp_path / "out")
         with pytest.raises(ValueError, match="another rlbench is running this sweep"), again.lock():
             pass

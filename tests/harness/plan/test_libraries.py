@@ -99,7 +99,7 @@ def test_a_library_is_installed_used_brought_up_and_removed(tiny: Tiny) -> None:
     libraries.install(tiny, said.append)
     assert libraries.packages_of(system)["tiny"] == "2.0"
 
-    place = libraries.place_of(tiny)
+    place = libraries.environment_of(tiny)
     lock = open_lock(place)
     fcntl.flock(lock, fcntl.LOCK_SH)  # as a run holds it
     try:
@@ -126,7 +126,7 @@ def test_a_library_is_installed_used_brought_up_and_removed(tiny: Tiny) -> None:
 def test_what_pip_cannot_make_is_waited_for(tiny: Tiny) -> None:
     """Without it nothing is made or removed; with it pip adds the rest to the environment that is there."""
     library = replace(tiny, after="theirs")
-    place = libraries.place_of(library)
+    place = libraries.environment_of(library)
     assert libraries.why_not(library) == "theirs is missing; use: conda"
     with pytest.raises(ValueError, match=r"^tiny: theirs is missing; use: conda$"):
         libraries.install(library, lambda _: None)
@@ -145,7 +145,7 @@ def test_what_pip_says_is_passed_on(tiny: Tiny) -> None:
     tiny.need("3.0")
     with pytest.raises(ValueError, match=r"^tiny: pip: ERROR: Could not find a version that satisfies .*tiny==3\.0"):
         libraries.install(tiny, lambda _: None)
-    place = libraries.place_of(tiny)
+    place = libraries.environment_of(tiny)
     assert not (place / READY).exists()
     assert libraries.why_not(tiny) is not None
     tiny.need("1.0")
@@ -174,7 +174,7 @@ def test_what_needs_habitat_sim_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     library = libraries.all_libraries()["habitat-baselines"]
-    place = libraries.place_of(library)
+    place = libraries.environment_of(library)
     why = library.unavailable(place)
     python = sysconfig.get_python_version()
     assert why == (

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 from harness.contract.settings import CORRECTIONS, LearnSettings
-from harness.plan.overrides import apply_settings, parse_choice, settable, typed_settings
+from harness.plan.overrides import apply_settings, settable, split_settings, typed_settings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,11 +44,11 @@ class Target:
 
 def test_choices_are_names_and_settings() -> None:
     """A choice is a name, then `field=value` after colons; a value may hold an equals sign."""
-    assert parse_choice(" ddppo:preempt.p=0.8:learn.epochs=3 ", "--systems") == (
+    assert split_settings(" ddppo:preempt.p=0.8:learn.epochs=3 ", "--systems") == (
         "ddppo",
         {"preempt.p": "0.8", "learn.epochs": "3"},
     )
-    assert parse_choice("x:a=b=c", "--systems") == ("x", {"a": "b=c"})
+    assert split_settings("x:a=b=c", "--systems") == ("x", {"a": "b=c"})
 
 
 def test_settings_are_parsed_by_their_fields_type() -> None:

@@ -14,7 +14,7 @@ from harness.run.watch import Memory, OutOfMemory, Stalls
 from tests.harness.runs import wait_until
 
 STALL_S = 20.0
-LIMIT_S = STALL_S * watch.STALLS
+LIMIT_S = STALL_S * watch.STALL_FACTOR
 
 
 class Clock:

@@ -92,7 +92,7 @@ def make_mini(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")])))
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     monkeypatch.syspath_prepend(str(site))
-    place = libraries.place_of(load_system("sb3-ppo", {}).library)  # type: ignore[attr-defined]  # one that has some
+    place = libraries.environment_of(load_system("sb3-ppo", {}).library)  # type: ignore[attr-defined]  # one that has some
     made = place.with_name(place.name.replace("sb3", "mini"))
     venv.create(made, with_pip=False, symlinks=True)
     packages = next(made.glob("lib/python3*/site-packages"))

@@ -12,7 +12,7 @@ import pytest
 from harness.commands.predict.command import plan_predictions
 from harness.commands.predict.options import PredictOptions
 from harness.commands.reproduce import command
-from harness.commands.reproduce.checks import AgainstPrediction, EachWithin, MeanErrorWithin
+from harness.commands.reproduce.claims import AgainstPrediction, EachWithin, MeanErrorWithin
 from harness.commands.reproduce.measuring import commands, measured_rates
 from harness.commands.reproduce.papers import TABLES
 from harness.commands.reproduce.predicting import plan_point, predict_rates, simulation_rate

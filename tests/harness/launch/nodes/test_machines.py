@@ -15,8 +15,8 @@ import pytest
 from harness.cluster.job import own_job
 from harness.commands.run import PlaceCheck, run_sweep
 from harness.launch.launcher import choose
+from harness.launch.nodes.launches import SRUN, SSH, Launch, NodeSeat, Slurm, address_of, interface_towards, launch_of
 from harness.launch.nodes.node_link import NodeLink, decide
-from harness.launch.nodes.spread import SRUN, SSH, Launch, NodeSeat, Slurm, address_of, interface_towards, place_of
 from harness.launch.options import LaunchOptions
 from harness.launch.torchrun import dry_run_lines, endpoint
 from harness.plan.options import RunOptions
@@ -76,7 +76,7 @@ def test_ssh_gets_its_words_quoted() -> None:
 def test_places_come_back_from_a_plan(place: Launch | Slurm | None, tmp_path: Path) -> None:
     """As JSON has them, and the head has them."""
     told = None if place is None else json.loads(json.dumps(asdict(place)))
-    assert place_of(told) == place
+    assert launch_of(told) == place
     if isinstance(place, Launch):
         place.leave(tmp_path)
     assert Launch.read(tmp_path) == (place if isinstance(place, Launch) else None)
@@ -165,7 +165,7 @@ def test_settings_of_a_plan_are_no_shell_script() -> None:
     """A plan may be somebody else's; each of its settings becomes a line of the script that Slurm runs."""
     for settings in ({"account": "lab\nrm -rf"}, {"account\nrm": "x"}, {"account": 3}):
         with pytest.raises(ValueError, match="must be options of sbatch"):
-            place_of({"gpus_per_node": 1, "settings": settings})
+            launch_of({"gpus_per_node": 1, "settings": settings})
 
 
 def test_a_plan_brings_no_command(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ class Slurm:
         return -(-gpus // self.gpus_per_node)
 
 
-def place_of(fields: dict[str, Any] | None) -> Launch | Slurm | None:
+def launch_of(fields: dict[str, Any] | None) -> Launch | Slurm | None:
     """Where the runs of a plan take place, from what the plan says in JSON; None: on this machine alone."""
     if fields is None:
         return None

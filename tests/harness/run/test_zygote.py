@@ -105,23 +105,23 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     code = """
 import os, signal
 from pathlib import Path
-from harness.processes import zygote
-first = zygote.living()
+from harness.run import zygote_client
+first = zygote_client.living()
 pid = first._process.pid
 os.kill(pid, signal.SIGSTOP)
 try:
     first.prepare(["json"], lambda: os.kill(pid, signal.SIGKILL))
-except zygote.ZygoteDied as died:
+except zygote_client.ZygoteDied as died:
     print("died:", died)
-second = zygote.living()
-print("again:", second is first, second.prepare(["json"], lambda: False), zygote.living() is second)
+second = zygote_client.living()
+print("again:", second is first, second.prepare(["json"], lambda: False), zygote_client.living() is second)
 print("loaded:", os.read(second._loaded, 1))
 plain = second.prepare(["starts_threads"], lambda: False)
 words = Path(f"/proc/{second._process.pid}/cmdline").read_text().split(chr(0))
 print("threads:", plain, second.is_usable, "plain" in words)
-print("threads again:", second.prepare(["starts_threads"], lambda: False), zygote.living() is second)
+print("threads again:", second.prepare(["starts_threads"], lambda: False), zygote_client.living() is second)
 os.environ["ANOTHER"] = "environment"
-print("other:", zygote.living()._environment["ANOTHER"])
+print("other:", zygote_client.living()._environment["ANOTHER"])
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
     lines = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True, timeout=120).splitlines()
@@ -141,7 +141,7 @@ def test_what_starts_threads_is_imported_by_each_rank(tmp_path: Path) -> None:
     """A module that starts a thread when it is imported makes the zygote begin anew without it; runs are the same."""
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(
-        "import sys\nif 'harness.processes.zygote' in sys.orig_argv and 'plain' not in sys.orig_argv:\n    "
+        "import sys\nif 'harness.run.zygote' in sys.orig_argv and 'plain' not in sys.orig_argv:\n    "
         + THREADS.strip().replace("\n", "\n    ")
         + "\n"
     )

@@ -6,7 +6,8 @@ from tests.mutations.__main__ import CHANGES, main
 from tests.mutations.change import ROOT, Change
 
 PACKAGES = {
-    *(f"harness/{name}" for name in ("contract", "launch", "machine", "metering", "processes", "run")),
+    *(f"harness/{name}" for name in ("cli", "cluster", "contract", "devices", "launch", "machine", "metering")),
+    *(f"harness/{name}" for name in ("plan", "processes", "run")),
     *(f"harness/commands/{name}" for name in ("gate", "predict", "profile", "reproduce")),
     *(f"systems/{name}" for name in ("choices", "engine", "learn", "model", "external")),
     *("scenarios", "results", "reports", "rlbench_client", "rlbench_pytest", "rlbench_start"),

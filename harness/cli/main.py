@@ -28,7 +28,6 @@ from harness.commands.profile.options import ProfileOptions
 app = typer.Typer(
     name="rlbench",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )

@@ -232,6 +232,13 @@ def test_no_command_prints_the_help() -> None:
     assert ended.out.strip().startswith("Usage: rlbench")
 
 
+def test_a_shell_completes_words(tmp_path: Path) -> None:
+    """Sub-commands and their options, once `rlbench --install-completion` has told the shell whom to ask."""
+    for words, completed in (("rlbench re", ["reproduce", "results", "report"]), ("rlbench run --la", ["--launcher"])):
+        asked = {"_RLBENCH_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        assert launch(folder=tmp_path, environment=asked).out.split() == completed
+
+
 def test_version() -> None:
     """`rlbench --version` says which one is installed."""
     ended = call("--version")

@@ -18,7 +18,7 @@ from harness.contract.network_costs import NetworkCosts
 from harness.contract.settings import GpuCosts, Message
 from harness.devices import booking, kinds
 from harness.devices.emulated_gpu import EmulatedCore, EmulatedGpu, cost_s, gpu_path, sleep_until
-from harness.devices.kinds import CpuDevice, choose_device, gpu_indices, make_device
+from harness.devices.kinds import CpuDevice, check_gpus, choose_device, gpu_indices, make_device
 from harness.plan.registry import load_scenario
 from tests.harness.runs import PATIENCE_S
 
@@ -299,6 +299,15 @@ def test_which_gpus_a_run_uses(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpu_indices("cuda", 1) == [3]
     assert gpu_indices("cuda", 4) == [3, 5]
     assert gpu_indices("emulated", 4) == []
+
+
+def test_as_many_gpus_as_there_are_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more is refused, unless ranks may share a GPU."""
+    monkeypatch.setattr(kinds, "visible_gpus", lambda: [3, 5])
+    check_gpus("cuda", 2, oversubscribe=False)
+    check_gpus("cuda", 3, oversubscribe=True)
+    with pytest.raises(ValueError, match=r"^--gpus 3: this machine has 2 GPUs"):
+        check_gpus("cuda", 3, oversubscribe=False)
 
 
 @pytest.mark.parametrize(("present", "chosen"), [([], "emulated"), ([0], "cuda")])

@@ -141,6 +141,7 @@ def test_usage_errors(here: Path) -> None:
     assert_refused(gate("--baseline", "main"), "needs --baseline and --candidate")
     assert_refused(gate(*folders, "--tolerance", "5"), "--tolerance 5.0: must be above 0 and below 1")
     assert_refused(gate(*folders, "--systems", "ver"), "--systems: is of revisions")
+    assert_refused(gate(*folders, "--seed", "0"), "--seed: is of revisions")
     assert_refused(gate(*folders, "--json", "nowhere/x.json"), "nowhere/x.json: its folder is not there")
     assert_refused(gate(*folders, "--junit", "main"), "main: is a folder")
     assert_refused(gate("--aa", "--candidate", "x"), "--aa: measures --baseline against itself")

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.cluster.measured_network import fit
-from harness.contract.network_costs import NetworkCosts
 from harness.launch.nodes import gathered
 from harness.launch.nodes.clocks import Shift
 from harness.machine.telemetry.readings import Readings, Row
@@ -67,17 +65,3 @@ def test_one_machine_has_nothing_to_gather(tmp_path: Path) -> None:
     """No node is named, and no time is shifted."""
     assert gathered.describe(tmp_path) == []
     assert gathered.read_clocks(tmp_path)[7].at(3.5) == 3.5
-
-
-@pytest.mark.parametrize("num_ranks", [2, 8])
-@pytest.mark.parametrize(("latency_s", "bytes_per_s"), [(1e-3, 12.5e6), (2e-5, 1e10)])
-def test_a_link_is_found_from_all_reduces(num_ranks: int, latency_s: float, bytes_per_s: float) -> None:
-    """That of the formula by which predictions reckon."""
-    costs = [
-        NetworkCosts(latency_s=latency_s, bytes_per_s=bytes_per_s, weights_bytes=4.0**power) for power in range(5, 14)
-    ]
-    rows = [{"bytes": cost.weights_bytes, "seconds": cost.all_reduce_s(num_ranks)} for cost in costs]
-    link = fit(rows, num_ranks)
-    assert link.latency_s == pytest.approx(latency_s, rel=0.01)
-    assert link.bytes_per_s == pytest.approx(bytes_per_s, rel=0.01)
-    assert link.worst_factor == pytest.approx(1, abs=0.01)

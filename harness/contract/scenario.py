@@ -14,10 +14,7 @@ WORKLOADS = ("homogeneous", "heterogeneous")
 
 
 class Scenario(Protocol):
-    """A cell's work: a frozen dataclass.
-
-    It may have `sleeps = True` (steps only sleep) and the attributes that `harness.processes.shared_memory` describes.
-    """
+    """A cell's work, a frozen dataclass; it may have `sleeps = True` (steps only sleep), `shm_bytes` and `shm_names`."""
 
     @property
     def name(self) -> str:

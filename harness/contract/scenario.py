@@ -14,7 +14,7 @@ WORKLOADS = ("homogeneous", "heterogeneous")
 
 
 class Scenario(Protocol):
-    """A cell's work, a frozen dataclass; it may have `sleeps = True` (steps only sleep), `shm_bytes` and `shm_names`."""
+    """A cell's work, a frozen dataclass; it may have `sleeps = True` (it only sleeps), `shm_bytes` and `shm_names`."""
 
     @property
     def name(self) -> str:

@@ -154,16 +154,19 @@ def works(summary: Summary) -> list[Work]:
             scenario=scenario,
             workload=workload,
             series=list(_series(cells)),
-            published=list(_published(summary, scenario, workload)),
+            published=list(_published(summary, cells)),
         )
         for (scenario, workload), cells in found.items()
     ]
 
 
-def _published(summary: Summary, scenario: str, workload: str) -> Iterator[tuple[int, Reference]]:
+def _published(summary: Summary, cells: Sequence[Placed]) -> Iterator[tuple[int, Reference]]:
+    """The published figures of the systems in these cells, which are of one work, with their places in the summary."""
+    work, systems = cells[0].cell, {placed.cell.system for placed in cells}
+    # A scenario that differs only in its time scale is the scenario of the paper.
+    scenarios = {work.scenario, work.scenario.partition(":time_scale=")[0]}
     for place, each in enumerate(summary.published):
-        # A scenario that differs only in its time scale is the scenario of the paper.
-        if each.workload == workload and each.scenario in {scenario, scenario.partition(":time_scale=")[0]}:
+        if each.workload == work.workload and each.scenario in scenarios and each.system in systems:
             yield place, each
 
 

@@ -185,6 +185,20 @@ def test_published_figure_beside_a_bar() -> None:
     assert (published["x"], published["y"]) == ([2800.0], ["ver"])
 
 
+def test_a_published_figure_stands_beside_its_system_alone() -> None:
+    """Of two sweeps of one scenario at two time scales, the one without the system has no figure of it."""
+    references = [
+        Reference(source="s", scenario="s", workload="homogeneous", system=system, gpus=8, steps_per_s=2800.0)
+        for system in ("ver", "sync")
+    ]
+    cells = [make_cell(system, 8, scenario=f"s:time_scale={scale}") for system, scale in (("ver", 1.0), ("sync", 0.5))]
+    charts = scaling.throughput(summary_of(cells, published=references))
+    published = [
+        [trace["name"] for trace in chart.panels[0].figure["data"] if "published" in trace["name"]] for chart in charts
+    ]
+    assert published == [["ver (published)"], ["sync (published)"]]
+
+
 def test_emulated_figures_are_called_so() -> None:
     """Titles say that GPUs are emulated; where measured figures stand beside them, names do too."""
     (chart,) = scaling.throughput(summary_of([make_cell("ver", 8)]))

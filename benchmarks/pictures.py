@@ -15,10 +15,10 @@ from playwright.sync_api import sync_playwright
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 SWEEP = (
-    *("run", "--systems", "sync,ddppo,nover,ver", "--gpus", "1,2,4,8"),
-    *("--scenario", "emulated/open-fridge", "--time-scale", "1"),
+    *("run", "--systems", "sync,ddppo,ver", "--gpus", "1,4,8"),
+    *("--scenario", "emulated/open-fridge", "--time-scale", "1", "--seconds", "60"),
 )
-WIDTH, HEIGHT = 1200, 900
+WIDTH, HEIGHT = 1200, 1040
 SECONDS = 120
 
 

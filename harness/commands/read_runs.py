@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 MAKE_SOME = "make some: `rlbench run --systems ddppo,ver --gpus 1,8`"
 NEWEST = 200
 """Largest number of runs in the table of `rlbench results`, unless told otherwise."""
-MOST_WITH_INTERVALS = 60
-"""For more runs than this, drawing intervals takes longer than a list should."""
 FORMATS = ("csv", "json", "parquet", "markdown", "perfetto")
 
 
@@ -145,13 +143,12 @@ def listing(runs: Sequence[StoredRun], bases: Sequence[StoredRun], unreadable: S
     """A summary that only lists cells and compares no systems.
 
     Args:
-        runs: to list; if they and `bases` are more than `MOST_WITH_INTERVALS`, there are no intervals.
+        runs: to list.
         bases: runs that they are scaled against and that are not among them.
         unreadable: what could not be read.
     """
-    intervals = len(runs) + len(bases) <= MOST_WITH_INTERVALS
     shown = {(run.record.sweep, run.record.id) for run in runs}
-    cells = [cell.summary for cell in make_cells([*bases, *runs], intervals=intervals)]
+    cells = [cell.summary for cell in make_cells([*bases, *runs])]
     return Summary(
         reference=None,
         answers=[],

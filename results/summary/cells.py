@@ -47,15 +47,14 @@ class CellRuns:
         return self.summary.steps_per_s.value
 
 
-def make_cells(runs: Sequence[StoredRun], *, intervals: bool = True) -> list[CellRuns]:
+def make_cells(runs: Sequence[StoredRun]) -> list[CellRuns]:
     """Groups runs into cells, ordered by sweep, work, system (in the order of first runs) and GPUs; scales them.
 
-    Of a cell that was run again, the run that `latest` chooses counts. Intervals take a few milliseconds per cell,
-    which is long for thousands of cells; `intervals=False` leaves them out.
+    Of a cell that was run again, the run that `latest` chooses counts.
     """
     order = {name: place for place, name in enumerate(dict.fromkeys(labels.system(run.record.cell) for run in runs))}
     groups = enumerate(_grouped(latest(runs), order))
-    cells = [_summarise_cell(number, group, intervals=intervals) for number, group in groups]
+    cells = [_summarise_cell(number, group) for number, group in groups]
     alike: dict[tuple[object, ...], list[CellRuns]] = defaultdict(list)
     for cell in cells:
         if cell.finished:
@@ -104,11 +103,11 @@ def _kind(record: RunRecord) -> Kind:
     return "predicted" if record.figures.predicted else "emulated" if record.figures.emulated else "measured"
 
 
-def _summarise_cell(number: int, runs: Sequence[StoredRun], *, intervals: bool) -> CellRuns:
+def _summarise_cell(number: int, runs: Sequence[StoredRun]) -> CellRuns:
     finished = [run for run in runs if run.record.status == "finished" and run.record.figures.steps_per_s]
     first = (finished or runs)[0].record
     name = (labels.system(first.cell), labels.scenario(first.cell), first.cell.workload, first.cell.gpus)
-    units, repeated = _units(finished) if intervals else (None, None)
+    units, repeated = _units(finished)
     fields: dict[str, Any] = {
         "id": f"cell-{number}",
         "sweep": first.sweep,

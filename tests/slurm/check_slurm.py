@@ -210,11 +210,11 @@ def check_a_killed_node(slurm: Cluster, tmp_path: Path, node: str, expected: str
 def check_a_time_limit(slurm: Cluster, tmp_path: Path) -> None:
     """Before the limit the run is given up and the job requeued; what it left counts nowhere."""
     out = tmp_path / "runs"
-    more = ("--slurm", "time=0:40,signal=USR1@20")
+    more = ("--slurm", "time=1:30,signal=USR1@20")  # 70 s until it steps, on however busy a machine
     run = start(slurm, out, "--systems", "ver", "--gpus", "1", "--iterations", "100000", *EMULATED, *PLACE, *more)
     until_stepping(out)
     (job,) = slurm.jobs()
-    until(lambda: slurm.restarts(job) >= 1, "the job is requeued", 120)
+    until(lambda: slurm.restarts(job) >= 1, "the job is requeued", 240)
     assert not records(out)
     slurm.ask("scancel", job)
     said = finish(run)

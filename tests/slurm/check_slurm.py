@@ -210,7 +210,7 @@ def check_a_killed_node(slurm: Cluster, tmp_path: Path, node: str, expected: str
 def check_a_time_limit(slurm: Cluster, tmp_path: Path) -> None:
     """Before the limit the run is given up and the job requeued; what it left counts nowhere."""
     out = tmp_path / "runs"
-    more = ("--slurm", "time=1:30,signal=USR1@20")  # 70 s until it steps, on however busy a machine
+    more = ("--slurm", "time=1:30,signal=USR1@20")  # it has 70 s to begin to step
     run = start(slurm, out, "--systems", "ver", "--gpus", "1", "--iterations", "100000", *EMULATED, *PLACE, *more)
     until_stepping(out)
     (job,) = slurm.jobs()

@@ -109,7 +109,7 @@ def survive(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def mutations(session: nox.Session) -> None:
-    """Makes wrong changes in copies of the repository, and says which test noticed each; takes an hour."""
+    """Makes wrong changes in copies of the repository, and says which test noticed each; takes 20 min."""
     run(session, "python", "-m", "tests.mutations", *session.posargs)
 
 

@@ -5,7 +5,8 @@
     S = argmax S / (Time(S) + LT),  S <= T * N * ranks
 
 LT is the last learning time without waiting for others; Time(S) follows from the mean step time of each environment in
-the rollout before. The ranks exchange both before each rollout, and all arrive at the same S.
+the rollout before. The ranks exchange both before each rollout, and all arrive at the same S. Where they learn while
+they collect (`OneAhead`), an iteration takes max(Time(S), LT) instead of the sum.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ def arrivals_s(step_times_s: npt.NDArray[np.float64], num_steps: int, *, whole: 
     return np.sort(np.concatenate(ends))[:total]
 
 
-def plan(step_times_s: npt.NDArray[np.float64], learn_s: float, num_steps: int, *, whole: bool) -> Plan:
+def plan(
+    step_times_s: npt.NDArray[np.float64], learn_s: float, num_steps: int, *, whole: bool, hides_learning: bool = False
+) -> Plan:
     """How many steps to collect: argmax S / (Time(S) + LT) (VER section 2.3).
 
     With `whole` rollouts only S at which some rank completes its rollout are considered: cutting inside a rank would
@@ -98,6 +101,7 @@ def plan(step_times_s: npt.NDArray[np.float64], learn_s: float, num_steps: int, 
         learn_s: LT.
         num_steps: T.
         whole: see `arrivals_s`.
+        hides_learning: ranks learn while they collect, so LT is a floor of Time(S) instead of a cost beside it.
     """
     of_ranks = [arrivals_s(times, num_steps, whole=whole) for times in step_times_s]
     merged = np.sort(np.concatenate(of_ranks))
@@ -106,7 +110,8 @@ def plan(step_times_s: npt.NDArray[np.float64], learn_s: float, num_steps: int, 
         completions = np.array([ends[-1] for ends in of_ranks])
         samples = np.unique(np.searchsorted(merged, completions, side="right"))
     times = merged[samples - 1]
-    best = int(np.argmax(samples / (times + learn_s)))
+    iteration_s = np.maximum(times, learn_s) if hides_learning else times + learn_s
+    best = int(np.argmax(samples / iteration_s))
     return Plan(int(samples[best]), float(times[best]))
 
 

@@ -69,6 +69,7 @@ def make_batch(
     terminated: Tensor,
     truncated: Tensor,
     bootstrap: Tensor,
+    steps_per_env: float,
     settings: LearnSettings,
 ) -> Batch:
     """Estimates the advantages of a rollout and cuts it into sequences.
@@ -87,6 +88,7 @@ def make_batch(
         terminated: bool [S].
         truncated: bool [S].
         bootstrap: float [S].
+        steps_per_env: see `sampling_weights`.
         settings: discount and lambda.
     """
     advantages, returns = gae_over_runs(
@@ -113,28 +115,29 @@ def make_batch(
         next_values=next_values(runs, values, terminated, truncated, bootstrap),
         advantages=advantages,
         returns=returns,
-        sampling_weights=sampling_weights(runs, envs).to(values),
+        sampling_weights=sampling_weights(runs, envs, steps_per_env).to(values),
         sequences=cut_sequences(runs, envs, (prev_actions < 0).cpu().numpy(), states),
     )
 
 
-def sampling_weights(runs: Listed[NDArray[np.int64]], envs: Listed[int]) -> Tensor:
+def sampling_weights(runs: Listed[NDArray[np.int64]], envs: Listed[int], steps_per_env: float) -> Tensor:
     """Importance weights that make environments count alike, however many samples each has: float64 [S].
 
     A variable rollout holds more samples of fast environments: VER corrects this biased sampling 'with truncated
-    importance sampling weighting' (section 4, 'Training'). The wanted distribution is uniform, S / E samples of each of
-    E environments, so a sample of an environment that has S_e gets (S / E) / S_e, not truncated yet.
+    importance sampling weighting' (section 4, 'Training'). The wanted distribution is uniform, T samples of each
+    environment, so a sample of an environment that has S_e gets T / S_e, not truncated yet. How many samples the other
+    environments have, if any, changes nothing.
 
     Args:
-        runs: the indices of each run's samples; an environment whose runs are empty still counts as one of E.
+        runs: the indices of each run's samples.
         envs: the environment of each run.
+        steps_per_env: T, the samples of a whole rollout over the environments that there are.
     """
     counts: dict[int, int] = {}
     for env, run in zip(envs, runs, strict=True):
         counts[env] = counts.get(env, 0) + len(run)
-    num_samples = sum(counts.values())
-    weights = np.empty(num_samples)
+    weights = np.empty(sum(counts.values()))
     for env, run in zip(envs, runs, strict=True):
         if len(run):
-            weights[run] = num_samples / (len(counts) * counts[env])
+            weights[run] = steps_per_env / counts[env]
     return torch.from_numpy(weights)

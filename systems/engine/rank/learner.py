@@ -51,6 +51,7 @@ class Learner:
         weights: Followed,
         generator: torch.Generator,
         *,
+        steps_per_env: float,
         first_env: int = 0,
         others_learn: bool = False,
     ) -> None:
@@ -65,6 +66,7 @@ class Learner:
             averager: agrees with the other ranks.
             weights: hands what was learned to those that act.
             generator: shuffles samples into mini-batches.
+            steps_per_env: T, the samples of a whole rollout over the environments that there are.
             first_env: the number, over all ranks, of environment 0 of the experience.
             others_learn: whether gradients or weights come from other ranks too.
         """
@@ -75,6 +77,7 @@ class Learner:
         self._device, self._meter = device, meter
         self._averager, self._weights = averager, weights
         self._generator = generator
+        self._steps_per_env = steps_per_env
         self._first_env, self._others_learn = first_env, others_learn
         self._num_phases = 0
         self._optimizer = make_optimizer(policy.parameters(), settings)
@@ -181,6 +184,7 @@ class Learner:
             terminated=column("terminated"),
             truncated=column("truncated"),
             bootstrap=column("bootstrap"),
+            steps_per_env=self._steps_per_env,
             settings=self._settings,
         )
 

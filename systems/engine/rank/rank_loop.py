@@ -132,6 +132,7 @@ class RankLoop:
         here, *elsewhere = machines_of(self._group, place) if central else (range(place.rank, place.rank + 1),)
         num_envs = scenario.num_envs * (place.num_ranks if central else 1)
         self._num_steps = system.rollout.steps(scenario.rollout_steps)
+        self._steps_per_env = system.rollout.target(num_envs, self._num_steps) / num_envs
         self._stale = open_stale_fill(system, context, num_envs)
         self._rollout = make_rollout(system, context, num_envs)
         if isinstance(self._rollout, StreamRollout):
@@ -166,7 +167,9 @@ class RankLoop:
         self._averager = open_averager(system.average, self._group, meter, self._policy, stream)
         # Ranks that do not wait for each other have no stragglers to cut: each plans for itself.
         watched = self._group if self._averager.is_synchronous else Group(ALONE, context.device)
-        self._monitor = open_monitor(system.preempt, watched, self._rollout, self._num_steps)
+        self._monitor = open_monitor(
+            system.preempt, watched, self._rollout, self._num_steps, hides_learning=system.overlap.is_concurrent
+        )
         all_learn = not isinstance(system.average, Central)
         self._progress = RunProgress(context, self._averager, self._requests, all_learn=all_learn)
         self._learner = self._means.learner(
@@ -178,6 +181,7 @@ class RankLoop:
             self._averager,
             self._following.weights,
             torch.Generator().manual_seed(learner_seed),
+            steps_per_env=self._steps_per_env,
             first_env=0 if isinstance(system.average, Central) else context.place.rank * context.scenario.num_envs,
             others_learn=context.place.num_ranks > 1 and not isinstance(system.average, Central),
         )

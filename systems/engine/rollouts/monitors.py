@@ -52,15 +52,18 @@ class Monitor(Protocol):
         """What was planned for the rollout that has ended, and what came of it, for the time series."""
 
 
-def open_monitor(choice: PreemptChoice, group: Group, rollout: Rollout, num_steps: int) -> Monitor:
-    """Makes the monitor of one rank, for rollouts of T = `num_steps` steps."""
+def open_monitor(
+    choice: PreemptChoice, group: Group, rollout: Rollout, num_steps: int, *, hides_learning: bool = False
+) -> Monitor:
+    """Makes the monitor of one rank, for rollouts of T = `num_steps` steps; `hides_learning` is that of `plan`."""
     match choice:
         case Never():
             return NeverMonitor()
         case Threshold():
             return _ThresholdMonitor(choice.p, math.ceil(choice.least * num_steps), group)
         case Optimal():
-            return _OptimalMonitor(group, rollout.num_envs, num_steps, whole=isinstance(rollout, FixedRollout))
+            whole = isinstance(rollout, FixedRollout)
+            return _OptimalMonitor(group, rollout.num_envs, num_steps, whole=whole, hides_learning=hides_learning)
 
 
 class NeverMonitor:
@@ -101,8 +104,9 @@ class _ThresholdMonitor(NeverMonitor):
 
 
 class _OptimalMonitor(NeverMonitor):
-    def __init__(self, group: Group, num_envs: int, num_steps: int, *, whole: bool) -> None:
-        self._group, self._num_steps, self._whole = group, num_steps, whole
+    def __init__(self, group: Group, num_envs: int, num_steps: int, *, whole: bool, hides_learning: bool) -> None:
+        self._group, self._num_steps = group, num_steps
+        self._whole, self._hides_learning = whole, hides_learning
         self._all = num_steps * num_envs * group.num_ranks
         self._plan = Plan(self._all, float("nan"))
         self._iteration = -1
@@ -118,7 +122,11 @@ class _OptimalMonitor(NeverMonitor):
             # An environment that has ended no step counts as slow as the slowest that has: nothing else is known of it.
             slowest = float(np.nanmax(times))
             self._plan = plan(
-                np.where(np.isfinite(times), times, slowest), learning, self._num_steps, whole=self._whole
+                np.where(np.isfinite(times), times, slowest),
+                learning,
+                self._num_steps,
+                whole=self._whole,
+                hides_learning=self._hides_learning,
             )
         else:
             self._plan = Plan(self._all, float("nan"))

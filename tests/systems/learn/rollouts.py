@@ -92,5 +92,6 @@ def play(
         terminated=terminated,
         truncated=truncated,
         bootstrap=torch.randn(num_steps * num_envs, dtype=dtype, generator=generator),
+        steps_per_env=num_steps,
         settings=settings or LearnSettings(),
     )

@@ -30,6 +30,7 @@ def batch_of(runs: list[list[int]], envs: list[int], starts: list[int], states: 
         terminated=torch.zeros(size, dtype=torch.bool),
         truncated=torch.zeros(size, dtype=torch.bool),
         bootstrap=bootstrap,
+        steps_per_env=size / len(set(envs)),
         settings=LearnSettings(),
     )
 
@@ -61,8 +62,16 @@ def test_next_values() -> None:
 def test_sampling_weights() -> None:
     """Every environment weighs the same, a third each here, however many samples and runs it has."""
     runs = [np.array(run, np.int64) for run in ([0, 1, 2], [3], [4, 5], [6, 7])]
-    weights = sampling_weights(runs, [2, 0, 2, 1])
+    weights = sampling_weights(runs, [2, 0, 2, 1], 8 / 3)
     assert weights.tolist() == pytest.approx([8 / 15] * 3 + [8 / 3] + [8 / 15] * 2 + [8 / 6] * 2)
     for samples in ([0, 1, 2, 4, 5], [3], [6, 7]):
         assert float(weights[samples].sum()) == pytest.approx(8 / 3)
-    assert sampling_weights([np.arange(3), np.arange(3, 3)], [0, 1]).tolist() == [0.5, 0.5, 0.5]
+
+
+def test_an_environment_without_samples_changes_no_weight() -> None:
+    """One of four environments is stuck: the weights of the others are T / S_e, as VER's authors compute them."""
+    counts = (130, 64, 62)
+    ends = np.cumsum(counts)
+    runs = np.split(np.arange(ends[-1]), ends[:-1])
+    weights = sampling_weights(runs, [0, 1, 3], 64)
+    assert weights[ends - 1].tolist() == pytest.approx([64 / 130, 1.0, 64 / 62])

@@ -74,6 +74,7 @@ def train(num_rollouts: int, seed: int) -> tuple[list[float], Policy]:
             terminated=ended,
             truncated=torch.zeros_like(ended),
             bootstrap=bootstrap,
+            steps_per_env=NUM_STEPS,
             settings=SETTINGS,
         )
         stats = [

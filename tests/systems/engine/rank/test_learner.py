@@ -123,6 +123,7 @@ class Bench:
             self.averager,  # type: ignore[arg-type]  # a learner needs no more of it
             self.following,
             torch.Generator().manual_seed(3),
+            steps_per_env=num_steps,
         )
 
     def _play(self, taken: int) -> None:

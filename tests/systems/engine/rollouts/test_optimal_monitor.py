@@ -24,7 +24,7 @@ from tests.systems.engine.ranks import run_ranks
 Times = npt.NDArray[np.float64]
 
 
-def slow_plan(step_times_s: Times, learn_s: float, num_steps: int, *, whole: bool) -> Plan:
+def slow_plan(step_times_s: Times, learn_s: float, num_steps: int, *, whole: bool, hides_learning: bool) -> Plan:
     """VER section 2.3 to the letter: steps end one after the other, and every S from 1 to T * N * R is tried."""
     num_ranks, num_envs = step_times_s.shape
     ends = [(float(step_times_s[rank, env]), rank, env, 1) for rank in range(num_ranks) for env in range(num_envs)]
@@ -43,28 +43,33 @@ def slow_plan(step_times_s: Times, learn_s: float, num_steps: int, *, whole: boo
         if ends and ends[0][0] == now:
             continue  # what ends at the same moment counts together
         if has_completed or not whole:
-            if samples / (now + learn_s) > best_rate:
-                best_rate, best = samples / (now + learn_s), Plan(samples, now)
+            rate = samples / (max(now, learn_s) if hides_learning else now + learn_s)
+            if rate > best_rate:
+                best_rate, best = rate, Plan(samples, now)
             has_completed = False
     return best
 
 
+@pytest.mark.parametrize("hides_learning", [False, True])
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("seed", range(60))
-def test_equals_the_literal_search(seed: int, whole: bool) -> None:
+def test_equals_the_literal_search(seed: int, whole: bool, hides_learning: bool) -> None:
     """S and Time(S) equal those of a search through every S, for one to five ranks, alike or a thousandfold apart."""
     rng = np.random.default_rng(seed)
     num_ranks, num_envs, num_steps = (int(rng.integers(1, most + 1)) for most in (5, 6, 9))
     times = np.exp(rng.normal(0, rng.choice([0.01, 0.5, 3.0]), (num_ranks, num_envs)))
     learn_s = float(times.mean() * num_steps * rng.choice([0.01, 0.5, 10.0]))
-    assert plan(times, learn_s, num_steps, whole=whole) == slow_plan(times, learn_s, num_steps, whole=whole)
+    rules = {"whole": whole, "hides_learning": hides_learning}
+    assert plan(times, learn_s, num_steps, **rules) == slow_plan(times, learn_s, num_steps, **rules)
 
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_equal_environments_are_not_cut(whole: bool) -> None:
     """Where all take equally long, all T * N * R steps are collected: there is no straggler."""
     times = np.full((4, 3), 0.5)
-    assert plan(times, 2.0, 8, whole=whole) == Plan(4 * 3 * 8, 4.0) == slow_plan(times, 2.0, 8, whole=whole)
+    for hides_learning in (False, True):
+        rules = {"whole": whole, "hides_learning": hides_learning}
+        assert plan(times, 2.0, 8, **rules) == Plan(4 * 3 * 8, 4.0) == slow_plan(times, 2.0, 8, **rules)
 
 
 def test_by_hand() -> None:
@@ -75,6 +80,18 @@ def test_by_hand() -> None:
     assert found == Plan(9, 4.0)
     # With a learning phase that takes far longer, waiting is worth it.
     assert plan(times, 1000.0, 4, whole=False) == Plan(12, 16.0)
+
+
+def test_learning_that_hides_behind_collecting_costs_nothing() -> None:
+    """What is collected while the ranks learn is free: with 12 s of learning, until 12 s, when there are 11 steps.
+
+    With 4 s it ends at 4 s, since 9 / 4 is the most; learning that takes 40 s one after the other speaks for waiting.
+    """
+    times = np.array([[1.0], [1.0], [4.0]])
+    assert plan(times, 4.0, 4, whole=False, hides_learning=True) == Plan(9, 4.0)
+    assert plan(times, 12.0, 4, whole=False, hides_learning=True) == Plan(11, 12.0)
+    assert plan(times, 12.0, 4, whole=False) == Plan(9, 4.0)
+    assert plan(times, 40.0, 4, whole=False) == Plan(12, 16.0)
 
 
 def test_whole_rollouts_are_cut_where_one_completes() -> None:
@@ -209,6 +226,18 @@ def test_fixed_rollouts_are_planned_whole() -> None:
         monitor.begin(times[0], 3.0)
         expected = plan(times, 3.0, 4, whole=whole)
         assert monitor.statistics()["preempt/planned_s"] == expected.seconds
+
+
+@pytest.mark.parametrize("hides_learning", [False, True])
+def test_learning_beside_collecting_is_planned_as_such(hides_learning: bool) -> None:
+    """The monitor plans with a learning time that costs, or that hides."""
+    times = np.array([[1.0, 3.0], [40.0, 2.0]])
+    group, *_ = together(2, times, learn_s=9.0)
+    monitor = open_monitor(Optimal(), group, VariableRollout(2, 8), 4, hides_learning=hides_learning)
+    monitor.begin(times[0], 9.0)
+    expected = plan(times, 9.0, 4, whole=False, hides_learning=hides_learning)
+    assert expected != plan(times, 9.0, 4, whole=False, hides_learning=not hides_learning)
+    assert monitor.statistics()["preempt/planned_s"] == expected.seconds
 
 
 NUM_ITERATIONS = 20

@@ -29,7 +29,7 @@ LEARN = {
     "value_coef": "1.0",  # ours is of half the squared error, theirs 0.5 of the whole
     "entropy_coef": "0.0",
     "max_grad_norm": "0.5",
-    "normalize_advantages": "true",
+    "normalize_advantages": "rank",
 }
 """Defaults of its PPO, but for the epochs."""
 SCENARIO = "vizdoom/basic:num_envs={num_envs}:policy=nature"

@@ -111,6 +111,7 @@ def test_update_2048_on_two_threads(benchmark: BenchmarkFixture, episode_steps: 
         terminated=never,
         truncated=never,
         bootstrap=flat,
+        steps_per_env=num_steps,
         settings=settings,
     )
     optimizer, packed = make_optimizer(policy.parameters(), settings), pack(batch.sequences)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+MOMENTS_BYTES = 24
+"""Size of the moments of advantages: how many, their sum, and that of their squares."""
 MOST_LATENCY_MS = 1e6
 LEAST_MB_PER_S, MOST_MB_PER_S = 1e-3, 1e9
 """Limits of what a profile may state, so that all times that follow from it are finite."""
@@ -45,11 +47,11 @@ class NetworkCosts:
         """Seconds that all ranks need to end an iteration together; 0 for one rank."""
         return self.synchronize_s + self.synchronize_doubling_s * math.log2(num_ranks) if num_ranks > 1 else 0.0
 
-    def all_reduce_s(self, num_ranks: int) -> float:
-        """Seconds of one all-reduce of gradients, by the faster of ring and tree; 0 for one rank."""
+    def all_reduce_s(self, num_ranks: int, num_bytes: float | None = None) -> float:
+        """Seconds of one all-reduce, of gradients unless told otherwise, by the faster way; 0 for one rank."""
         if num_ranks == 1:
             return 0.0
-        costs = num_ranks, self.weights_bytes, self.latency_s, self.bytes_per_s
+        costs = num_ranks, self.weights_bytes if num_bytes is None else num_bytes, self.latency_s, self.bytes_per_s
         return min(ring_all_reduce_s(*costs), tree_all_reduce_s(*costs))
 
     @property

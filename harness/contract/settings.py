@@ -9,8 +9,8 @@ from harness.contract.network_costs import NetworkCosts
 
 Work = Literal["render", "infer", "prepare", "learn"]
 """Kinds of work on a GPU."""
-Message = Literal["synchronize", "all_reduce", "exchange"]
-"""All ranks end an iteration; all ranks average gradients; a rank sends or gets weights over the link of `peer`."""
+Message = Literal["synchronize", "all_reduce", "moments", "exchange"]
+"""All ranks end an iteration; average gradients; add up moments of advantages; one gets or sends weights of `peer`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,8 +43,10 @@ class LearnSettings:
     """Weight of the entropy bonus."""
     max_grad_norm: float = 0.5
     """Gradients with a larger L2 norm are scaled down to this one."""
-    normalize_advantages: bool = False
-    """Off in DD-PPO (section 4), because it leads to instabilities with small batches."""
+    normalize_advantages: str = "none"
+    """Over which samples of an update advantages get mean 0 and deviation 1: `none`, as in DD-PPO (section 4); `all`,
+    the mini-batches of all ranks that average their gradients; `rank`, each rank's own, so the gradient depends on the
+    number of ranks. Ranks that do not wait for each other have only their own."""
     correct: str = "none"
     """Correction of the loss for how the experience was gathered: `none`; `vtrace`, for an older policy (Sample Factory
     section 3.4); `truncated_is`, for environments that have more samples than others (VER section 4, 'Training')."""
@@ -74,6 +76,7 @@ class LearnSettings:
             ("value_coef", self.value_coef >= 0, "at least 0"),
             ("entropy_coef", self.entropy_coef >= 0, "at least 0"),
             ("max_grad_norm", self.max_grad_norm > 0, "above 0"),
+            ("normalize_advantages", self.normalize_advantages in NORMALIZED, f"one of: {', '.join(NORMALIZED)}"),
             ("correct", self.correct in CORRECTIONS, f"one of: {', '.join(CORRECTIONS)}"),
             ("rho", self.rho > 0, "above 0"),
             ("c", self.c >= 0, "at least 0"),
@@ -113,6 +116,7 @@ class GpuCosts:
 TYPICAL_GPU_COSTS = GpuCosts(infer_fixed_s=0.0033, infer_item_s=0.00006, learn_item_s=0.00015)
 """Roughly the times of `emulated/open-fridge` on a V100; for scenarios without a profile, which render on the CPU."""
 
+NORMALIZED = ("none", "rank", "all")
 CORRECTIONS = ("none", "vtrace", "truncated_is")
 OPTIMIZERS = ("adam", "sgd")
 POLICIES = ("small", "conv", "nature", "resnet")

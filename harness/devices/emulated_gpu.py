@@ -22,6 +22,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from harness.contract.network_costs import MOMENTS_BYTES
 from harness.contract.settings import GpuCosts, Message, Work
 from harness.devices import booking
 from harness.devices.booking import BUSY_S, CORES, LANE
@@ -176,6 +177,8 @@ class EmulatedGpu:
             sleep_until(passed_at + 2 * network.latency_s)
         elif message == "all_reduce":
             time.sleep(network.all_reduce_s(num_ranks))
+        elif message == "moments":
+            time.sleep(network.all_reduce_s(num_ranks, MOMENTS_BYTES))
         else:
             time.sleep(network.synchronize_ranks_s(num_ranks))
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def quick_learning() -> LearnSettings:
     """DD-PPO's settings with a larger step size: the small policy masters the small plans on a CPU in minutes."""
-    return LearnSettings(learning_rate=1e-3, normalize_advantages=True)
+    return LearnSettings(learning_rate=1e-3, normalize_advantages="all")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

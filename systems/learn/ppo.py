@@ -30,7 +30,13 @@ AverageGradients = Callable[[Listed[nn.Parameter]], None]
 """Replaces each parameter's gradient by its mean over the ranks."""
 
 
-def ppo_loss(policy: Policy, batch: Batch, packed: Packed, settings: LearnSettings) -> tuple[Tensor, dict[str, Tensor]]:
+SumMoments = Callable[[Tensor], Tensor]
+"""The sum over the ranks of a float64 tensor [3]: how many advantages, their sum, the sum of their squares."""
+
+
+def ppo_loss(
+    policy: Policy, batch: Batch, packed: Packed, settings: LearnSettings, sum_moments: SumMoments | None = None
+) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of one mini-batch, a mean over its samples.
 
     Clipped surrogate (equation 7) + `value_coef` * 0.5 * squared error of the values, without clipping
@@ -58,7 +64,9 @@ def ppo_loss(policy: Policy, batch: Batch, packed: Packed, settings: LearnSettin
     log_ratios = log_probs - batch.log_probs[index]
     ratios = log_ratios.exp()
     targets, advantages = _targets(batch, packed, log_ratios.detach(), values.detach(), settings)
-    if settings.normalize_advantages:
+    if settings.normalize_advantages == "all" and sum_moments is not None:
+        advantages = _normalized_over_ranks(advantages, sum_moments)
+    elif settings.normalize_advantages != "none":
         advantages = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-5)
 
     clipped = ratios.clamp(*settings.clip_range)
@@ -89,6 +97,16 @@ def ppo_loss(policy: Policy, batch: Batch, packed: Packed, settings: LearnSettin
     return loss, {name: stat.detach() for name, stat in stats.items()}
 
 
+def _normalized_over_ranks(advantages: Tensor, sum_moments: SumMoments) -> Tensor:
+    """With mean 0 and deviation 1 over the mini-batches of all ranks: one message (DD-PPO appendix E has the like)."""
+    exact = advantages.double()
+    moments = torch.stack([torch.full_like(exact[0], len(exact)), exact.sum(), exact.square().sum()])
+    count, total, squares = sum_moments(moments).unbind()
+    mean = total / count
+    deviation = (squares / count - mean.square()).clamp(min=0).sqrt()
+    return ((exact - mean) / (deviation + 1e-5)).to(advantages)
+
+
 def _targets(
     batch: Batch, packed: Packed, log_ratios: Tensor, values: Tensor, settings: LearnSettings
 ) -> tuple[Tensor, Tensor]:
@@ -115,6 +133,7 @@ def update(
     packed: Packed,
     settings: LearnSettings,
     average_gradients: AverageGradients | None = None,
+    sum_moments: SumMoments | None = None,
 ) -> dict[str, Tensor]:
     """One optimiser step on one mini-batch.
 
@@ -125,13 +144,14 @@ def update(
         packed: the mini-batch, of the rollout's sequences.
         settings: the loss, and the norm to which gradients are scaled down.
         average_gradients: called between the backward pass and the scaling, so that all ranks scale equally.
+        sum_moments: called within the forward pass if advantages are normalised over `all` ranks; None for one rank.
 
     Returns:
         `STATS`, 0-dimensional tensors on the batch's device; nothing waits for that device. `grad_norm` is the norm
         after averaging and before scaling.
     """
     optimizer.zero_grad()
-    loss, stats = ppo_loss(policy, batch, packed, settings)
+    loss, stats = ppo_loss(policy, batch, packed, settings, sum_moments)
     torch.autograd.backward(loss)
     parameters = list(policy.parameters())
     if average_gradients is not None:

@@ -101,7 +101,7 @@ def _talks(system: Choices, scenario: Scenario, num_ranks: int, seed: int) -> Ta
         return GossipTalks(network, num_ranks, average, seed)
     if interval := getattr(average, "interval", 0):
         return ServerTalks(network, num_ranks, interval)
-    return AllReduceTalks(network, num_ranks)
+    return AllReduceTalks(network, num_ranks, scenario.learn)
 
 
 def _crews(run: RunModel, num_ranks: int, *, is_central: bool) -> list[Crew]:

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from harness.contract.network_costs import MOMENTS_BYTES
 from systems.choices.average import choose_peer
 from systems.model.compiling import book_link
 
 if TYPE_CHECKING:
     from harness.contract.network_costs import NetworkCosts
+    from harness.contract.settings import LearnSettings
     from systems.choices.average import Gossip
     from systems.model.state import Floats, Ints
 
@@ -25,12 +27,14 @@ class AllReduceTalks:
     is_synchronous = True
     holds_weights = False
 
-    def __init__(self, network: NetworkCosts, num_ranks: int) -> None:
+    def __init__(self, network: NetworkCosts, num_ranks: int, learn: LearnSettings) -> None:
         self._all_reduce_s = network.all_reduce_s(num_ranks)
+        if learn.normalize_advantages == "all":
+            self._all_reduce_s += network.all_reduce_s(num_ranks, MOMENTS_BYTES)
         self.synchronize_s = network.synchronize_ranks_s(num_ranks)
 
     def update(self, ranks: Ints, begin: Floats) -> Floats:  # noqa: ARG002  it is all of them
-        """When the last rank has come, and the all-reduce is over."""
+        """When the last rank has come, and the all-reduce, or both, are over."""
         return np.full_like(begin, begin.max() + self._all_reduce_s)
 
     def end_iteration(self, ranks: Ints, at: Floats) -> Floats:  # noqa: ARG002  it is all of them

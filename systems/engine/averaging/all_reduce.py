@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class AllReducer:
-    """`average_gradients`, `wait_for_ranks`, `agree` and `close` wait for all ranks."""
+    """`sum_moments`, `average_gradients`, `wait_for_ranks`, `agree` and `close` wait for all ranks."""
 
     is_synchronous = True
 
@@ -32,6 +32,11 @@ class AllReducer:
 
     def begin_update(self) -> None:
         """Nothing to do."""
+
+    def sum_moments(self, moments: torch.Tensor) -> torch.Tensor:
+        """The sum over all ranks."""
+        with self._meter.span("communicate"):
+            return self._group.sum_moments(moments)
 
     def average_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """Replaces the gradients by their means over the ranks."""
@@ -70,6 +75,10 @@ class AllReducer:
 
 class OneLearner(AllReducer):
     """Ranks agree on progress alone; only rank 0 collects and has weights."""
+
+    def sum_moments(self, moments: torch.Tensor) -> torch.Tensor:
+        """Those of this rank: its mini-batches have the samples of all."""
+        return moments
 
     def average_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """Nothing to do: no other rank has gradients."""

@@ -51,6 +51,10 @@ class AsynchronousRank:
     def begin_update(self) -> None:
         """Nothing, unless a subclass has something to do."""
 
+    def sum_moments(self, moments: torch.Tensor) -> torch.Tensor:
+        """Those of this rank: its gradients stay its own."""
+        return moments
+
     def average_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """Gradients stay the rank's own."""
 

@@ -1,11 +1,13 @@
 """How one rank agrees with the others on weights and on progress: the protocol.
 
-    each update:          begin_update, forward and backward pass, average_gradients, clipping, step, end_update
+    each update:          begin_update, forward pass, sum_moments if advantages are normalised over all ranks,
+                          backward pass, average_gradients, clipping, step, end_update
     after collecting:     wait_for_ranks
     end of an iteration:  agree, is_over, statistics, in this order
     after training:       final_policy, close
 
-`average_gradients`, `wait_for_ranks`, `agree` and `close` of `AllReducer` block until all ranks have called them.
+`sum_moments`, `average_gradients`, `wait_for_ranks`, `agree` and `close` of `AllReducer` block until all ranks have
+called them.
 Asynchronous averagers (`gossiping.py`, `clients.py`) wait for no rank longer than their time limit, except at the end
 (`asynchronous.py`). `wire/group.py` and `wire/mailbox.py` say what frees them, and what happens when a rank dies.
 """
@@ -29,6 +31,9 @@ class Averager(Protocol):
 
     def begin_update(self) -> None:
         """Called before the gradients of an update are computed."""
+
+    def sum_moments(self, moments: torch.Tensor) -> torch.Tensor:
+        """The sum of a tensor over the ranks whose gradients are averaged in this update; may change `moments`."""
 
     def average_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """Called between the backward pass and gradient clipping; may replace the gradients."""

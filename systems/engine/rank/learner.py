@@ -17,7 +17,7 @@ from systems.learn.batch import Batch, make_batch
 from systems.learn.finite import Broken, NotFinite, Suspect, gather, most_likely
 from systems.learn.optimizers import make_optimizer
 from systems.learn.ppo import update
-from systems.learn.sequences import Sequence, pack, split_by_env, split_by_steps
+from systems.learn.sequences import Packed, Sequence, pack, split_by_env, split_by_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -102,7 +102,7 @@ class Learner:
                 with self._device.busy("learn", len(packed.index)):
                     with self._communicating(), self._weights.changing():
                         self._averager.begin_update()
-                    stats.append(update(self._policy, self._optimizer, batch, packed, settings, self._before_step))
+                    stats.append(self._update(batch, packed))
                     self._after_step()
             if epoch == 0:
                 self._meter.learned(len(fresh), LagSummary(total=int(behind.sum()), largest=int(behind.max())))
@@ -131,6 +131,15 @@ class Learner:
         if self._split == "envs":
             return split_by_env(batch.sequences, self._settings.num_minibatches, self._generator)
         return split_by_steps(batch.sequences, self._settings.num_minibatches, self._generator, batch.states)
+
+    def _update(self, batch: Batch, packed: Packed) -> dict[str, torch.Tensor]:
+        sum_moments = self._sum_moments if self._others_learn else None
+        return update(self._policy, self._optimizer, batch, packed, self._settings, self._before_step, sum_moments)
+
+    def _sum_moments(self, moments: torch.Tensor) -> torch.Tensor:
+        """Between the forward and the backward pass."""
+        with self._communicating():
+            return self._averager.sum_moments(moments)
 
     def _before_step(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """Between the backward pass and the optimiser's step: from here on weights change."""

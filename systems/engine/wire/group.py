@@ -85,6 +85,15 @@ class Group:
         if self._device is not None:
             self._device.communicate("all_reduce")
 
+    def sum_moments(self, moments: torch.Tensor) -> torch.Tensor:
+        """The sum of a tensor [3] over all ranks, on their devices; waits for all of them."""
+        if self._transport is None:
+            return moments
+        self._transport.all_reduce(moments)
+        if self._device is not None:
+            self._device.communicate("moments")
+        return moments
+
     def note_exchange(self, peer: int) -> None:
         """Notes that weights went to a rank or came from it; emulated GPUs add the time that this would cost."""
         if self._device is not None and peer != self.rank:

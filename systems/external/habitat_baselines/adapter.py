@@ -51,7 +51,7 @@ class HabitatBaselines(LibrarySystem):
                 what="initialisation",
                 theirs="of convolutions and fully connected layers torch's own; of the LSTM over its gates together",
             ),
-            *((of_rollout,) if scenario.learn.normalize_advantages else ()),
+            *((of_rollout,) if scenario.learn.normalize_advantages != "none" else ()),
         )
 
 

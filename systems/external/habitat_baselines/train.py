@@ -190,7 +190,7 @@ def configuration(told: dict[str, Any], folder: Path) -> DictConfig:
     ppo.gamma, ppo.tau = learn["discount"], learn["gae_lambda"]
     ppo.clip_param, ppo.use_clipped_value_loss = learn["clip"], False
     ppo.value_loss_coef, ppo.entropy_coef = learn["value_coef"], learn["entropy_coef"]
-    ppo.use_normalized_advantage = learn["normalize_advantages"]
+    ppo.use_normalized_advantage = learn["normalize_advantages"] != "none"
     ver.num_inference_workers = told.get("num_inference_workers", 1)
     return config
 

@@ -39,7 +39,7 @@ class Rllib(LibrarySystem):
 
     def learned_with(self, learn: LearnSettings) -> LearnSettings:
         """Advantages are never normalised, and the clip range, where there is one, is [1 - clip, 1 + clip]."""
-        return replace(learn, normalize_advantages=False, clip_low=0.0)
+        return replace(learn, normalize_advantages="none", clip_low=0.0)
 
     def why_not_filled(self, batch: int, steps: int, num_envs: int) -> str | None:  # noqa: ARG002  of any runners
         """None: batches are made of a runner's rollouts, which `why_not_on` checks."""

@@ -27,7 +27,7 @@ class SampleFactory(LibrarySystem):
 
     def learned_with(self, learn: LearnSettings) -> LearnSettings:
         """Advantages are always normalised, and the clip range is [1 / (1 + clip), 1 + clip]."""
-        return replace(learn, normalize_advantages=True, clip_low=1 / (1 + learn.clip))
+        return replace(learn, normalize_advantages="rank", clip_low=1 / (1 + learn.clip))
 
     def why_not_filled(self, batch: int, steps: int, num_envs: int) -> str | None:  # noqa: ARG002  of any environment
         """None, or why rollouts do not fill a batch: it is made of whole rollouts of single environments."""

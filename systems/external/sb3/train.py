@@ -55,7 +55,7 @@ def main() -> None:
         ent_coef=learn["entropy_coef"],
         vf_coef=0.5 * learn["value_coef"],  # its loss is the squared error, not half of it
         max_grad_norm=learn["max_grad_norm"],
-        normalize_advantage=learn["normalize_advantages"],
+        normalize_advantage=learn["normalize_advantages"] != "none",
         policy_kwargs={"optimizer_kwargs": {"eps": learn["adam_eps"]}},
     )
     count_learning(model, batch, learn)

@@ -118,7 +118,7 @@ def main() -> None:
         entropy_coeff=learn["entropy_coef"],
         critic_coeff=0.5 * learn["value_coef"],  # its loss is the squared error, not half of it
         loss_critic_type="l2",
-        normalize_advantage=learn["normalize_advantages"],
+        normalize_advantage=learn["normalize_advantages"] != "none",
     )
     gae = GAE(gamma=learn["discount"], lmbda=learn["gae_lambda"], value_network=value, average_gae=False)
     optimizer = torch.optim.Adam(loss.parameters(), lr=learn["learning_rate"], eps=learn["adam_eps"])

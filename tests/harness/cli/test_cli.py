@@ -95,7 +95,11 @@ BAD_RUNS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("--systems", "ddppo:learn.epochs=1.5"), ("ddppo:learn.epochs=1.5: ", "valid integer")),
     (("--systems", "ddppo:learn.learning_rate=nan"), ("learn.learning_rate=nan: must be",)),
     (("--systems", "ddppo:learn.entropy_coef=inf"), ("learn.entropy_coef=inf: must be a finite number",)),
-    (("--systems", "ddppo:learn.normalize_advantages=maybe"), ("normalize_advantages=maybe", "valid boolean")),
+    (("--systems", "ver:preempt.fill_stale=maybe"), ("preempt.fill_stale=maybe", "valid boolean")),
+    (
+        ("--systems", "ddppo:learn.normalize_advantages=maybe"),
+        ("normalize_advantages=maybe", "one of: none, rank, all"),
+    ),
     (("--systems", "sync", "--scenario", "pointnav:num_envs=1"), ("num_envs=1 cannot fill", "num_minibatches=2")),
     ((*SYNC, "--scenario", "pointnav:num_envs=0"), ("pointnav:num_envs=0: must be at least 1",)),
     ((*SYNC, "--scenario", "pointnav:num_envs=100000000"), ("processes must be at most",)),

@@ -184,14 +184,14 @@ def test_cells_come_back_from_json() -> None:
 def test_settings_are_typed_values() -> None:
     """A record's settings are numbers where the fields are, as JSON knows them; a scenario's say so by their prefix."""
     cell = only(
-        systems="ddppo:preempt.p=0.80:preempt=threshold:learn.epochs=3:learn.normalize_advantages=yes",
+        systems="ddppo:preempt.p=0.80:preempt=threshold:learn.epochs=3:learn.normalize_advantages=rank",
         scenarios="emulated/open-fridge:num_envs=8:time_scale=0.5:learn.epochs=5",
     )
     assert json.loads(json.dumps(cell.settings())) == {
         "preempt.p": 0.8,
         "preempt": "threshold",
         "learn.epochs": 3,
-        "learn.normalize_advantages": True,
+        "learn.normalize_advantages": "rank",
         "scenario.num_envs": 8,
         "scenario.time_scale": 0.5,
         "scenario.learn.epochs": 5,

@@ -108,7 +108,7 @@ def test_habitat_baselines_sees_what_its_task_shows() -> None:
     """Depth and a goal too; in what it departs depends on how it learns."""
     departures = planned("habitat-ver", "pointnav:policy=resnet").configuration()["system"]["departures"]
     assert set(departures) == {"value after a truncated episode", "initialisation", "advantages"}
-    scenario = "pointnav:policy=resnet:learn.normalize_advantages=false"
+    scenario = "pointnav:policy=resnet:learn.normalize_advantages=none"
     assert "advantages" not in planned("habitat-ddppo", scenario).configuration()["system"]["departures"]
     assert planned("habitat-ver", scenario).configuration()["scenario"]["learn"]["correct"] == "truncated_is"
 

@@ -195,7 +195,7 @@ def test_ratio_is_one_before_the_first_step() -> None:
 
 
 def test_advantages_are_normalized_only_if_set() -> None:
-    """With `normalize_advantages` their scale and offset do not matter; without they do."""
+    """Over a rank's mini-batch or all of them, their scale and offset do not matter; with `none` they do."""
     policy, batch = policy_and_batch()
     scaled = replace(batch, advantages=3 * batch.advantages + 5)
     packed = pack(batch.sequences)
@@ -203,8 +203,9 @@ def test_advantages_are_normalized_only_if_set() -> None:
     def policy_loss(of: Batch, settings: LearnSettings) -> float:
         return float(ppo_loss(policy, of, packed, settings)[1]["policy_loss"])
 
-    normalizing = replace(SETTINGS, normalize_advantages=True)
-    assert policy_loss(batch, normalizing) == pytest.approx(policy_loss(scaled, normalizing), rel=1e-4)
+    for over in ("rank", "all"):
+        normalizing = replace(SETTINGS, normalize_advantages=over)
+        assert policy_loss(batch, normalizing) == pytest.approx(policy_loss(scaled, normalizing), rel=1e-4)
     assert policy_loss(batch, SETTINGS) != pytest.approx(policy_loss(scaled, SETTINGS), rel=0.1)
 
 

@@ -64,6 +64,7 @@ SETTINGS = (
     ("nover:collect.min_batch=2:collect.max_batch=2:learn.num_minibatches=1", 2),
     ("ver:learn.epochs=1:learn.num_minibatches=3", 3),
     ("sync:learn.num_minibatches=3", 2),
+    ("ver:learn.normalize_advantages=all", 3),
     ("gossip:average.interval=3", 3),
     ("gossip:average.mode=push:average.order=stale", 3),
     (f"{STREAM}:average=gossip:average.order=stale", 2),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,12 +8,18 @@ import pytest
 import torch
 
 from harness.contract.device import Place
+from harness.contract.settings import NORMALIZED, LearnSettings
 from systems.choices.average import AllReduce, Elastic, Gossip, ParameterServer
 from systems.engine.averaging.averager import Averager
 from systems.engine.averaging.opening import open_averager
 from systems.engine.wire.group import Group
+from systems.learn.optimizers import make_optimizer
+from systems.learn.policy import build_policy
+from systems.learn.ppo import update
+from systems.learn.sequences import pack
 from tests.systems.engine.averaging.offices import ALONE, Quadratic, meter_in, sgd
 from tests.systems.engine.ranks import run_ranks
+from tests.systems.learn.rollouts import play, sharpen, space
 
 CHOICES = (AllReduce(), Gossip(), Gossip(mode="push", order="stale"), Elastic(), ParameterServer())
 
@@ -59,6 +66,50 @@ def test_all_reduce_is_what_the_group_does(tmp_path: Path) -> None:
         assert each["final"] is (rank == 0)
         assert each["broke off"] == [False, True], "both hear what rank 1 says"
         assert each["statistics"] == {}
+
+
+NUM_ENVS = 8
+SPACE = space()
+
+
+def update_halves(folder: Path) -> None:
+    """On each of 2 ranks: an update on half of the environments, with advantages normalised in each way."""
+    place = Place.from_environment()
+    group, meter = Group(place), meter_in(folder, place.rank)
+    for over in NORMALIZED:
+        averager = open_averager(AllReduce(), group, meter, torch.nn.Linear(1, 1), np.random.default_rng(0))
+        envs = range(place.rank * NUM_ENVS // 2, (place.rank + 1) * NUM_ENVS // 2)
+        weights = weights_after_update(over, envs, averager)
+        torch.save(weights, folder / f"{over}-{place.rank}.pt")
+    group.close()
+    meter.close()
+
+
+def weights_after_update(over: str, envs: range, averager: Averager | None = None) -> torch.Tensor:
+    """All weights after one plain gradient step on the samples of `envs`; rewards differ much between environments."""
+    policy = sharpen(build_policy("small", SPACE, 4, seed=2).double())
+    settings = LearnSettings(optimizer="sgd", momentum=0.0, learning_rate=1.0, normalize_advantages=over)
+    batch = play(policy, SPACE, num_steps=12, num_envs=NUM_ENVS, settings=settings)
+    uneven = torch.linspace(-3, 8, NUM_ENVS, dtype=torch.float64).repeat(12)
+    batch = replace(batch, advantages=batch.advantages * uneven + uneven)
+    packed = pack([sequence for sequence in batch.sequences if sequence.env in envs])
+    optimizer = make_optimizer(policy.parameters(), settings)
+    means = (averager.average_gradients, averager.sum_moments) if averager else ()
+    update(policy, optimizer, batch, packed, replace(settings, max_grad_norm=1e9), *means)
+    return torch.nn.utils.parameters_to_vector(policy.parameters()).detach()
+
+
+def test_the_gradient_does_not_depend_on_the_number_of_ranks(tmp_path: Path) -> None:
+    """One rank of 8 environments and two of 4 learn the same, unless each rank normalises its own advantages."""
+    run_ranks(update_halves, 2, tmp_path)
+    for over in NORMALIZED:
+        alone = weights_after_update(over, range(NUM_ENVS))
+        halves = [torch.load(tmp_path / f"{over}-{rank}.pt") for rank in range(2)]
+        assert torch.equal(*halves)
+        if over == "rank":
+            assert not torch.allclose(halves[0], alone, rtol=1e-3, atol=1e-4)
+        else:
+            torch.testing.assert_close(halves[0], alone, rtol=1e-9, atol=1e-12)
 
 
 def test_alone_every_way_has_one_rank(tmp_path: Path) -> None:

@@ -58,6 +58,10 @@ class Optimal:
     """Whether a preempted rank fills its rollout with steps of its previous ones, the newest first."""
 
 
+EQUAL_RATES = 1e-12
+"""Rates that differ by less, relatively, differ by rounding alone."""
+
+
 class Plan(NamedTuple):
     """How much all ranks collect in one iteration."""
 
@@ -111,7 +115,8 @@ def plan(
         samples = np.unique(np.searchsorted(merged, completions, side="right"))
     times = merged[samples - 1]
     iteration_s = np.maximum(times, learn_s) if hides_learning else times + learn_s
-    best = int(np.argmax(samples / iteration_s))
+    rates = samples / iteration_s
+    best = int(np.flatnonzero(rates >= rates.max() * (1 - EQUAL_RATES))[-1])  # for the same rate, what cuts the least
     return Plan(int(samples[best]), float(times[best]))
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from systems.model.compiling import book, book_core, inlined
-from systems.model.state import ACTOR_SIDE, INFERRING, QUEUED, RENDERING, REPLIED, SIMULATING, Rules, State
+from systems.model.state import ACTOR_SIDE, INFERRING, QUEUED, RENDERING, REPLIED, SIMULATING, STREAM, Rules, State
 
 if TYPE_CHECKING:
     from systems.model.state import Floats
@@ -113,6 +113,9 @@ def _render(st: State, rules: Rules, s: int, env: int, now: float) -> None:
     st.envs[s, env].step_s += took
     st.envs[s, env].step_s_squared += took * took
     st.envs[s, env].has_ended = ended
+    if rules.rollout == STREAM:
+        played = st.envs[s, env].played if rules.collect == ACTOR_SIDE else 0
+        st.partial_ended[s, env, st.envs[s, env].taken + played] = ended
     if ended:
         st.envs[s, env].num_episodes += 1
         st.envs[s, env].reset_s += rules.reset_s

@@ -138,13 +138,15 @@ def continuous(crew: Crew, max_lag: int) -> Iterator[None]:
         before = state.sites["discarded"][sites]
         state.sites["missing"][sites], state.sites["oldest"][sites] = target, state.sites["version"][sites] - max_lag
         state.sites["batch_lag"][sites], state.sites["batch_least"][sites] = 0, NO_VERSION
+        state.sites["batch_open"][sites] = 0
         state.envs["run_end"][sites] = -1
         crew.wait_until("wait:rollout", fleet.await_batches(sites))
         state = fleet.state
         crew.run.ledger.count(crew.ranks, "discarded", state.sites["discarded"][sites] - before)
-        # The observations after these runs were not acted on yet, so their values must be estimated.
+        # The observations after these runs were not acted on yet, so their values must be estimated; V-trace has all.
         is_unknown = (state.envs["run_end"][sites] == state.envs["acted"][sites]) & ~state.envs["run_has_ended"][sites]
-        crew.infer(is_unknown.sum(1))
+        num_open = state.sites["batch_open"][sites]
+        crew.infer(num_open if crew.run.learn.correct == "vtrace" else is_unknown.sum(1))
         fresh = np.full(len(sites), target)
         version = state.sites["version"][sites]
         lag_sum = fresh * version - state.sites["batch_lag"][sites]

@@ -50,10 +50,10 @@ def _add_to_stream(st: State, rules: Rules, s: int, env: int, version: int) -> N
     st.sites[s].num_waiting += rules.num_steps
     st.whole[s, place].env = env
     st.whole[s, place].acted = st.envs[s, env].acted
-    st.whole[s, place].has_ended = st.envs[s, env].has_ended
     st.whole[s, place].first = 0
     for step in range(rules.num_steps):
         st.whole_versions[s, place, step] = st.partial_versions[s, env, step]
+        st.whole_ended[s, place, step] = st.partial_ended[s, env, step]
 
 
 @inlined
@@ -77,11 +77,12 @@ def take_from_stream(st: State, rules: Rules, s: int) -> bool:
             st.sites[s].num_waiting -= 1
             st.sites[s].missing -= 1
         st.whole[s, place].first = first
+        if is_kept:
+            env = st.whole[s, place].env
+            st.envs[s, env].run_end = st.whole[s, place].acted - (rules.num_steps - first)
+            st.envs[s, env].run_has_ended = st.whole_ended[s, place, first - 1]
+            st.sites[s].batch_open += not st.whole_ended[s, place, first - 1]
         if first == rules.num_steps:
-            if is_kept:
-                env = st.whole[s, place].env
-                st.envs[s, env].run_end = st.whole[s, place].acted
-                st.envs[s, env].run_has_ended = st.whole[s, place].has_ended
             st.sites[s].whole_first = (place + 1) % st.whole.shape[1]
             st.sites[s].num_whole -= 1
         freed |= was_held_back and st.sites[s].num_waiting < rules.limit

@@ -99,7 +99,7 @@ ENVIRONMENT = np.dtype(
         # the rollout
         ("taken", "i8"),  # steps of this rollout, or of a stream's trajectory
         ("left", "i8"),  # steps that ended when the rollout was full, and belong to the next
-        ("run_end", "i8"),  # `acted` at the end of its last trajectory in the learner's batch, or -1
+        ("run_end", "i8"),  # `acted` at the end of its steps in the learner's batch, or -1
         ("run_has_ended", "?"),  # whether an episode ended there
     ]
 )
@@ -144,12 +144,13 @@ SITE = np.dtype(
         ("oldest", "i8"),  # policy version of the oldest samples that the learner takes
         ("discarded", "i8"),
         ("batch_lag", "i8"),  # sum of the versions of the batch's samples
+        ("batch_open", "i8"),  # trajectories of the batch whose episode goes on
         ("batch_least", "i8"),
     ]
 )
 WORKER = np.dtype([("length", "i8"), ("is_busy", "?")])
-TRAJECTORY = np.dtype([("env", "i8"), ("acted", "i8"), ("has_ended", "?"), ("first", "i8")])
-"""Its environment, that one's `acted` and `has_ended` when it was whole, and how many steps were taken or discarded."""
+TRAJECTORY = np.dtype([("env", "i8"), ("acted", "i8"), ("first", "i8")])
+"""Its environment, that one's `acted` when it was whole, and how many steps were taken or discarded."""
 REPORT = np.dtype([("at", "f8"), ("new", "i8")])
 MOST_REPORTS = 1024
 
@@ -187,10 +188,14 @@ class State(NamedTuple):
     """Steps counted in this rollout, [S, M]."""
     partial_versions: Ints
     """Versions of the steps of trajectories under way, [S, E, T]."""
+    partial_ended: Bools
+    """Whether an episode ended with them, [S, E, T]."""
     whole: Records
     """A ring of whole trajectories, [S, Q]."""
     whole_versions: Ints
     """Versions of their steps, [S, Q, T]."""
+    whole_ended: Bools
+    """Whether an episode ended with them, [S, Q, T]."""
 
 
 def make_state(num_sites: int, num_envs: int, num_gpus: int, rules: Rules, *, num_drawn: int) -> State:
@@ -219,8 +224,10 @@ def make_state(num_sites: int, num_envs: int, num_gpus: int, rules: Rules, *, nu
         known_finishes=np.full(num_sites, np.inf),
         reports=zeros(MOST_REPORTS if rules.preempt == OPTIMAL else 1, dtype=REPORT),
         partial_versions=zeros(num_envs, steps, dtype=np.int64),
+        partial_ended=zeros(num_envs, steps, dtype=np.bool_),
         whole=zeros(ring, dtype=TRAJECTORY),
         whole_versions=zeros(ring, steps, dtype=np.int64),
+        whole_ended=zeros(ring, steps, dtype=np.bool_),
     )
     state.sites["reached_at"], state.sites["planned"] = np.inf, -1
     state.envs["run_end"] = -1

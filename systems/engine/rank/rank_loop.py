@@ -133,6 +133,7 @@ class RankLoop:
         num_envs = scenario.num_envs * (place.num_ranks if central else 1)
         self._num_steps = system.rollout.steps(scenario.rollout_steps)
         self._steps_per_env = system.rollout.target(num_envs, self._num_steps) / num_envs
+        self._is_off_policy = isinstance(system.overlap, Continuous) and scenario.learn.correct == "vtrace"
         self._stale = open_stale_fill(system, context, num_envs)
         self._rollout = make_rollout(system, context, num_envs)
         if isinstance(self._rollout, StreamRollout):
@@ -276,7 +277,13 @@ class RankLoop:
     def _hold(self, experience: Experience) -> Experience:
         """Adds the value that follows each run; the experience counts as in flight until it is learned."""
         with self._context.meter.span("infer"):
-            close_runs(experience.fresh_runs, self._rollout.follow, self._rollout.acted, self._critic)
+            close_runs(
+                experience.fresh_runs,
+                self._rollout.follow,
+                self._rollout.acted,
+                self._critic,
+                afresh=self._is_off_policy,
+            )
         self._experience = experience
         return experience
 

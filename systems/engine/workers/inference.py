@@ -106,6 +106,8 @@ def close_runs(
     follow: npt.NDArray[np.int64],
     acted: npt.NDArray[np.bool_],
     actor: Actor,
+    *,
+    afresh: bool = False,
 ) -> None:
     """Gives the last step of each run the value of the observation that follows, unless its episode ended there.
 
@@ -114,11 +116,12 @@ def close_runs(
         follow: [slots], where the observation that follows a step is.
         acted: [slots], whether an action was chosen there: then its value is known.
         actor: estimates the values that are not known, in one inference.
+        afresh: estimate all of them, as V-trace needs, whose values are the learner's and not those of who acted.
     """
     table = actor.table
     last = np.array([run[-1] for run in runs])
     last = last[~(table["truncated"][last] | table["terminated"][last])]
-    known = acted[follow[last]]
+    known = acted[follow[last]] & (not afresh)
     table["bootstrap"][last[known]] = table["value"][follow[last[known]]]
     if not known.all():
         actor.value_next(last[~known], follow[last[~known]])

@@ -44,8 +44,8 @@ def slow_plan(step_times_s: Times, learn_s: float, num_steps: int, *, whole: boo
             continue  # what ends at the same moment counts together
         if has_completed or not whole:
             rate = samples / (max(now, learn_s) if hides_learning else now + learn_s)
-            if rate > best_rate:
-                best_rate, best = rate, Plan(samples, now)
+            if rate >= best_rate * (1 - 1e-12):
+                best_rate, best = max(rate, best_rate), Plan(samples, now)
             has_completed = False
     return best
 

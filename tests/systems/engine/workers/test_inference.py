@@ -19,6 +19,8 @@ from harness.processes.told import StopRequests
 from systems.engine.rank.rank_loop import RankLoop
 from systems.engine.rollouts.monitors import NeverMonitor
 from systems.engine.rollouts.rollout import Experience, Rollout
+from systems.engine.workers.inference import Actor, close_runs
+from systems.engine.workers.tables import SharedTable, rollout_columns
 from systems.learn.policy import Policy, build_policy
 from systems.sync.spec import SPEC as SYNC
 from tests.systems.engine.counting import LENGTHS, NUM_STEPS, SPACE, CountingScenario
@@ -191,6 +193,25 @@ def test_running_episodes_bootstrap_from_the_next_observation(folder: Path, name
         rollout.states()[-1][going_on],
     )
     torch.testing.assert_close(rollout.at("bootstrap", end - 1)[going_on], values)
+
+
+@pytest.mark.parametrize("afresh", [False, True])
+def test_values_after_runs_are_those_of_who_acted_or_of_the_learner(afresh: bool) -> None:
+    """Where an action was chosen a value is known, under the weights of then; V-trace wants the learner's."""
+    policy = build_policy("small", SPACE, 4, seed=0)
+    table = SharedTable(rollout_columns(SPACE, 2, 4, policy.state_size))
+    table["obs/where"][...] = np.arange(12).reshape(4, 3)
+    table["prev_action"][...] = 1
+    table["state"][...] = 0.1
+    table["value"][2] = 7.0
+    ends, follow, acted = np.array([0, 1]), np.array([2, 3, 0, 0]), np.array([True, True, True, False])
+    actor = Actor(policy, table, CpuDevice(1), torch.Generator())
+    close_runs([ends[:1], ends[1:]], follow, acted, actor, afresh=afresh)
+    at = follow[ends]
+    obs = {"where": torch.from_numpy(table["obs/where"][at])}
+    values = policy.value(obs, torch.from_numpy(table["prev_action"][at]), torch.from_numpy(table["state"][at]))
+    expected = values.tolist() if afresh else [7.0, values[1].item()]
+    assert table["bootstrap"][ends].tolist() == pytest.approx(expected)
 
 
 def test_versions_count_optimiser_steps(folder: Path) -> None:

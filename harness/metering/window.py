@@ -15,12 +15,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from harness.contract.budget import Limits
 from results.records import schema
 from results.records.parts import Part
 
 LEAST_PARTS = 3
 LEAST_TO_JUDGE = 12
 """With fewer parts MSER and the drift check see little but noise, so only the first part is dropped."""
+WARM_UP_S, COUNTED_S = 60.0, 300.0
+"""Sample Factory's five minutes of training, and a minute before them."""
+SHORT_BY = 0.02
+"""What a run may be shorter by than it was asked to be: its first iteration begins after its start."""
 DRIFT_FRACTION = 0.05
 """A drift up to this share of the mean rate, from the first to the last part of the window, is not worth a warning."""
 DRIFT_T = 3.0
@@ -61,8 +66,8 @@ class WindowProtocol:
 
     about: str
     """One line."""
-    num_iterations: int | None
-    """Number of iterations of a run by default; None if the run is limited by time."""
+    limits: Limits
+    """The length of a run, unless told otherwise."""
     choose: Callable[[Sequence[Part]], tuple[int, str | None]]
     """From one part or more: how many to drop from the front, and why the rest is not steady (None if it is)."""
 
@@ -88,6 +93,16 @@ def _choose_ddppo(parts: Sequence[Part]) -> tuple[int, str | None]:
         return len(parts) - 5, None
     num_counted = max(len(parts) // 2, 1)
     return len(parts) - num_counted, f"protocol ddppo wants 10 iterations, the run has {len(parts)}"
+
+
+def _choose_sample_factory(parts: Sequence[Part]) -> tuple[int, str | None]:
+    """Counts what begins after a minute (Sample Factory, Fig. 3: "averaged over five minutes"), or a sixth of less."""
+    seconds = parts[-1].end_s - parts[0].begin_s
+    whole_s = WARM_UP_S + COUNTED_S
+    warm_up_s = WARM_UP_S * min(seconds / whole_s, 1.0)
+    num_dropped = sum(part.begin_s - parts[0].begin_s < warm_up_s for part in parts)
+    short = f"protocol sample-factory wants {whole_s:.0f} s, the run has {seconds:.0f} s"
+    return min(num_dropped, len(parts) - 1), short if seconds < whole_s * (1 - SHORT_BY) else None
 
 
 def _choose_steady(parts: Sequence[Part]) -> tuple[int, str | None]:
@@ -132,11 +147,18 @@ def _drift(rates: Sequence[float]) -> tuple[float, float]:
 
 PROTOCOLS: dict[str, WindowProtocol] = {
     "ddppo": WindowProtocol(
-        about="10 iterations, the last 5 counted (DD-PPO, appendix D)", num_iterations=10, choose=_choose_ddppo
+        about="10 iterations, the last 5 counted (DD-PPO, appendix D)",
+        limits=Limits(iterations=10),
+        choose=_choose_ddppo,
+    ),
+    "sample-factory": WindowProtocol(
+        about="6 minutes, the last 5 counted (Sample Factory, section 4)",
+        limits=Limits(seconds=WARM_UP_S + COUNTED_S),
+        choose=_choose_sample_factory,
     ),
     "steady": WindowProtocol(
         about="the warm-up is found (MSER) and dropped, and the rest checked for drift",
-        num_iterations=None,
+        limits=Limits(seconds=30.0),
         choose=_choose_steady,
     ),
 }

@@ -14,6 +14,7 @@ from harness.contract.traits import Traits
 from harness.devices.kinds import DeviceKind
 from harness.plan import registry
 from harness.plan.overrides import typed_settings
+from harness.plan.scaling import Scaling, share
 from harness.plan.system_list import CannotRun
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Cell:
     device: DeviceKind
     protocol: str
     limits: Limits
+    scaling: Scaling = "weak"
     stall_s: float
     """Seconds without an answer from an environment after which the run is ended."""
     time_limit_s: float
@@ -60,6 +62,8 @@ class Cell:
         cannot be loaded or refuses the cell.
         """
         scenario = registry.load_scenario(self.scenario, self.workload, self.scenario_settings)
+        if self.scaling == "strong":
+            scenario = share(scenario, self.gpus)
         processes = self.gpus * (1 + scenario.num_envs)
         if processes > MOST_PROCESSES and self.device != "predicted":
             raise ValueError(
@@ -95,7 +99,7 @@ class Cell:
             "device": self.device,
             "protocol": self.protocol,
             "limits": _plain(self.limits),
-        }
+        } | ({"scaling": self.scaling} if self.scaling != "weak" else {})
 
     def hash(self) -> str:
         """The content hash: equal for cells that would do the same work."""
@@ -115,7 +119,8 @@ class Cell:
         """The name of the cell for people."""
         system = ":".join([self.system, *(f"{key}={text}" for key, text in self.system_settings.items())])
         scenario = ":".join([self.scenario, *(f"{key}={text}" for key, text in self.scenario_settings.items())])
-        return f"{system} {scenario} {self.workload} x{self.gpus} seed {self.seed}"
+        shared = " strong" if self.scaling == "strong" else ""
+        return f"{system} {scenario} {self.workload}{shared} x{self.gpus} seed {self.seed}"
 
     def to_json(self) -> str:
         """The text of `cell.json`."""
@@ -168,7 +173,7 @@ class Hasher:
     def of(self, cell: Cell) -> str:
         """The content hash of a cell. Raises ValueError for a cell that cannot run, as `Cell.load` does."""
         settings = tuple(cell.system_settings.items()), tuple(cell.scenario_settings.items())
-        place = cell.workload, cell.gpus, cell.device, cell.protocol, cell.limits
+        place = cell.workload, cell.gpus, cell.device, cell.protocol, cell.scaling, cell.limits
         alike = cell.system, json.dumps(cell.system_file), cell.scenario, *settings, *place
         if alike not in self._configurations:
             self._configurations[alike] = cell.configuration()  # which also checks it

@@ -11,6 +11,8 @@ from typing import Annotated
 ITERATIONS_HELP = "End a run after so many iterations. Limits replace the protocol's; the first counts."
 ENV_STEPS_HELP = "End a run after so many env steps learned."
 
+SCALING_HELP = "With more GPUs, what stays the same: each rank's environments (weak), or all that ranks share (strong)."
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunOptions:
@@ -33,8 +35,9 @@ class RunOptions:
     protocol: Annotated[
         str,
         "How long a run is, and which iterations count. steady: 30 s of training, less the warm-up that is "
-        "found in them; ddppo: 10 iterations, the last 5 counted.",
+        "found in them; ddppo: 10 iterations, the last 5 counted; sample-factory: 6 minutes, the last 5 counted.",
     ] = "steady"
+    scaling: Annotated[str, SCALING_HELP] = "weak"
     iterations: Annotated[int | None, ITERATIONS_HELP] = None
     seconds: Annotated[
         float | None,

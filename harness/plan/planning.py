@@ -85,6 +85,7 @@ def plan_with_skipped(request: Request, check: Callable[[Cell], None] = lambda _
             seed=seed,
             device=request.device,
             protocol=request.protocol,
+            scaling=request.scaling,
             limits=request.limits,
             stall_s=request.stall_s,
             time_limit_s=request.time_limit_s,

@@ -8,14 +8,13 @@ from harness.contract.budget import Limits, check_limit, parse_condition
 from harness.devices.kinds import DeviceKind, choose_device
 from harness.metering.window import PROTOCOLS
 from harness.plan.options import RunOptions
+from harness.plan.scaling import Scaling, check_scaling
 
 EMULATED_SCENARIO = "emulated/open-fridge"
 QUICK_TIME_SCALE = 0.5
 """Time scale of the default emulated scenario: a sweep over 1 and 8 GPUs then takes minutes on two cores."""
 REAL_SCENARIO = "pointnav"
 GIB = 2**30
-DEFAULT_SECONDS = 30.0
-"""Seconds of training, for protocols that set no number of iterations."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +29,7 @@ class Request:
     device: DeviceKind
     oversubscribe: bool
     protocol: str
+    scaling: Scaling = "weak"
     limits: Limits
     stall_s: float
     time_limit_s: float
@@ -58,8 +58,7 @@ def complete(asked: RunOptions, *, elsewhere: bool = False) -> tuple[Request, st
     until = None if asked.until is None else "{}{}{:.12g}".format(*parse_condition(asked.until))
     limits = Limits(iterations=asked.iterations, seconds=asked.seconds, env_steps=asked.env_steps, until=until)
     if limits.is_empty:
-        iterations = PROTOCOLS[asked.protocol].num_iterations
-        limits = Limits(seconds=DEFAULT_SECONDS) if iterations is None else Limits(iterations=iterations)
+        limits = PROTOCOLS[asked.protocol].limits
     request = Request(
         systems=asked.systems,
         gpus=asked.gpus,
@@ -70,6 +69,7 @@ def complete(asked: RunOptions, *, elsewhere: bool = False) -> tuple[Request, st
         oversubscribe=asked.oversubscribe,
         elsewhere=elsewhere,
         protocol=asked.protocol,
+        scaling=check_scaling(asked.scaling),
         limits=limits,
         stall_s=asked.stall,
         time_limit_s=asked.time_limit,

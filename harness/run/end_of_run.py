@@ -62,6 +62,7 @@ def preface(name: str, sweep: str, cell: Cell, command: Sequence[str], about_mac
     """
     bare = schema.CellRecord(
         **{field: getattr(cell, field) for field in ("system", "scenario", "workload", "gpus", "seed", "protocol")},
+        scaling=cell.scaling,
         device=cell.device,
         settings=cell.system_settings | {f"scenario.{key}": text for key, text in cell.scenario_settings.items()},
         hash="",

@@ -86,6 +86,7 @@ def cell_record(cell: Cell) -> schema.CellRecord:
         seed=cell.seed,
         device=cell.device,
         protocol=cell.protocol,
+        scaling=cell.scaling,
         hash=cell.hash(),
     )
 

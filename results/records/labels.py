@@ -18,10 +18,11 @@ def system(cell: CellRecord) -> str:
 
 
 def scenario(cell: CellRecord) -> str:
-    """The scenario as `--scenario` takes it: `vizdoom:num_envs=4`."""
+    """The scenario as `--scenario` takes it: `vizdoom:num_envs=4`; ` (strong scaling)` where ranks share it."""
     settings = cell.settings.items()
     own = {name.removeprefix(SCENARIO_PREFIX): value for name, value in settings if name.startswith(SCENARIO_PREFIX)}
-    return ":".join([cell.scenario, *(f"{name}={_typed(value)}" for name, value in own.items())])
+    label = ":".join([cell.scenario, *(f"{name}={_typed(value)}" for name, value in own.items())])
+    return f"{label} (strong scaling)" if cell.scaling == "strong" else label
 
 
 def ranks(num: int, device: str) -> str:

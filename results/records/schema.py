@@ -60,6 +60,8 @@ class CellRecord(_Part):
     """`cuda`, `cpu` or `emulated`; `predicted` where a model produced the figures and nothing ran."""
     protocol: str
     """How the window was chosen: a name in `harness.metering.window.PROTOCOLS`."""
+    scaling: str = "weak"
+    """With more GPUs, what stays the same: each rank's environments (`weak`), or all that they share (`strong`)."""
     hash: str
     """Content hash of the cell: equal for equal work."""
 

@@ -25,6 +25,7 @@ from harness.metering.window import PROTOCOLS
 from harness.plan.cells import Cell
 from harness.plan.planning import plan_with_skipped
 from harness.plan.request import EMULATED_SCENARIO, Request
+from harness.plan.scaling import check_scaling
 from harness.plan.system_list import CannotRun
 from harness.processes.held import Held
 from harness.run.sweep import Sweep
@@ -58,6 +59,7 @@ def plan_predictions(asked: PredictOptions) -> tuple[list[Cell], list[str]]:
             device="predicted",
             oversubscribe=False,
             protocol=asked.protocol,
+            scaling=check_scaling(asked.scaling),
             limits=_limits(asked),
             stall_s=1.0,
             time_limit_s=1.0,
@@ -70,7 +72,8 @@ def plan_predictions(asked: PredictOptions) -> tuple[list[Cell], list[str]]:
 def _limits(asked: PredictOptions) -> Limits:
     """The length of each run; empty where it depends on the cell."""
     limits = Limits(iterations=asked.iterations, seconds=asked.seconds, env_steps=asked.env_steps)
-    return limits if not limits.is_empty else Limits(iterations=PROTOCOLS[asked.protocol].num_iterations)
+    of_protocol = PROTOCOLS[asked.protocol].limits
+    return of_protocol if limits.is_empty and asked.protocol != "steady" else limits
 
 
 def _few_rollouts(cell: Cell) -> Limits:

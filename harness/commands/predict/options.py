@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from harness.plan.options import ENV_STEPS_HELP, ITERATIONS_HELP
+from harness.plan.options import ENV_STEPS_HELP, ITERATIONS_HELP, SCALING_HELP
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,8 +27,10 @@ class PredictOptions:
     protocol: Annotated[
         str,
         "Which iterations count, and how long a run is. steady: 6 rollouts of each rank, less the warm-up "
-        "that is found in them; ddppo: 10 iterations, the last 5 counted.",
+        "that is found in them; ddppo: 10 iterations, the last 5 counted; sample-factory: 6 minutes, "
+        "the last 5 counted.",
     ] = "steady"
+    scaling: Annotated[str, SCALING_HELP] = "weak"
     iterations: Annotated[int | None, ITERATIONS_HELP] = None
     seconds: Annotated[float | None, "End a run after so many seconds of the profile."] = None
     env_steps: Annotated[int | None, ENV_STEPS_HELP] = None

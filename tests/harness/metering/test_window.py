@@ -30,6 +30,23 @@ def test_ddppo_with_fewer_iterations_says_so(num_parts: int, first: int) -> None
     assert window.reason == f"protocol ddppo wants 10 iterations, the run has {num_parts}"
 
 
+def test_sample_factory_counts_five_minutes_after_one() -> None:
+    """Iterations of 8 s at first, then of 4: those that begin before a minute is over are dropped."""
+    window = choose_window(make_parts([125.0] * 8 + [250.0] * 76), "sample-factory")
+    assert window.parts[0].iteration == 8
+    assert window.parts[0].begin_s - 60 == pytest.approx(4, abs=4)
+    assert steps_per_s(window) == pytest.approx(250)
+    assert window.reason is None
+
+
+@pytest.mark.parametrize(("num_parts", "first"), [(1, 0), (2, 1), (6, 1), (12, 2), (35, 6)])
+def test_sample_factory_with_less_time_says_so(num_parts: int, first: int) -> None:
+    """Of a shorter run a sixth is dropped, one iteration is left, and the window is not called steady."""
+    window = choose_window(make_parts([100.0] * num_parts), "sample-factory").to_record()
+    assert (window.first_iteration, window.last_iteration) == (first, num_parts - 1)
+    assert window.reason == f"protocol sample-factory wants 360 s, the run has {10 * num_parts} s"
+
+
 def test_steady_drops_a_slow_start() -> None:
     """Three slow iterations are found and dropped; the rate is the settled one."""
     window = choose_window(make_parts(noisy([20.0, 50.0, 80.0] + [100.0] * 17)), "steady")
@@ -84,7 +101,7 @@ def test_default_length_is_enough(protocol: str) -> None:
 
 def test_bad_input() -> None:
     """An unknown protocol lists the known ones; a run without an iteration is told apart from one that is slow."""
-    with pytest.raises(ValueError, match="--protocol x: unknown; choose one of: ddppo, steady"):
+    with pytest.raises(ValueError, match="--protocol x: unknown; choose one of: ddppo, sample-factory, steady"):
         choose_window(make_parts([1.0]), "x")
     with pytest.raises(ValueError, match="no iteration was finished"):
         choose_window([], "steady")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -48,6 +49,27 @@ def test_cells_are_interleaved_over_systems() -> None:
     assert [(cell.seed, cell.workload, cell.gpus) for cell in cells[::2]] == [
         (seed, workload, gpus) for seed in (0, 1) for workload in ("homogeneous", "heterogeneous") for gpus in (1, 8)
     ]
+
+
+def test_ranks_share_the_environments_of_strong_scaling() -> None:
+    """Their total stays, however many ranks there are; cells say which scaling they are of, and so do their hashes."""
+    request = replace(REQUEST, systems="sync", gpus="1,2,4", scenarios="emulated/open-fridge:num_envs=16")
+    weak, strong = (plan(replace(request, scaling=scaling)) for scaling in ("weak", "strong"))
+    assert [cell.load()[1].num_envs for cell in weak] == [16, 16, 16]
+    assert [cell.load()[1].num_envs for cell in strong] == [16, 8, 4]
+    assert [cell.label.split()[2:5] for cell in strong[1:2]] == [["homogeneous", "strong", "x2"]]
+    assert not {cell.hash() for cell in weak} & {cell.hash() for cell in strong}
+    assert [cell.configuration().get("scaling") for cell in (weak[1], strong[1])] == [None, "strong"]
+    assert Cell.from_json(strong[1].to_json()) == strong[1]
+
+
+def test_environments_that_cannot_be_shared() -> None:
+    """Which numbers of GPUs share them evenly is said; too few for the mini-batches are refused as everywhere."""
+    request = replace(REQUEST, systems="sync", scenarios="emulated/open-fridge:num_envs=12", scaling="strong")
+    with pytest.raises(ValueError, match=re.escape("share evenly; use 1, 2, 3, 4, 6, 12 GPUs, or set num_envs")):
+        plan(replace(request, gpus="8"))
+    with pytest.raises(ValueError, match="num_envs=1 cannot fill"):
+        plan(replace(request, gpus="12"))
 
 
 def test_all_is_every_installed_system_in_alphabetical_order() -> None:

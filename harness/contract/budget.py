@@ -59,6 +59,16 @@ class Limits:
         """When a rollout that is under way is broken off, and its samples are not learned; None is never."""
         return None if self.seconds is None else self.seconds + max(GRACE_FRACTION * self.seconds, LEAST_GRACE_S)
 
+    @property
+    def has_end(self) -> bool:
+        """Whether it is known beforehand when the run is over; an `until` alone does not tell."""
+        return any(limit is not None for limit in (self.iterations, self.seconds, self.env_steps))
+
+    def spent(self, progress: Progress) -> float:
+        """The part that is spent, 0 to 1, by the limit that will be reached first as it looks; 0 without one."""
+        parts = [value / limit for limit, value in self._reached(progress) if limit is not None]
+        return min(max(parts, default=0.0), 1.0)
+
     def is_spent(self, progress: Progress) -> bool:
         """True if the run should end after this iteration; the same on all ranks, since `progress` is the same."""
         if progress.stop_requested:
@@ -67,12 +77,14 @@ class Limits:
             metric, comparison, value = parse_condition(self.until)
             if metric in progress.metrics and COMPARISONS[comparison](progress.metrics[metric], value):
                 return True
-        reached = (
+        return any(limit is not None and value >= limit for limit, value in self._reached(progress))
+
+    def _reached(self, progress: Progress) -> tuple[tuple[float | None, float], ...]:
+        return (
             (self.iterations, progress.iterations),
             (self.seconds, progress.seconds),
             (self.env_steps, progress.env_steps),
         )
-        return any(limit is not None and value >= limit for limit, value in reached)
 
 
 def check_limit(flag: str, value: float) -> None:

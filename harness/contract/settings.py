@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -24,7 +25,17 @@ class LearnSettings:
     optimizer: str = "adam"
     """`adam`, or `sgd` with Nesterov's momentum if `momentum` is above 0."""
     learning_rate: float = 2.5e-4
-    """The optimiser's step size."""
+    """The optimiser's step size, at first."""
+    schedule: str = "constant"
+    """How the learning rate falls over the budget: `constant`; `linear` or `cosine`, to 0 at its end (VER section 4 has
+    `cosine`); `step`, times `step_factor` at each of `step_at`."""
+    step_at: tuple[float, ...] = (0.5, 0.75)
+    """Parts of the budget after which `step` schedules go down, ascending."""
+    step_factor: float = 0.1
+    """What is left at each of them."""
+    weight_decay: float = 0.0
+    """Shrinks weights by this times the learning rate in each step (`adam`: decoupled, as AdamW has it), or adds this
+    times the weights to their gradients (`sgd`)."""
     adam_eps: float = 1e-5
     """Adam's epsilon."""
     momentum: float = 0.9
@@ -40,7 +51,12 @@ class LearnSettings:
     value_coef: float = 0.5
     """Weight of the value loss."""
     entropy_coef: float = 0.01
-    """Weight of the entropy bonus."""
+    """Weight of the entropy bonus, at first."""
+    entropy_schedule: str = "constant"
+    """What becomes of it: as in `schedule`, or `learned`, so that the entropy stays near `entropy_target` (VER section
+    4)."""
+    entropy_target: float = 0.0
+    """Nats; VER's target for all of its tasks."""
     max_grad_norm: float = 0.5
     """Gradients with a larger L2 norm are scaled down to this one."""
     normalize_advantages: str = "none"
@@ -60,6 +76,16 @@ class LearnSettings:
         """Both ends of PPO's clip range."""
         return self.clip_low or 1 - self.clip, 1 + self.clip
 
+    @property
+    def follows_budget(self) -> bool:
+        """Whether anything depends on how much of the budget is spent."""
+        return self.schedule != "constant" or self.entropy_schedule not in {"constant", "learned"}
+
+    @property
+    def _ascends(self) -> bool:
+        ends = (0.0, *self.step_at, 1.0)
+        return all(before < after for before, after in itertools.pairwise(ends))
+
     def __post_init__(self) -> None:
         """Checks every field once."""
         rules = (
@@ -67,6 +93,10 @@ class LearnSettings:
             ("num_minibatches", self.num_minibatches >= 1, "at least 1"),
             ("optimizer", self.optimizer in OPTIMIZERS, f"one of: {', '.join(OPTIMIZERS)}"),
             ("learning_rate", self.learning_rate > 0, "above 0"),
+            ("schedule", self.schedule in SCHEDULES, f"one of: {', '.join(SCHEDULES)}"),
+            ("step_at", self._ascends, "ascending numbers above 0 and below 1"),
+            ("step_factor", 0 < self.step_factor <= 1, "above 0 and at most 1"),
+            ("weight_decay", 0 <= self.weight_decay < 1, "at least 0 and below 1"),
             ("adam_eps", self.adam_eps > 0, "above 0"),
             ("momentum", 0 <= self.momentum < 1, "at least 0 and below 1"),
             ("discount", 0 <= self.discount <= 1, "from 0 to 1"),
@@ -75,6 +105,8 @@ class LearnSettings:
             ("clip_low", 0 <= self.clip_low < 1, "at least 0 and below 1; 0 is for 1 - clip"),
             ("value_coef", self.value_coef >= 0, "at least 0"),
             ("entropy_coef", self.entropy_coef >= 0, "at least 0"),
+            ("entropy_schedule", self.entropy_schedule in ENTROPIES, f"one of: {', '.join(ENTROPIES)}"),
+            ("entropy_coef", self.entropy_schedule != "learned" or self.entropy_coef > 0, "above 0 to be learned"),
             ("max_grad_norm", self.max_grad_norm > 0, "above 0"),
             ("normalize_advantages", self.normalize_advantages in NORMALIZED, f"one of: {', '.join(NORMALIZED)}"),
             ("correct", self.correct in CORRECTIONS, f"one of: {', '.join(CORRECTIONS)}"),
@@ -116,6 +148,8 @@ class GpuCosts:
 TYPICAL_GPU_COSTS = GpuCosts(infer_fixed_s=0.0033, infer_item_s=0.00006, learn_item_s=0.00015)
 """Roughly the times of `emulated/open-fridge` on a V100; for scenarios without a profile, which render on the CPU."""
 
+SCHEDULES = ("constant", "linear", "cosine", "step")
+ENTROPIES = (*SCHEDULES, "learned")
 NORMALIZED = ("none", "rank", "all")
 CORRECTIONS = ("none", "vtrace", "truncated_is")
 OPTIMIZERS = ("adam", "sgd")

@@ -19,6 +19,7 @@ from harness.plan.system_list import CannotRun
 
 if TYPE_CHECKING:
     from harness.contract.scenario import Scenario
+    from harness.contract.settings import LearnSettings
     from harness.contract.system import System
 
 
@@ -74,9 +75,11 @@ class Cell:
             system = self._load_system()
             traits = Traits.of(system)
             _check_place(system.name, traits, self.device, self.gpus)
-            return system, scenario if traits.check is None else traits.check(scenario)
+            scenario = scenario if traits.check is None else traits.check(scenario)
+            _check_schedule(system.name, scenario.learn, self.limits)
         except ValueError as error:
             raise CannotRun(str(error)) from None
+        return system, scenario
 
     def configuration(self) -> dict[str, Any]:
         """Everything that determines the run, resolved; limits on time and memory are left out."""
@@ -142,6 +145,16 @@ def _check_place(system: str, traits: Traits, device: DeviceKind, gpus: int) -> 
         )
     if traits.most_gpus is not None and gpus > traits.most_gpus:
         raise ValueError(f"{system}: --gpus {gpus}: must be at most {traits.most_gpus} here")
+
+
+def _check_schedule(system: str, learn: LearnSettings, limits: Limits) -> None:
+    """Raises ValueError where settings follow a budget whose end is not known."""
+    if learn.follows_budget and not limits.has_end:
+        what = "schedule" if learn.schedule != "constant" else "entropy_schedule"
+        raise ValueError(
+            f"{system}: learn.{what}={getattr(learn, what)}: --until alone does not tell how long the run will be; "
+            "add --env-steps, --iterations or --seconds"
+        )
 
 
 def _plain(value: Any) -> Any:

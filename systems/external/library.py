@@ -158,6 +158,10 @@ class LibrarySystem:
                 scenario.policy in self.policies,
                 f"policy={scenario.policy}: has no such network; known: {', '.join(self.policies)}",
             ),
+            (
+                (learn.weight_decay, learn.schedule, learn.entropy_schedule) == (0, "constant", "constant"),
+                "its adapter hands on no schedule and no weight decay",
+            ),
             (learn.optimizer == "adam", f"learn.optimizer={learn.optimizer}: learns with adam"),
             (learn.correct in self.corrections, f"learn.correct={learn.correct}: known: {', '.join(self.corrections)}"),
             (

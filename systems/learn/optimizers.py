@@ -26,6 +26,8 @@ class Optimizer(ABC):
     def __init__(self, parameters: Iterable[nn.Parameter], settings: LearnSettings) -> None:
         self.parameters = list(parameters)
         self._settings = settings
+        self.learning_rate = settings.learning_rate
+        """The step size of the next step."""
 
     def zero_grad(self) -> None:
         """Forgets the gradients."""
@@ -45,7 +47,7 @@ class Optimizer(ABC):
 
 
 class Adam(Optimizer):
-    """Adam with the settings' step size and epsilon."""
+    """Adam with the settings' epsilon; AdamW with their weight decay (Loshchilov & Hutter 2019, arXiv:1711.05101)."""
 
     def __init__(self, parameters: Iterable[nn.Parameter], settings: LearnSettings) -> None:
         super().__init__(parameters, settings)
@@ -54,6 +56,9 @@ class Adam(Optimizer):
         self._num_steps = [torch.zeros((), device=parameter.device) for parameter in self.parameters]
 
     def _apply(self, chosen: list[int], gradients: list[Tensor]) -> None:
+        if self._settings.weight_decay:  # before the step, as torch's AdamW does
+            for k in chosen:
+                self.parameters[k].mul_(1 - self.learning_rate * self._settings.weight_decay)
         adam(
             [self.parameters[k] for k in chosen],
             gradients,
@@ -65,7 +70,7 @@ class Adam(Optimizer):
             amsgrad=False,
             beta1=ADAM_BETAS[0],
             beta2=ADAM_BETAS[1],
-            lr=self._settings.learning_rate,
+            lr=self.learning_rate,
             weight_decay=0.0,
             eps=self._settings.adam_eps,
             maximize=False,
@@ -86,9 +91,9 @@ class Sgd(Optimizer):
             [self.parameters[k] for k in chosen],
             gradients,
             velocities,
-            weight_decay=0.0,
+            weight_decay=self._settings.weight_decay,
             momentum=self._settings.momentum,
-            lr=self._settings.learning_rate,
+            lr=self.learning_rate,
             dampening=0.0,
             nesterov=self._settings.momentum > 0,
             maximize=False,

@@ -21,6 +21,7 @@ from harness.contract.settings import LearnSettings
 from systems.learn.batch import Batch
 from systems.learn.optimizers import Optimizer
 from systems.learn.policy import Policy
+from systems.learn.schedules import EntropyCoefficient
 from systems.learn.sequences import Packed
 from systems.learn.vtrace import vtrace
 
@@ -35,7 +36,12 @@ SumMoments = Callable[[Tensor], Tensor]
 
 
 def ppo_loss(
-    policy: Policy, batch: Batch, packed: Packed, settings: LearnSettings, sum_moments: SumMoments | None = None
+    policy: Policy,
+    batch: Batch,
+    packed: Packed,
+    settings: LearnSettings,
+    sum_moments: SumMoments | None = None,
+    entropy_coef: Tensor | float | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of one mini-batch, a mean over its samples.
 
@@ -81,9 +87,10 @@ def ppo_loss(
     else:
         weights = torch.ones_like(values)
 
+    coefficient = settings.entropy_coef if entropy_coef is None else entropy_coef
     policy_loss = -gains.mean()
     value_loss = 0.5 * squared_errors.mean()
-    loss = policy_loss + settings.value_coef * value_loss - settings.entropy_coef * bonuses.mean()
+    loss = policy_loss + settings.value_coef * value_loss - coefficient * bonuses.mean()
     with torch.no_grad():
         stats = {
             "loss": loss,
@@ -134,6 +141,7 @@ def update(
     settings: LearnSettings,
     average_gradients: AverageGradients | None = None,
     sum_moments: SumMoments | None = None,
+    entropy: EntropyCoefficient | None = None,
 ) -> dict[str, Tensor]:
     """One optimiser step on one mini-batch.
 
@@ -145,19 +153,23 @@ def update(
         settings: the loss, and the norm to which gradients are scaled down.
         average_gradients: called between the backward pass and the scaling, so that all ranks scale equally.
         sum_moments: called within the forward pass if advantages are normalised over `all` ranks; None for one rank.
+        entropy: the weight of the entropy bonus, which may learn; None: that of `settings`.
 
     Returns:
         `STATS`, 0-dimensional tensors on the batch's device; nothing waits for that device. `grad_norm` is the norm
         after averaging and before scaling.
     """
     optimizer.zero_grad()
-    loss, stats = ppo_loss(policy, batch, packed, settings, sum_moments)
+    loss, stats = ppo_loss(policy, batch, packed, settings, sum_moments, entropy and entropy.value)
     torch.autograd.backward(loss)
     parameters = list(policy.parameters())
+    beside = entropy.note(stats["entropy"]) if entropy else []
     if average_gradients is not None:
-        average_gradients(parameters)
+        average_gradients([*parameters, *beside])
     stats["grad_norm"] = nn.utils.clip_grad_norm_(parameters, settings.max_grad_norm).detach()
     optimizer.step()
+    if entropy:
+        entropy.step()
     return stats
 
 

@@ -38,6 +38,8 @@ class RunProgress:
         """Begins at iteration 0; if not all ranks learn, rank 0 alone learns, and sees all episodes."""
         self._context, self._averager = context, averager
         self._iterations = 0
+        self.spent = 0.0
+        """The part of the budget that was spent by the end of the last iteration, 0 to 1."""
         self._requests = requests
         self._shares_statistics = all_learn
         # Ranks that may lose one another must each have enough episodes.
@@ -64,6 +66,7 @@ class RunProgress:
             progress, means, is_broken_off = self._agree(statistics, is_told=sender is not None)
             if is_broken_off:
                 return True
+            self.spent = context.budget.spent(progress)
             over = averager.is_over(context.budget.is_spent(progress))
             if sender is not None and not context.budget.is_spent(replace(progress, stop_requested=False)):
                 Told(rank=context.place.rank, iteration=self._iterations - 1, sender=sender).leave(Path(context.folder))

@@ -17,6 +17,7 @@ from systems.learn.batch import Batch, make_batch
 from systems.learn.finite import Broken, NotFinite, Suspect, gather, most_likely
 from systems.learn.optimizers import make_optimizer
 from systems.learn.ppo import update
+from systems.learn.schedules import EntropyCoefficient, decayed
 from systems.learn.sequences import Packed, Sequence, pack, split_by_env, split_by_steps
 
 if TYPE_CHECKING:
@@ -81,8 +82,15 @@ class Learner:
         self._first_env, self._others_learn = first_env, others_learn
         self._num_phases = 0
         self._optimizer = make_optimizer(policy.parameters(), settings)
+        self._entropy = EntropyCoefficient(settings, device.torch_name)
         self._communication_s = 0.0
         self._changing: AbstractContextManager[None] = nullcontext()
+
+    def spend(self, spent: float) -> None:
+        """Has what follows schedules go on to where a part of the budget is spent, 0 to 1."""
+        settings = self._settings
+        self._optimizer.learning_rate = settings.learning_rate * decayed(settings.schedule, spent, settings)
+        self._entropy.spend(spent, self._optimizer.learning_rate)
 
     def learn(self, table: SharedTable, experience: Experience) -> dict[str, float]:
         """Learns all epochs on the experience; returns the means of losses and other statistics, by name.
@@ -112,6 +120,10 @@ class Learner:
         if broken is not None:
             raise self._not_finite(broken, len(stats), most_likely(batch, experience.runs, experience.envs))
         self._num_phases += 1
+        if settings.schedule != "constant":
+            means["learning_rate"] = self._optimizer.learning_rate
+        if settings.entropy_schedule != "constant":
+            means["entropy_coef"] = float(self._entropy.value)
         return means
 
     def _not_finite(self, broken: Broken, num_updates: int, suspect: Suspect) -> NotFinite:
@@ -134,7 +146,8 @@ class Learner:
 
     def _update(self, batch: Batch, packed: Packed) -> dict[str, torch.Tensor]:
         sum_moments = self._sum_moments if self._others_learn else None
-        return update(self._policy, self._optimizer, batch, packed, self._settings, self._before_step, sum_moments)
+        rest = self._settings, self._before_step, sum_moments, self._entropy
+        return update(self._policy, self._optimizer, batch, packed, *rest)
 
     def _sum_moments(self, moments: torch.Tensor) -> torch.Tensor:
         """Between the forward and the backward pass."""

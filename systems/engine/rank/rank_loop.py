@@ -303,6 +303,7 @@ class RankLoop:
         """Learns from the experience; gives its slots back, unless a stale fill keeps them."""
         torch.set_num_threads(self._threads_learning)
         with self._context.meter.span("learn"):
+            self._learner.spend(self._progress.spent)
             self._statistics = {"collected": float(experience.num_samples - experience.num_stale)}
             self._statistics |= self._learner.learn(self._table, experience)
         steps = np.concatenate(experience.fresh_runs)

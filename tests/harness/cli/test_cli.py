@@ -95,6 +95,11 @@ BAD_RUNS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("--systems", "ddppo:learn.epochs=1.5"), ("ddppo:learn.epochs=1.5: ", "valid integer")),
     (("--systems", "ddppo:learn.learning_rate=nan"), ("learn.learning_rate=nan: must be",)),
     (("--systems", "ddppo:learn.entropy_coef=inf"), ("learn.entropy_coef=inf: must be a finite number",)),
+    (("--systems", "sync:learn.schedule=fast"), ("schedule=fast", "one of: constant, linear, cosine, step")),
+    (("--systems", "sync:learn.step_at=0.5+0.2"), ("step_at=0.5+0.2", "ascending numbers above 0 and below 1")),
+    (("--systems", "sync:learn.entropy_schedule=learned:learn.entropy_coef=0"), ("entropy_coef=0", "above 0")),
+    (("--systems", "sync:learn.schedule=linear", "--until", "spl>0.5"), ("schedule=linear", "add --env-steps")),
+    (("--systems", "sync", "--scaling", "both"), ("--scaling both: unknown; known: weak, strong",)),
     (("--systems", "ver:preempt.fill_stale=maybe"), ("preempt.fill_stale=maybe", "valid boolean")),
     (
         ("--systems", "ddppo:learn.normalize_advantages=maybe"),

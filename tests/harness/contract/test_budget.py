@@ -44,6 +44,21 @@ def test_a_rollout_is_broken_off_some_time_after_the_budget(limits: Limits, expe
     assert limits.breaks_off_s == expected
 
 
+@pytest.mark.parametrize(
+    ("limits", "progress", "spent"),
+    [
+        (Limits(iterations=4), Progress(iterations=1), 0.25),
+        (Limits(iterations=4, env_steps=100), Progress(iterations=1, env_steps=90), 0.9),
+        (Limits(seconds=10, until="spl>0"), Progress(seconds=12), 1.0),
+        (Limits(until="spl>0"), Progress(iterations=9), 0.0),
+    ],
+)
+def test_the_spent_part_is_that_of_the_nearest_limit(limits: Limits, progress: Progress, spent: float) -> None:
+    """From 0 to 1; a metric has no part, so it is 0 where there is no other limit."""
+    assert limits.spent(progress) == spent
+    assert limits.has_end == (spent > 0)
+
+
 def test_metric_without_an_episode_does_not_end_a_run() -> None:
     """Before the first episodes there is no metric, so no condition on one is met."""
     assert not Limits(until="length<=1e9").is_spent(Progress(iterations=5))

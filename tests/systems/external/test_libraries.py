@@ -80,6 +80,7 @@ def test_a_cell_says_how_the_library_learns(name: str, scenario: str) -> None:
     ("scenario", "options", "why"),
     [
         ("vizdoom:policy=small", {}, "policy=small: has no such network; known: "),
+        ("vizdoom:learn.schedule=linear", {}, "its adapter hands on no schedule and no weight decay"),
         ("vizdoom:learn.optimizer=sgd", {}, "learn.optimizer=sgd: learns with adam"),
         ("vizdoom:num_envs=8", {"gpus": "2"}, "--gpus 2: must be at most 1 here"),
         ("vizdoom", {"device": "emulated"}, "runs on what is there; use --device cpu or cuda"),

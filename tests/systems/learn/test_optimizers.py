@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,17 +14,23 @@ from systems.learn.optimizers import make_optimizer
 ADAM = LearnSettings(learning_rate=0.01, adam_eps=1e-6)
 PLAIN = LearnSettings(optimizer="sgd", learning_rate=0.1, momentum=0.0)
 NESTEROV = LearnSettings(optimizer="sgd", learning_rate=0.1, momentum=0.9)
+ADAMW = replace(ADAM, weight_decay=0.02)
+DECAYING = replace(NESTEROV, weight_decay=0.02)
 
 
 def torchs(parameters: list[nn.Parameter], settings: LearnSettings) -> torch.optim.Optimizer:
     """The class of torch.optim with these settings."""
+    rate, decay, momentum = settings.learning_rate, settings.weight_decay, settings.momentum
     if settings.optimizer == "adam":
-        return torch.optim.Adam(parameters, lr=settings.learning_rate, eps=settings.adam_eps, fused=True)
-    momentum = settings.momentum
-    return torch.optim.SGD(parameters, lr=settings.learning_rate, momentum=momentum, nesterov=momentum > 0)
+        return torch.optim.AdamW(parameters, lr=rate, eps=settings.adam_eps, weight_decay=decay, fused=True)
+    return torch.optim.SGD(parameters, lr=rate, momentum=momentum, nesterov=momentum > 0, weight_decay=decay)
 
 
-@pytest.mark.parametrize("settings", [ADAM, PLAIN, NESTEROV], ids=["adam", "sgd", "nesterov"])
+@pytest.mark.parametrize(
+    "settings",
+    [ADAM, PLAIN, NESTEROV, ADAMW, DECAYING],
+    ids=["adam", "sgd", "nesterov", "adam with decay", "sgd with decay"],
+)
 def test_steps_are_those_of_torch(settings: LearnSettings) -> None:
     """Parameters are equal after each of six steps, also one that has no gradient in every other step."""
     generator = torch.Generator().manual_seed(0)
@@ -39,6 +46,7 @@ def test_steps_are_those_of_torch(settings: LearnSettings) -> None:
             if place != 1 or number % 2:
                 one.grad = torch.randn(one.shape, generator=generator)
                 other.grad = one.grad.clone()
+        optimizer.learning_rate = reference.param_groups[0]["lr"] = settings.learning_rate / (1 + number)
         optimizer.step()
         reference.step()
         assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True)), number

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from results.records import labels
-from results.summary.document import CellSummary, Comparison, Estimate
+from results.summary.document import CellSummary, Comparison, Estimate, ToThreshold
 from results.summary.findings import faster_but_worse, held_back
 
 
-def answer(cells: Sequence[CellSummary], comparisons: Sequence[Comparison], reference: str | None = None) -> list[str]:
-    """Which system is fastest on the most GPUs, by how much, and what bounds it: a text per work, in cell order.
+def answer(
+    cells: Sequence[CellSummary],
+    comparisons: Sequence[Comparison],
+    reference: str | None = None,
+    *,
+    leaders: Collection[str] = (),
+) -> list[str]:
+    """Which system is best on the most GPUs, by how much, and what bounds it: a text per work, in cell order.
 
-    The text also names what limits the answer: numbers of GPUs and systems without a finished run, ties, and learning
-    that is worse than the reference's.
+    Where runs had a threshold to reach, the text begins with who reached it first and at what cost. It also names what
+    limits the answer: numbers of GPUs and systems without a finished run, systems that may not be compared, ties, and
+    learning that is worse than the reference's.
+
+    Args:
+        cells: of one or several sweeps.
+        comparisons: of the leaders with all others of their work and number of GPUs.
+        reference: the system that others are held against.
+        leaders: ids of the cells that count as the fastest of their work and number of GPUs; the others of the same
+            work need not be comparable with them. Without any it is the fastest.
     """
     groups: dict[tuple[str, str, str, str], list[CellSummary]] = defaultdict(list)
     for cell in cells:
@@ -23,20 +38,52 @@ def answer(cells: Sequence[CellSummary], comparisons: Sequence[Comparison], refe
     texts = []
     for (sweep, scenario, workload, kind), group in groups.items():
         own = [c for c in comparisons if (c.sweep, c.scenario, c.workload, c.kind) == (sweep, scenario, workload, kind)]
-        sentences = _sentences(group, own, reference)
+        sentences = _sentences(group, own, reference, leaders)
         texts.append(f"{scenario}, {workload}{f' (sweep {sweep})' if several else ''}: {'. '.join(sentences)}.")
     return texts
 
 
-def _sentences(group: Sequence[CellSummary], comparisons: Sequence[Comparison], reference: str | None) -> list[str]:
+def _sentences(
+    group: Sequence[CellSummary], comparisons: Sequence[Comparison], reference: str | None, leaders: Collection[str]
+) -> list[str]:
     """The sentences for one work in one sweep, without full stops."""
     finished = [cell for cell in group if cell.steps_per_s is not None]
     if not finished:
         return ["no run finished"]
-    best = max(finished, key=lambda cell: (cell.gpus, _rate(cell)))
+    best = max(finished, key=lambda cell: (cell.gpus, cell.id in leaders, _rate(cell)))
     most = max(group, key=lambda cell: cell.gpus)
+    on_most = [cell for cell in finished if cell.gpus == best.gpus]
     beside = [c for c in comparisons if c.gpus == best.gpus]
-    beaten = [c for c in beside if c.system == best.system]
+    held = [c for c in beside if c.system == best.system]
+    unlike = {c.against for c in held if not c.comparable}
+    beaten = [c for c in held if c.comparable]
+    sentences = _on_threshold([cell for cell in on_most if cell.system not in unlike])
+    speed = _on_speed(best, most, beaten, reference)
+    sentences.append(speed[0].upper() + speed[1:] if sentences else speed)
+    if slowed := held_back(on_most):
+        named = _joined([f"`{cell.system}` ({100 * (cell.core_wait or 0):.0f} % of the time)" for cell in slowed])
+        low = "so their figures are too low" if len(slowed) > 1 else "so its figure is too low"
+        sentences.append(f"The machine had too few cores for that: {named} waited for one, {low}")
+    if best.bottleneck is not None:
+        sentences.append(f"It is {best.bottleneck.sentence}")
+    if num_lost := sum(best.statuses.values()) - len(best.seeds):
+        sentences.append(f"{num_lost} of its {sum(best.statuses.values())} runs did not finish")
+    there = {cell.system for cell in on_most}
+    if missing := [f"`{name}`" for name in dict.fromkeys(cell.system for cell in group) if name not in there]:
+        sentences.append(f"There is no finished run of {_joined(missing)} on as many")
+    if apart := [
+        f"`{cell.system}` ({labels.number(_rate(cell))} steps/s)" for cell in on_most if cell.system in unlike
+    ]:
+        sentences.append(f"Not comparable with it: {_joined(apart)}")
+    if worse := [f"`{cell.system}`" for cell in faster_but_worse(on_most, beside, reference)]:
+        what = "which it beats" if len(worse) == 1 else "which they beat"
+        learns = "learns" if len(worse) == 1 else "learn"
+        sentences.append(f"From as many env steps {_joined(worse)} {learns} worse than `{reference}`, {what} on speed")
+    return sentences
+
+
+def _on_speed(best: CellSummary, most: CellSummary, beaten: Sequence[Comparison], reference: str | None) -> str:
+    """The rate of `best`, which others it beats or is not told from, and what it gains from its GPUs."""
     said = f"no run on {labels.ranks(most.gpus, most.device)} finished; " if most.gpus > best.gpus else ""
     said += f"on {labels.ranks(best.gpus, best.device)} `{best.system}` makes {labels.number(_rate(best))} steps/s"
     if against := _told(beaten, reference):
@@ -45,24 +92,35 @@ def _sentences(group: Sequence[CellSummary], comparisons: Sequence[Comparison], 
         said += f"; the intervals do not tell it from {_joined(tied)}"
     if best.scaling is not None and best.scaling_base_gpus not in {None, best.gpus}:
         said += f"; that is {_times(best.scaling)} what it makes on {best.scaling_base_gpus}"
-    sentences = [said]
-    if slowed := held_back(cell for cell in finished if cell.gpus == best.gpus):
-        named = _joined([f"`{cell.system}` ({100 * (cell.core_wait or 0):.0f} % of the time)" for cell in slowed])
-        low = "so their figures are too low" if len(slowed) > 1 else "so its figure is too low"
-        sentences.append(f"The machine had too few cores for that: {named} waited for one, {low}")
-    if best.bottleneck is not None:
-        sentences.append(f"It is {best.bottleneck.sentence}")
-    if num_lost := sum(best.statuses.values()) - len(best.seeds):
-        sentences.append(f"{num_lost} of its {sum(best.statuses.values())} runs did not finish")
-    there = {cell.system for cell in finished if cell.gpus == best.gpus}
-    if missing := [f"`{name}`" for name in dict.fromkeys(cell.system for cell in group) if name not in there]:
-        sentences.append(f"There is no finished run of {_joined(missing)} on as many")
-    on_most = [cell for cell in finished if cell.gpus == best.gpus]
-    if worse := [f"`{cell.system}`" for cell in faster_but_worse(on_most, beside, reference)]:
-        what = "which it beats" if len(worse) == 1 else "which they beat"
-        learns = "learns" if len(worse) == 1 else "learn"
-        sentences.append(f"From as many env steps {_joined(worse)} {learns} worse than `{reference}`, {what} on speed")
-    return sentences
+    return said
+
+
+def _on_threshold(cells: Sequence[CellSummary]) -> list[str]:
+    """Who reached the threshold that the runs had first, and what it cost in the median run; nothing without one."""
+    asked = [cell for cell in cells if cell.learning is not None and cell.learning.threshold is not None]
+    if not asked:
+        return []
+    costs = {cell.system: {each.cost: each.value for each in _costs(cell)} for cell in asked}
+    reached = sorted((seconds, name) for name, cost in costs.items() if (seconds := cost.get("seconds")) is not None)
+    learning = asked[0].learning
+    assert learning is not None
+    what = f"{learning.metric} {learning.threshold:g}"
+    if not reached:
+        return [f"no system reached {what} in half of its runs"]
+    (seconds, first), *later = reached
+    steps, gpu_s = (costs[first].get(cost) for cost in ("env_steps", "gpu_seconds"))
+    said = f"`{first}` reached {what} first: after {labels.number(seconds)} s"
+    said += "" if steps is None else f", {labels.number(steps)} env steps"
+    said += "" if gpu_s is None else f", {labels.number(gpu_s)} GPU-seconds"
+    if later:
+        said += f"; {_joined([f'`{name}` after {value / seconds:.2g}x that time' for value, name in later])}"
+    if missed := [f"`{name}`" for name in costs if name not in {name for _, name in reached}]:
+        said += f"; {_joined(missed)} did not, in half of the runs"
+    return [said]
+
+
+def _costs(cell: CellSummary) -> Sequence[ToThreshold]:
+    return [] if cell.learning is None else cell.learning.to_threshold
 
 
 def _told(beaten: Sequence[Comparison], reference: str | None) -> list[Comparison]:
@@ -73,11 +131,8 @@ def _told(beaten: Sequence[Comparison], reference: str | None) -> list[Compariso
 
 
 def _named(comparison: Comparison) -> str:
-    """The system that the fastest is compared with, and what weakens the comparison."""
-    notes = ["no interval"] if comparison.ratio.low is None else []
-    if not comparison.comparable:
-        notes.append("not comparable")
-    return f"`{comparison.against}`" + (f" ({', '.join(notes)})" if notes else "")
+    """The system that the fastest is compared with, and whether there is no interval."""
+    return f"`{comparison.against}`" + (" (no interval)" if comparison.ratio.low is None else "")
 
 
 def _rate(cell: CellSummary) -> float:
@@ -86,9 +141,12 @@ def _rate(cell: CellSummary) -> float:
 
 
 def _times(ratio: Estimate) -> str:
+    """A multiple with its interval: no more digits than two of the interval's half width, or three of the multiple."""
     if ratio.low is None or ratio.high is None:
-        return f"{ratio.value:.2f}x"
-    return f"{ratio.value:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}]"
+        return f"{labels.number(ratio.value)}x"
+    half = (ratio.high - ratio.low) / 2
+    decimals = min(max(1 - math.floor(math.log10(half)), 0), 2) if half > 0 else 2
+    return f"{ratio.value:.{decimals}f}x [{ratio.low:.{decimals}f}, {ratio.high:.{decimals}f}]"
 
 
 def _joined(parts: Sequence[str]) -> str:

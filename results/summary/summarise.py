@@ -47,11 +47,12 @@ def summarise(
     cells = make_cells(runs)
     fairness = list(_fairness(cells))
     cells, damaged = _with_learning(cells, reference, threshold)
+    leaders = {cell.summary.id for group in _side_by_side(cells).values() for cell in [_leader(group, reference)]}
     comparisons = [_compare(a, b) for a, b in _pairs(cells, reference)]
     summaries = [cell.summary for cell in cells]
     return Summary(
         reference=reference,
-        answers=answer(summaries, comparisons, reference),
+        answers=answer(summaries, comparisons, reference, leaders=leaders),
         findings=[
             *find_all(
                 [run.record for run in latest(runs)],
@@ -98,12 +99,12 @@ def _fairness(cells: Sequence[CellRuns]) -> Iterable[Fairness]:
 
 
 def _pairs(cells: Sequence[CellRuns], reference: str | None) -> Iterable[tuple[CellRuns, CellRuns]]:
-    """In each group: the fastest against all others, all against the reference, and variants against their parent."""
+    """In each group: the leader against all others, all against the reference, and variants against their parent."""
     for group in _side_by_side(cells).values():
-        fastest = max(group, key=lambda cell: cell.rate)
-        pairs = [(fastest, other) for other in group if other is not fastest]
-        for base in (cell for cell in group if cell.summary.system == reference and cell is not fastest):
-            pairs += ((other, base) for other in group if other is not base and other is not fastest)
+        leader = _leader(group, reference)
+        pairs = [(leader, other) for other in group if other is not leader]
+        for base in (cell for cell in group if cell.summary.system == reference and cell is not leader):
+            pairs += ((other, base) for other in group if other is not base and other is not leader)
         systems = [cell.summary.system for cell in group]
         for variant in group:
             parent = labels.parent(variant.summary.system, systems)
@@ -116,6 +117,28 @@ def _pairs(cells: Sequence[CellRuns], reference: str | None) -> Iterable[tuple[C
                 yield a, b
 
 
+def _leader(group: Sequence[CellRuns], reference: str | None) -> CellRuns:
+    """The fastest of the most systems of a group that may be compared with each other; of as many, of the reference's.
+
+    Whether two may be compared is whether some properties of their runs are equal, so each is of one class.
+    """
+    classes: list[list[CellRuns]] = []
+    for cell in group:
+        own = next((each for each in classes if _are_comparable(each[0], cell)), [])
+        if not own:
+            classes.append(own)
+        own.append(cell)
+    chosen = max(
+        classes,
+        key=lambda each: (len(each), any(c.summary.system == reference for c in each), max(c.rate for c in each)),
+    )
+    return max(chosen, key=lambda cell: cell.rate)
+
+
+def _are_comparable(a: CellRuns, b: CellRuns) -> bool:
+    return not find_differences([run.record for run in (*a.finished, *b.finished)])
+
+
 def _compare(a: CellRuns, b: CellRuns) -> Comparison:
     return Comparison(
         sweep=a.summary.sweep,
@@ -126,7 +149,7 @@ def _compare(a: CellRuns, b: CellRuns) -> Comparison:
         system=a.summary.system,
         against=b.summary.system,
         ratio=ratio(a, b, a.rate / b.rate),
-        comparable=not find_differences([run.record for run in (*a.finished, *b.finished)]),
+        comparable=_are_comparable(a, b),
     )
 
 

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from results.summary.answers import answer
 from results.summary.bottleneck import Bottleneck
-from results.summary.document import CellSummary, Comparison, Estimate, Learning, Verdict
+from results.summary.document import CellSummary, Comparison, Estimate, Learning, ToThreshold, Verdict
 from tests.results.summaries import make_cell, make_comparison
 
 WORK = "emulated/open-fridge, homogeneous"
@@ -54,19 +56,69 @@ def test_the_fastest_on_the_most_gpus() -> None:
 
 
 def test_ties_and_what_has_no_interval_are_told() -> None:
-    """An interval that holds 1 is a tie; a ratio without an interval, or of unlike runs, says so."""
+    """An interval that holds 1 is a tie; a ratio without an interval says so."""
     cells = [make_cell("ver", steps_per_s=600), *(make_cell(name, steps_per_s=500) for name in ("a", "b", "c"))]
     comparisons = (
         make_comparison("ver", "a", 1.01, (0.9, 1.1)),
-        make_comparison("ver", "b", 1.02, (1.0, 1.1), comparable=False),
-        make_comparison("ver", "c", 1.2, comparable=False),
+        make_comparison("ver", "b", 1.02, (1.0, 1.1)),
+        make_comparison("ver", "c", 1.2),
     )
     assert said(*cells, comparisons=comparisons) == (
-        f"{WORK}: on 8 emulated GPUs `ver` makes 600 steps/s, 1.20x as many as `c` (no interval, not comparable); "
-        "the intervals do not tell it from `a` and `b` (not comparable)."
+        f"{WORK}: on 8 emulated GPUs `ver` makes 600 steps/s, 1.20x as many as `c` (no interval); "
+        "the intervals do not tell it from `a` and `b`."
     )
     only_ties = said(*cells[:2], comparisons=comparisons[:1])
     assert only_ties.endswith("`ver` makes 600 steps/s; the intervals do not tell it from `a`.")
+
+
+def test_what_may_not_be_compared_is_ranked_apart() -> None:
+    """The leader is the fastest of those that may be compared; a faster one that may not is named beside them."""
+    cells = [make_cell("ver", steps_per_s=600), make_cell("sync", steps_per_s=300), make_cell("appo", steps_per_s=900)]
+    comparisons = (
+        make_comparison("ver", "sync", 2.0, (1.9, 2.1)),
+        make_comparison("ver", "appo", 0.67, (0.6, 0.7), comparable=False),
+    )
+    (text,) = answer(cells, comparisons, leaders={cells[0].id})
+    assert text == (
+        f"{WORK}: on 8 emulated GPUs `ver` makes 600 steps/s, 2.00x [1.90, 2.10] as many as `sync`. "
+        "Not comparable with it: `appo` (900 steps/s)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("ratio", "ends", "shown"),
+    [
+        (180.41, (164.56, 197.78), "180x [165, 198]"),
+        (20.41, (18.16, 22.94), "20.4x [18.2, 22.9]"),
+        (1.174, (1.089, 1.263), "1.17x [1.09, 1.26]"),
+        (3.0, (3.0, 3.0), "3.00x [3.00, 3.00]"),
+    ],
+)
+def test_digits_are_those_that_the_interval_bears(ratio: float, ends: tuple[float, float], shown: str) -> None:
+    """Two of its half width, and at most hundredths."""
+    cells = [make_cell("ver", steps_per_s=600), make_cell("sync", steps_per_s=300)]
+    assert f", {shown} as many as `sync`." in said(*cells, comparisons=(make_comparison("ver", "sync", ratio, ends),))
+
+
+def reached(**seconds: float | None) -> list[CellSummary]:
+    """Cells whose runs were to reach success 0.9; the seconds that each took, None for more than half that did not."""
+    cells = []
+    for name, value in seconds.items():
+        costs = {"seconds": value, "env_steps": value and 1000 * value, "gpu_seconds": value and 8 * value}
+        ends: dict[str, Any] = {"low": None, "high": None, "at_least": None, "num_runs": 3, "num_censored": 0}
+        medians = [ToThreshold.model_validate({"cost": cost, "value": each, **ends}) for cost, each in costs.items()]
+        learning = learned("not worse").model_copy(update={"threshold": 0.9, "to_threshold": medians})
+        cells.append(make_cell(name, learning=learning))
+    return cells
+
+
+def test_a_threshold_that_was_asked_for_is_answered_first() -> None:
+    """Who reached it first, with what it cost, the others in multiples of that time, and who did not."""
+    assert said(*reached(sync=250.0, ver=100.0, appo=None)).startswith(
+        f"{WORK}: `ver` reached success 0.9 first: after 100 s, 100,000 env steps, 800 GPU-seconds; "
+        "`sync` after 2.5x that time; `appo` did not, in half of the runs. On 8 emulated GPUs `"
+    )
+    assert said(*reached(ver=None)).startswith(f"{WORK}: no system reached success 0.9 in half of its runs. ")
 
 
 def test_gpu_counts_on_which_nothing_finished_are_not_passed_over() -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.systems.engine.cells import make_cell, profile
@@ -15,7 +13,7 @@ SCHEDULED = f"learn.learning_rate={RATE}:learn.schedule=linear:learn.entropy_coe
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """Runs of two ranks whose learning rate falls over the iterations; the entropy's weight falls too, or is learned."""
+    """Runs of two ranks whose learning rate falls; the weight of the entropy falls too, or is learned."""
     folder = tmp_path_factory.mktemp("scheduled")
     scenario = profile(folder, step_ms=0.2)
     cells = {

@@ -19,6 +19,7 @@ from harness.launch.options import LaunchOptions
 from harness.launch.torchrun import dry_run_lines
 from harness.plan import libraries, registry
 from harness.plan.cells import Cell, Hasher
+from harness.plan.enough import too_short
 from harness.plan.options import RunOptions
 from harness.plan.planning import plan_with_skipped
 from harness.plan.request import complete
@@ -257,6 +258,8 @@ def _print_plan(cells: Sequence[Cell], out: Path, console: Console) -> None:
     sys.stdout.writelines(lines)
     what = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
     console.print(Text(f"{what}, expected time {'at most' if open_ended else 'about'} {_duration(total)}"))
+    if short := too_short(cells):
+        console.print(Text(f"warning: {short}", style="yellow"))
 
 
 def _durations(out: Path) -> dict[str, float]:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from harness.contract.budget import Limits
 from results.records import schema
 from results.records.parts import Part
 
@@ -66,10 +65,11 @@ class WindowProtocol:
 
     about: str
     """One line."""
-    limits: Limits
-    """The length of a run, unless told otherwise."""
     choose: Callable[[Sequence[Part]], tuple[int, str | None]]
     """From one part or more: how many to drop from the front, and why the rest is not steady (None if it is)."""
+    num_iterations: int | None = None
+    """Length of a run, unless told otherwise; the other one of these two is None."""
+    seconds: float | None = None
 
 
 def choose_window(parts: Sequence[Part], protocol: str) -> Window:
@@ -148,17 +148,17 @@ def _drift(rates: Sequence[float]) -> tuple[float, float]:
 PROTOCOLS: dict[str, WindowProtocol] = {
     "ddppo": WindowProtocol(
         about="10 iterations, the last 5 counted (DD-PPO, appendix D)",
-        limits=Limits(iterations=10),
+        num_iterations=10,
         choose=_choose_ddppo,
     ),
     "sample-factory": WindowProtocol(
         about="6 minutes, the last 5 counted (Sample Factory, section 4)",
-        limits=Limits(seconds=WARM_UP_S + COUNTED_S),
+        seconds=WARM_UP_S + COUNTED_S,
         choose=_choose_sample_factory,
     ),
     "steady": WindowProtocol(
         about="the warm-up is found (MSER) and dropped, and the rest checked for drift",
-        limits=Limits(seconds=30.0),
+        seconds=30.0,
         choose=_choose_steady,
     ),
 }

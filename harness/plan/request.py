@@ -58,7 +58,8 @@ def complete(asked: RunOptions, *, elsewhere: bool = False) -> tuple[Request, st
     until = None if asked.until is None else "{}{}{:.12g}".format(*parse_condition(asked.until))
     limits = Limits(iterations=asked.iterations, seconds=asked.seconds, env_steps=asked.env_steps, until=until)
     if limits.is_empty:
-        limits = PROTOCOLS[asked.protocol].limits
+        protocol = PROTOCOLS[asked.protocol]
+        limits = Limits(iterations=protocol.num_iterations, seconds=protocol.seconds)
     request = Request(
         systems=asked.systems,
         gpus=asked.gpus,

@@ -66,13 +66,18 @@ def rates() -> list[TableColumn[CellSummary]]:
 def intervals(cells: Sequence[CellSummary]) -> list[TableColumn[CellSummary]]:
     """The columns of intervals, if some cell has them."""
     columns: list[TableColumn[CellSummary]] = []
-    if any(fmt.ends(cell.steps_per_s) for cell in cells):
-        columns.append(TableColumn(title="steps/s, 95 %", value=lambda cell: fmt.interval(fmt.ends(cell.steps_per_s))))
-    if any(fmt.ends(cell.scaling) for cell in cells):
-        columns.append(
-            TableColumn(title="scaling, 95 %", value=lambda cell: fmt.interval(fmt.ends(cell.scaling), fmt.factor))
-        )
+    if any(_has_interval(cell.steps_per_s) for cell in cells):
+        columns.append(TableColumn(title="steps/s, 95 %", value=lambda cell: fmt.interval_of(cell.steps_per_s)))
+    if any(_has_interval(cell.scaling) for cell in cells):
+        columns.append(TableColumn(title="scaling, 95 %", value=lambda cell: fmt.interval_of(cell.scaling, fmt.factor)))
     return columns
+
+
+def _has_interval(estimate: Estimate | None) -> bool:
+    """Whether there is one, or one that says nothing."""
+    return estimate is not None and (
+        estimate.low is not None or (estimate.needs is not None and estimate.num_units > 0)
+    )
 
 
 def shares_and_lag(cells: Sequence[CellSummary]) -> list[TableColumn[CellSummary]]:

@@ -31,6 +31,13 @@ def interval(ends: Interval | None, write: Callable[[float], str] = number) -> s
     return NONE if ends is None else f"{write(ends[0])} to {write(ends[1])}"
 
 
+def interval_of(estimate: Estimate | None, write: Callable[[float], str] = number) -> str:
+    """Both ends of a figure's interval, or how much more it would take to have one."""
+    if estimate is not None and estimate.low is None and estimate.needs is not None:
+        return f"{NONE}, needs at least {estimate.needs:,} {estimate.units}"
+    return interval(ends(estimate), write)
+
+
 def ends(estimate: Estimate | None) -> Interval | None:
     """The interval of a figure; None if it has none."""
     if estimate is None or estimate.low is None or estimate.high is None:

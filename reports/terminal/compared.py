@@ -83,7 +83,7 @@ def _system(pair: Pair) -> str:
 
 
 def _interval(estimate: Estimate | None) -> str:
-    return fmt.interval(fmt.ends(estimate), fmt.factor)
+    return fmt.interval_of(estimate, fmt.factor)
 
 
 def _factor(estimate: Estimate | None) -> str:

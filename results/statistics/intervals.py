@@ -27,6 +27,8 @@ LEVEL = 0.95
 LEAST_PARTS = 3
 """Fewest parts of one run that make an interval."""
 LEAST_SEEDS = 2
+MOST_FACTOR = 2.0
+"""An interval from less than half of a figure to more than twice of it says nothing worth printing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,6 +130,16 @@ def ratio_interval(a: Units, b: Units, *, level: float = LEVEL) -> tuple[float, 
     variance = variances[0] + variances[1]
     freedom = variance**2 / shares if shares else 1.0  # Welch and Satterthwaite
     return _around(a.rate / b.rate, half_width(math.sqrt(variance), freedom, level))
+
+
+def says_nothing(ends: tuple[float, float]) -> bool:
+    """Whether an interval is wider than `MOST_FACTOR` allows."""
+    return ends[1] > MOST_FACTOR**2 * ends[0]
+
+
+def needed(ends: tuple[float, float], num: int) -> int:
+    """How many units as uneven as these `num` an interval needs to say something: its width falls with their root."""
+    return math.ceil(num * (math.log(ends[1] / ends[0]) / (2 * math.log(MOST_FACTOR))) ** 2)
 
 
 def half_width(standard_error: float, freedom: float, level: float = LEVEL) -> float:

@@ -16,7 +16,16 @@ import numpy as np
 from results.records import labels
 from results.records.schema import RunRecord
 from results.records.store import StoredRun
-from results.statistics.intervals import Units, interval, of_parts, of_seeds, ratio_interval
+from results.statistics.intervals import (
+    LEAST_PARTS,
+    Units,
+    interval,
+    needed,
+    of_parts,
+    of_seeds,
+    ratio_interval,
+    says_nothing,
+)
 from results.summary.bottleneck import find_bottleneck
 from results.summary.document import CellSummary, Estimate, Kind, Repeated
 
@@ -107,7 +116,7 @@ def _summarise_cell(number: int, runs: Sequence[StoredRun]) -> CellRuns:
     finished = [run for run in runs if run.record.status == "finished" and run.record.figures.steps_per_s]
     first = (finished or runs)[0].record
     name = (labels.system(first.cell), labels.scenario(first.cell), first.cell.workload, first.cell.gpus)
-    units, repeated = _units(finished)
+    units, repeated = _units(finished) if finished else (None, None)
     fields: dict[str, Any] = {
         "id": f"cell-{number}",
         "sweep": first.sweep,
@@ -133,22 +142,26 @@ def _summarise_cell(number: int, runs: Sequence[StoredRun]) -> CellRuns:
     )
 
 
-def _units(finished: Sequence[StoredRun]) -> tuple[Units | None, Repeated | None]:
+def _units(finished: Sequence[StoredRun]) -> tuple[Units | None, Repeated]:
     """The units of a cell's rate: its seeds, or the iterations of its only run."""
     if len(finished) == 1:
         units = of_parts(finished[0].parts)
-        return units, "iterations" if units else None
-    units = of_seeds([run.record.figures.steps_per_s or 0.0 for run in finished])
-    return units, "seeds" if units else None
+        return units, "iterations"
+    return of_seeds([run.record.figures.steps_per_s or 0.0 for run in finished]), "seeds"
 
 
 def estimate(
     value: float, ends: tuple[float, float] | None, units: Units | None, repeated: Repeated | None
 ) -> Estimate:
-    """Makes an estimate, with an interval if there is one."""
-    if ends is None or units is None:
+    """Makes an estimate, with an interval if it says anything, or else with how many units that needs."""
+    if units is None:
+        return Estimate(value=value, units=repeated, needs=LEAST_PARTS)
+    if ends is None:
         return Estimate(value=value)
-    return Estimate(value=value, low=ends[0], high=ends[1], units=repeated, num_units=len(units.amounts))
+    num = len(units.amounts)
+    if says_nothing(ends):
+        return Estimate(value=value, units=repeated, num_units=num, needs=needed(ends, num))
+    return Estimate(value=value, low=ends[0], high=ends[1], units=repeated, num_units=num)
 
 
 def ratio(a: CellRuns, b: CellRuns, value: float) -> Estimate:

@@ -37,8 +37,10 @@ class Estimate(Document):
     low: float | None = None
     high: float | None = None
     units: Repeated | None = None
-    """None where there is no interval; for a ratio, `seeds` only if both sides have several."""
+    """What was repeated, where that is known; for a ratio, `seeds` only if both sides have several."""
     num_units: int = 0
+    needs: int | None = None
+    """Without an interval: how many units one needs at least, as uneven as these are."""
 
 
 class ToThreshold(Document):

@@ -72,8 +72,10 @@ def plan_predictions(asked: PredictOptions) -> tuple[list[Cell], list[str]]:
 def _limits(asked: PredictOptions) -> Limits:
     """The length of each run; empty where it depends on the cell."""
     limits = Limits(iterations=asked.iterations, seconds=asked.seconds, env_steps=asked.env_steps)
-    of_protocol = PROTOCOLS[asked.protocol].limits
-    return of_protocol if limits.is_empty and asked.protocol != "steady" else limits
+    if not limits.is_empty or asked.protocol == "steady":
+        return limits
+    protocol = PROTOCOLS[asked.protocol]
+    return Limits(iterations=protocol.num_iterations, seconds=protocol.seconds)
 
 
 def _few_rollouts(cell: Cell) -> Limits:

@@ -1,0 +1,45 @@
+"""Says beforehand that runs are too short for the intervals of their figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from harness.metering.window import LEAST_PARTS, PROTOCOLS
+from harness.plan.cells import Cell
+from results.records.parts import Part
+
+MOST_LOOKED_AT = 100
+"""Runs of more iterations are long enough by every protocol."""
+
+
+def too_short(cells: Sequence[Cell]) -> str | None:
+    """A line if some cells have one seed and so few iterations that too few count for an interval."""
+    seeds = Counter(replace(cell, seed=0).to_json() for cell in cells)
+    short = [
+        (cell, counted)
+        for cell in cells
+        if seeds[replace(cell, seed=0).to_json()] == 1
+        and (counted := _most_counted(cell.protocol, cell.limits.iterations)) is not None
+        and counted < LEAST_PARTS
+    ]
+    if not short:
+        return None
+    cell, counted = short[0]
+    enough = next(num for num in range(1, MOST_LOOKED_AT) if (_most_counted(cell.protocol, num) or 0) >= LEAST_PARTS)
+    which = f"all {len(cells)} cells" if len(short) == len(cells) > 1 else f"{len(short)} of {len(cells)} cells"
+    return (
+        f"{which} have too few iterations for an interval: {counted} of {cell.limits.iterations} count "
+        f"(--protocol {cell.protocol}); give them {enough}, or several seeds"
+    )
+
+
+def _most_counted(protocol: str, iterations: int | None) -> int | None:
+    """How many of so many iterations count at most; None if their number is not known."""
+    if iterations is None:
+        return None
+    num = min(iterations, MOST_LOOKED_AT)
+    parts = [Part(iteration=number, begin_s=number, end_s=number + 1, learned=1) for number in range(num)]
+    dropped, _ = PROTOCOLS[protocol].choose(parts)
+    return num - dropped

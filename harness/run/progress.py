@@ -47,10 +47,11 @@ class CellProgress:
 
     @property
     def steps_per_s(self) -> float:
-        """Env steps collected per second of wall-clock so far; a first impression, not the figure of the run."""
+        """Env steps collected per second so far, of the profile where there is one, as in the table of the sweep."""
         if self._first is None or self.running_s <= 0:
             return 0.0
-        return (self.snapshot.env_steps - self._first[1]) / self.running_s
+        wall_s_per_s = float(self.cell.scenario_settings.get("time_scale", 1.0))
+        return (self.snapshot.env_steps - self._first[1]) / self.running_s * wall_s_per_s
 
     @property
     def fraction(self) -> float:

@@ -107,6 +107,15 @@ def test_rates_begin_with_the_first_env_step(clock: Clock) -> None:
     )
 
 
+def test_rates_are_of_the_profiles_seconds(clock: Clock) -> None:
+    """As in the table: at time scale 0.5 a second of the profile takes half a second."""
+    progress = CellProgress(replace(CELL, scenario="emulated", scenario_settings={"time_scale": "0.5"}), "[1/4]")
+    progress.update(snapshot(0, 10))
+    clock.now_s += 2
+    progress.update(snapshot(1, 210))
+    assert progress.steps_per_s == pytest.approx(50)
+
+
 @pytest.mark.parametrize(
     ("limits", "fraction"),
     [

@@ -131,6 +131,8 @@ class GpuCosts:
     """Per item of an inference batch."""
     prepare_s: float = 0.0
     """Per learning phase, in addition to its mini-batches: returns, advantages, arranging the batches."""
+    learn_fixed_s: float = 0.0
+    """Per mini-batch."""
     learn_item_s: float = 0.0
     """Per sample of a mini-batch."""
     render_while_learning_factor: float = 1.0

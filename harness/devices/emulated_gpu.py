@@ -45,7 +45,7 @@ def cost_s(costs: GpuCosts, work: Work, num_items: int) -> float:
         return costs.infer_fixed_s + costs.infer_item_s * num_items
     if work == "prepare":
         return costs.prepare_s
-    return costs.learn_item_s * num_items
+    return costs.learn_fixed_s + costs.learn_item_s * num_items
 
 
 def sleep_until(moment: float) -> None:

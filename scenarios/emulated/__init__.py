@@ -51,6 +51,7 @@ class EmulatedScenario:
             infer_fixed_s=gpu.infer_fixed_ms * unit,
             infer_item_s=gpu.infer_item_ms * unit,
             prepare_s=gpu.prepare_ms * unit,
+            learn_fixed_s=gpu.learn_fixed_ms * unit,
             learn_item_s=gpu.learn_item_ms * unit,
             render_while_learning_factor=gpu.render_while_learning_factor,
             learn_while_rendering_factor=gpu.learn_while_rendering_factor,

@@ -91,6 +91,7 @@ class Gpu(_Table):
     infer_fixed_ms: Milliseconds
     infer_item_ms: Milliseconds
     prepare_ms: Milliseconds
+    learn_fixed_ms: Milliseconds = 0.0
     learn_item_ms: Milliseconds
     render_while_learning_factor: Factor
     learn_while_rendering_factor: Factor

@@ -96,7 +96,7 @@ class Crew:
     def update(self, num_samples: Floats) -> None:
         """One optimiser step on `num_samples` [K] samples; messages between ranks overlap with it."""
         begin = self.at
-        costs = self.run.costs.learn_item_s * num_samples
+        costs = self.run.costs.learn_fixed_s + self.run.costs.learn_item_s * num_samples
         fleet = self.run.fleet
         passed = self.run.talks.update(self.ranks, begin)
         ends = fleet.book_learning(self.sites, begin, costs)

@@ -14,7 +14,7 @@ BUSY: Changes = {
     "collision": {"share": 0.1},
     "episode": {"mean_steps": 12.0, "reset_ms": 0.0},
     "cpu": {"cores_per_gpu": 3, "actor_infer_ms": 5.0},
-    "gpu": {"prepare_ms": 40.0, "learn_item_ms": 1.0},
+    "gpu": {"prepare_ms": 40.0, "learn_fixed_ms": 3.0, "learn_item_ms": 1.0},
     "network": {
         "synchronize_ms": 20.0,
         "synchronize_doubling_ms": 5.0,

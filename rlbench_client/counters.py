@@ -49,6 +49,7 @@ SPANS = (
     "wait:learner",
     "wait:inference",
     "wait:rollout",
+    "schedule",
 )
 EPISODE = ("end_s", "return", "length", "frames", "success", "spl")
 NUM_EPISODES = 256

@@ -50,6 +50,7 @@ SPANS = (
     "wait:learner",
     "wait:inference",
     "wait:rollout",
+    "schedule",
 )
 """Kinds of spans, which are also the phases that a progress display shows; a span inside another pauses it."""
 COUNTERS = INT_COUNTERS + FLOAT_COUNTERS

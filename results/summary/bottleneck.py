@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict
 STAGES = {
     "simulator": ("simulate", "reset"),
     "inference": ("infer",),
+    "scheduling": ("schedule",),
     "learner": ("learn", "wait:learner"),
     "communication": ("communicate",),
     "stragglers": ("wait:straggler",),
@@ -28,6 +29,7 @@ STAGES = {
 WHAT = {
     "simulator": "waiting for environments",
     "inference": "inferring actions",
+    "scheduling": "choosing who acts, sending actions and filing replies",
     "learner": "learning",
     "communication": "communicating with other ranks",
     "stragglers": "waiting for slower ranks",
@@ -118,6 +120,7 @@ def _of_two_timelines(shares: Shares, *, in_workers: bool) -> Bottleneck | None:
     stages = {
         "simulator": shares.get("simulate", 0.0) + shares.get("reset", 0.0),
         "inference": shares.get("infer", 0.0),
+        "scheduling": shares.get("schedule", 0.0),
         "learner": held_up - stragglers - communication,
         "communication": communication,
         "stragglers": stragglers,

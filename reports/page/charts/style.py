@@ -100,6 +100,7 @@ SPANS = {
     "simulate": ("#2E96D6", ""),
     "reset": ("#0072B2", ""),
     "infer": ("#C58700", ""),
+    "schedule": ("#5A6B7B", ""),
     "learn": ("#009E73", ""),
     "communicate": ("#CC79A7", ""),
     "wait:straggler": ("#D55E00", "/"),

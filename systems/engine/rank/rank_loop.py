@@ -238,7 +238,7 @@ class RankLoop:
         """Fills the rollout, or stops early because the other ranks wait for it or the time is up."""
         torch.set_num_threads(self._threads_collecting)
         self._sampler.begin()
-        with self._sampler.timeline.span("other"):
+        with self._sampler.timeline.span("schedule"):
             self._system.collect.collect(self._sampler)
         self._monitor.finished(self._rollout)
 
@@ -255,13 +255,14 @@ class RankLoop:
         """Returns what was collected and begins the next rollout; nothing if it was broken off: it stays in flight."""
         if self._sampler.broke_off:
             return Experience(runs=[], envs=[])
-        steps = self._rollout.take()
-        if self._stale is None:
-            runs, envs = runs_of(steps)
-            experience = Experience(runs=runs, envs=envs)
-        else:
-            experience, freed = self._stale.fill(steps)
-            self._rollout.release(freed)
+        with self._context.meter.span("schedule"):
+            steps = self._rollout.take()
+            if self._stale is None:
+                runs, envs = runs_of(steps)
+                experience = Experience(runs=runs, envs=envs)
+            else:
+                experience, freed = self._stale.fill(steps)
+                self._rollout.release(freed)
         return self._hold(experience)
 
     def take_batch(self, max_lag: int) -> Experience | None:
@@ -306,12 +307,13 @@ class RankLoop:
             self._learner.spend(self._progress.spent)
             self._statistics = {"collected": float(experience.num_samples - experience.num_stale)}
             self._statistics |= self._learner.learn(self._table, experience)
-        steps = np.concatenate(experience.fresh_runs)
-        ended = steps[self._table["terminated"][steps] | self._table["truncated"][steps]]
-        self._progress.note_episodes(self._table["episode"][ended])
-        self._experience = None
-        if self._stale is None:
-            self._rollout.release(steps.tolist())
+        with self._context.meter.span("schedule"):
+            steps = np.concatenate(experience.fresh_runs)
+            ended = steps[self._table["terminated"][steps] | self._table["truncated"][steps]]
+            self._progress.note_episodes(self._table["episode"][ended])
+            self._experience = None
+            if self._stale is None:
+                self._rollout.release(steps.tolist())
 
     def end_iteration(self) -> bool:
         """Agrees with the other ranks on how far the run is; True when it is over."""

@@ -155,6 +155,21 @@ def _on(gpus: Sequence[int]) -> str:
     return f"{', '.join(map(str, gpus))} {'GPU' if list(gpus) == [1] else 'GPUs'}"
 
 
+def _assumed(cells: Sequence[CellSummary]) -> Iterator[str]:
+    """Which figures rest on what their profile assumes: a line for each set of systems."""
+    by_key: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        for key in cell.assumed:
+            by_key.setdefault(key, {})[cell.system] = None
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for key, systems in by_key.items():
+        groups.setdefault(tuple(systems), []).append(key)
+    everyone = {cell.system for cell in cells}
+    for names, keys in groups.items():
+        whose = "" if set(names) == everyone else f" ({', '.join(names)})"
+        yield f"assumed in the profile, not measured: {', '.join(keys)}{whose}"
+
+
 def kind_notes(cells: Sequence[CellSummary]) -> Iterator[str]:
     """Notes on figures that were not measured on hardware, and on rates that do not count env steps learned."""
     if collected := sorted({cell.system for cell in cells if cell.steps_counted == "collected"}):
@@ -166,6 +181,8 @@ def kind_notes(cells: Sequence[CellSummary]) -> Iterator[str]:
         held = (
             "these systems were never held against runs"
             if error is None
-            else f"held against runs on 1 to 8 emulated GPUs, these systems were off by at most {100 * error:.1f}%"
+            else f"against emulated GPUs with the same profile, at most 8, it was off by at most {100 * error:.1f}%"
         )
         yield f"predicted: a model of the profile made these runs up, nothing was run; {held}"
+        yield "how far profiles are from the machines that they describe: `rlbench reproduce`, for those fitted to papers"
+    yield from _assumed(cells)

@@ -26,6 +26,7 @@ from results.statistics.intervals import (
     ratio_interval,
     says_nothing,
 )
+from results.summary.assumed import assumed_keys
 from results.summary.bottleneck import find_bottleneck
 from results.summary.document import CellSummary, Estimate, Kind, Repeated
 
@@ -129,6 +130,7 @@ def _summarise_cell(number: int, runs: Sequence[StoredRun]) -> CellRuns:
         "kind": _kind(first),
         "time_scale": first.figures.time_scale,
         "runs": [run.record.id for run in runs],
+        "assumed": assumed_keys(first),
         "seeds": sorted(run.record.cell.seed for run in finished),
         "statuses": dict(Counter(run.record.status for run in runs)),
     }

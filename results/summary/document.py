@@ -155,6 +155,8 @@ class CellSummary(Document):
     steady: bool | None = None
     steps_counted: Counted = "learned"
     """Which env steps the rate counts."""
+    assumed: list[str] = Field(default_factory=list)
+    """Keys of the profile that the runs used and that nobody has measured."""
 
 
 class Comparison(Document):

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 
 from harness.contract.network_costs import LEAST_MB_PER_S, MOST_LATENCY_MS, MOST_MB_PER_S
@@ -111,6 +111,8 @@ class Profile(_Table):
     """All times of one emulated workload."""
 
     about: str
+    assumed: tuple[str, ...] = ()
+    """Keys, such as `network.latency_ms`, whose values nobody has measured and nothing was fitted to."""
     collect: Collect
     step: Step
     collision: Collision
@@ -119,6 +121,19 @@ class Profile(_Table):
     cpu: Cpu
     gpu: Gpu
     network: Network
+
+    @field_validator("assumed", mode="before")
+    @classmethod
+    def _known(cls, keys: object) -> object:
+        """An array of keys, as TOML has it. Raises ValueError for one that no profile has."""
+        known = [
+            f"{table}.{key}"
+            for table, field in cls.model_fields.items()
+            for key in getattr(field.annotation, "model_fields", ())
+        ]
+        if not isinstance(keys, list) or not all(key in known for key in keys):
+            raise ValueError(f"must be an array of keys; known: {', '.join(known)}")
+        return tuple(keys)
 
 
 def shipped_profiles() -> tuple[str, ...]:
@@ -178,7 +193,8 @@ def _rule(problem: ErrorDetails, key: list[str]) -> str:
         value = f"{problem['input']!a}"
     except ValueError:  # Python writes no whole number of more than 4,300 digits
         value = "so many digits"
-    return f"{problem['msg'].replace('Input should', 'must')}, not {value[:LONGEST_VALUE]}"
+    said = problem["msg"].removeprefix("Value error, ").replace("Input should", "must")
+    return f"{said}, not {value[:LONGEST_VALUE]}"
 
 
 def line_of(text: str, key: list[str]) -> int:

@@ -44,8 +44,8 @@ PREDICTED = "predicted"
 """The device of predicted runs."""
 DIGITS = 5
 """Significant digits of a value in a file."""
-ProfileDocument = dict[str, dict[str, float | int] | str]
-"""A profile as TOML has it: `about`, and tables."""
+ProfileDocument = dict[str, dict[str, float | int] | list[str] | str]
+"""A profile as TOML has it: `about`, `assumed`, and tables."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,12 +60,17 @@ class MeasuredProfile:
     @property
     def profile(self) -> ProfileDocument:
         """The profile as TOML has it, without the sources of its values."""
-        tables: ProfileDocument = {"about": self.about}
+        tables: ProfileDocument = {"about": self.about, "assumed": self.assumed}
         for name, table in self.tables.items():
             tables[name] = {
                 key: round(entry.value) if key in WHOLE else float(entry.value) for key, entry in table.items()
             }
         return tables
+
+    @property
+    def assumed(self) -> list[str]:
+        """Dotted keys whose values were not measured."""
+        return [key for key, how in self.comments.items() if how.startswith(ASSUMED)]
 
     @property
     def comments(self) -> dict[str, str]:
@@ -180,15 +185,15 @@ def mean_step_ms(values: ProfileDocument, workload: str) -> float:
 
 def _table(values: ProfileDocument, name: str) -> dict[str, float | int]:
     table = values[name]
-    assert not isinstance(table, str)
+    assert isinstance(table, dict)
     return table
 
 
 def to_toml(tables: ProfileDocument, comments: Mapping[str, str]) -> str:
     """The text of a profile; `comments` are by dotted key."""
-    lines = [f"about = {json.dumps(tables['about'], ensure_ascii=False)}"]
+    lines = [f"{key} = {json.dumps(tables[key], ensure_ascii=False)}" for key in ("about", "assumed") if key in tables]
     for name, table in tables.items():
-        if isinstance(table, str):
+        if not isinstance(table, dict):
             continue
         settings = {key: f"{key} = {_shown(value)}" for key, value in table.items()}
         width = max(map(len, settings.values()), default=0)

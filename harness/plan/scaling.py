@@ -28,4 +28,4 @@ def share(scenario: Scenario, num_ranks: int) -> Scenario:
             f"--scaling strong --gpus {num_ranks}: {scenario.name} has {scenario.num_envs} environments, which ranks "
             f"share evenly; use {', '.join(counts)} GPUs, or set num_envs"
         )
-    return cast("Scenario", replace(scenario, num_envs=num_envs))  # type: ignore[type-var]
+    return replace(scenario, num_envs=num_envs)  # type: ignore[type-var]  # scenarios are dataclasses

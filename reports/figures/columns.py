@@ -184,5 +184,5 @@ def kind_notes(cells: Sequence[CellSummary]) -> Iterator[str]:
             else f"against emulated GPUs with the same profile, at most 8, it was off by at most {100 * error:.1f}%"
         )
         yield f"predicted: a model of the profile made these runs up, nothing was run; {held}"
-        yield "how far profiles are from the machines that they describe: `rlbench reproduce`, for those fitted to papers"
+        yield "how far profiles are from what they describe: `rlbench reproduce`, for those fitted to papers"
     yield from _assumed(cells)

@@ -12,6 +12,7 @@ Student's t makes an interval of it.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -138,8 +139,16 @@ def says_nothing(ends: tuple[float, float]) -> bool:
 
 
 def needed(ends: tuple[float, float], num: int) -> int:
-    """How many units as uneven as these `num` an interval needs to say something: its width falls with their root."""
-    return math.ceil(num * (math.log(ends[1] / ends[0]) / (2 * math.log(MOST_FACTOR))) ** 2)
+    """How many units as uneven as these `num` an interval needs to say something.
+
+    Its width falls with the root of their number, and with Student's factor for as many.
+    """
+    error = math.log(ends[1] / ends[0]) / 2 / half_width(1.0, num - 1) * math.sqrt(num)  # of one unit
+    return next(
+        more
+        for more in itertools.count(num + 1)
+        if half_width(error / math.sqrt(more), more - 1) <= math.log(MOST_FACTOR)
+    )
 
 
 def half_width(standard_error: float, freedom: float, level: float = LEVEL) -> float:

@@ -160,7 +160,7 @@ def update(
         after averaging and before scaling.
     """
     optimizer.zero_grad()
-    loss, stats = ppo_loss(policy, batch, packed, settings, sum_moments, entropy and entropy.value)
+    loss, stats = ppo_loss(policy, batch, packed, settings, sum_moments, entropy.value if entropy else None)
     torch.autograd.backward(loss)
     parameters = list(policy.parameters())
     beside = entropy.note(stats["entropy"]) if entropy else []

@@ -103,6 +103,7 @@ def gpu_table(inferences: Inferences, series: pd.DataFrame) -> Table:
         "infer_fixed_ms": fixed,
         "infer_item_ms": item,
         "prepare_ms": Entry(0.0, "not separable: in learn_item_ms"),
+        "learn_fixed_ms": Entry(0.0, "not separable: in learn_item_ms"),
         "learn_item_ms": learn_item(series),
         "render_while_learning_factor": alone,
         "learn_while_rendering_factor": alone,

@@ -95,7 +95,9 @@ def test_too_short_for_steady(num_parts: int, num_left: int) -> None:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_default_length_is_enough(protocol: str) -> None:
     """A run of a protocol's own default length on a constant rate is steady."""
-    window = choose_window(make_parts([100.0] * (PROTOCOLS[protocol].num_iterations or 20)), protocol)
+    of_protocol = PROTOCOLS[protocol]
+    num_iterations = of_protocol.num_iterations or round((of_protocol.seconds or 0) / 2)
+    window = choose_window(make_parts([500.0] * num_iterations), protocol)
     assert window.to_record().steady
 
 

@@ -31,8 +31,8 @@ def at(day: int) -> str:
 
 
 def test_runs_that_differ_in_their_seeds_are_one_cell() -> None:
-    """By hand: the mean of 90 and 110 steps/s is 100; the interval is of 2 seeds, and is around it."""
-    cell = cell_of(make_run(seed=1, steps_per_s=110), make_run(seed=0, steps_per_s=90))
+    """By hand: the mean of 95 and 105 steps/s is 100; the interval is of 2 seeds, and is around it."""
+    cell = cell_of(make_run(seed=1, steps_per_s=105), make_run(seed=0, steps_per_s=95))
     assert (cell.seeds, cell.runs, cell.statuses) == ([0, 1], ["ddppo-1-1", "ddppo-1-0"], {"finished": 2})
     rate = cell.steps_per_s
     assert rate is not None
@@ -72,7 +72,18 @@ def test_one_run_has_the_interval_of_its_iterations() -> None:
     assert 90 < rate.low < 100 < rate.high < 110
     few = cell_of(stored(make_run(steps_per_s=100), RATES[:2])).steps_per_s
     assert few is not None
-    assert (few.value, few.low, few.high, few.units, few.num_units) == (100, None, None, None, 0)
+    assert (few.value, few.low, few.high, few.units, few.num_units) == (100, None, None, "iterations", 0)
+    assert few.needs == 3
+
+
+def test_an_interval_that_says_nothing_is_none() -> None:
+    """From less than half to more than twice: how many seeds it needs is said instead, by the spread of these."""
+    rate = summaries(*(make_run(seed=seed, steps_per_s=100 + 15 * seed) for seed in (-1, 1)))[0].steps_per_s
+    assert rate is not None
+    assert (rate.low, rate.high, rate.units, rate.num_units, rate.needs) == (None, None, "seeds", 2, 3)
+    more = summaries(*(make_run(seed=seed, steps_per_s=100 + 15 * seed) for seed in (-1, 0, 1)))[0].steps_per_s
+    assert more is not None
+    assert more.low is not None
 
 
 def test_runs_that_did_not_finish_are_in_the_cell_and_not_in_its_figures() -> None:

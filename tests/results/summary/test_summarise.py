@@ -106,7 +106,7 @@ def test_what_differs_is_named_and_marks_the_comparison() -> None:
         ("appo", "sync"): False,
     }
     (answer,) = summary.answers
-    assert "`appo` (not comparable)" in answer
+    assert answer.endswith("Not comparable with it: `appo` (150 steps/s).")
 
 
 def test_the_check_of_fairness_covers_seeds_and_finished_runs_alone() -> None:

@@ -26,6 +26,7 @@ from scenarios.emulated.profile import Profile, read_profile
 from tests.harness.command import assert_refused, call
 
 SHIPPED = read_profile("open-fridge").model_dump()
+TEXTS = {"about", "assumed"}
 SMALL = {"num_envs": 4, "rollout_steps": 4}
 """How much is collected; it is bounded for the sake of the machine, and large ones take long to predict."""
 
@@ -40,7 +41,7 @@ def limits_of(table: str, key: str) -> tuple[float, float]:
 NUMBERS = [
     (table, key)
     for table, keys in SHIPPED.items()
-    if table not in {"about", "collect"}
+    if table not in {*TEXTS, "collect"}
     for key in keys
     if key != "cores_per_gpu"
 ]
@@ -59,7 +60,7 @@ def values(table: str, key: str) -> st.SearchStrategy[float]:
 @st.composite
 def profiles(draw: st.DrawFn) -> dict[str, Any]:
     """A profile that the reader takes."""
-    drawn: dict[str, Any] = {table: dict(keys) for table, keys in SHIPPED.items() if table != "about"}
+    drawn: dict[str, Any] = {table: dict(keys) for table, keys in SHIPPED.items() if table not in TEXTS}
     for table, key in NUMBERS:
         drawn[table][key] = draw(values(table, key))
     drawn["collect"] = SMALL
@@ -97,7 +98,7 @@ def test_any_profile_is_predicted(profile: dict[str, Any]) -> None:
 @pytest.mark.parametrize("which", [0, 1])
 def test_the_ends_of_all_bounds(which: int) -> None:
     """All keys at their least, and all at their most."""
-    tables: dict[str, Any] = {table: dict(keys) for table, keys in SHIPPED.items() if table != "about"}
+    tables: dict[str, Any] = {table: dict(keys) for table, keys in SHIPPED.items() if table not in TEXTS}
     for table, key in NUMBERS:
         tables[table][key] = limits_of(table, key)[which]
     predict({"about": "an end", **tables, "collect": SMALL})

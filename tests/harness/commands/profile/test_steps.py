@@ -191,11 +191,15 @@ def test_every_value_says_where_it_comes_from(tmp_path: Path) -> None:
     tables = {**measured.profile, "about": 'a "quoted" \\ line\nand another'}
     text = to_toml(tables, measured.comments)
     read = tomllib.loads(text)
-    assert {name: set(table) for name, table in read.items() if name != "about"} == {
-        name: set(getattr(OPEN_FRIDGE, name).model_dump()) for name in Profile.model_fields if name != "about"
+    assert {name: set(table) for name, table in read.items() if name not in {"about", "assumed"}} == {
+        name: set(getattr(OPEN_FRIDGE, name).model_dump())
+        for name in Profile.model_fields
+        if name not in {"about", "assumed"}
     }
+    assert read["assumed"] == [key for key, how in measured.comments.items() if "assumed" in how]
+    assert {"network.latency_ms", "gpu.render_while_learning_factor"} <= set(read["assumed"])
     assert read["about"] == tables["about"]
-    assert [line for line in text.splitlines()[1:] if " = " in line and "  # " not in line] == []
+    assert [line for line in text.splitlines()[2:] if " = " in line and "  # " not in line] == []
     assert to_toml({"about": "x", "gpu": {"a": 1, "b": 2.0, "c": 0.123456789}}, {}) == (
         'about = "x"\n\n[gpu]\na = 1\nb = 2.0\nc = 0.12346\n'
     )

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reports.figures.columns import kind_notes
+from results.summary.assumed import assumed_keys
+from tests.results.made_records import make_record
+from tests.results.summaries import make_cell
+
+KEYS = [
+    "step.sigma",
+    "heterogeneous.sigma",
+    "cpu.actor_infer_ms",
+    "gpu.render_while_learning_factor",
+    "network.latency_ms",
+]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "workload", "collect", "overlap", "used"),
+    [
+        (1, "homogeneous", "Lockstep", "Alternate", ["step.sigma"]),
+        (2, "homogeneous", "Dynamic", "Alternate", ["step.sigma", "network.latency_ms"]),
+        (1, "heterogeneous", "Dynamic", "OneAhead", ["step.sigma", "heterogeneous.sigma", KEYS[3]]),
+        (1, "homogeneous", "ActorSide", "Continuous", ["step.sigma", "cpu.actor_infer_ms", KEYS[3]]),
+    ],
+)
+def test_keys_count_where_what_they_stand_for_happens(
+    gpus: int, workload: str, collect: str, overlap: str, used: list[str]
+) -> None:
+    """Of the assumed keys those that a run's choices, workload and number of ranks make it use."""
+    system = {"collect": {"kind": collect}, "overlap": {"kind": overlap}}
+    configuration: dict[str, Any] = {"system": system, "scenario": {"profile": {"assumed": KEYS}}}
+    record = make_record(gpus=gpus, cell={"workload": workload}, configuration=configuration)
+    assert assumed_keys(record) == used
+
+
+@pytest.mark.parametrize(
+    "configuration", [{}, {"scenario": {}}, {"scenario": {"profile": {"assumed": 3}}}, {"scenario": "theirs"}]
+)
+def test_scenarios_without_a_profile_assume_nothing(configuration: dict[str, Any]) -> None:
+    """Nor do records of others, whatever they hold there."""
+    assert assumed_keys(make_record(configuration=configuration)) == []
+
+
+def test_figures_that_rest_on_them_say_so() -> None:
+    """A line for the keys that all systems use, and one for those of some."""
+    cells = [make_cell("sync", assumed=KEYS[:1]), make_cell("impala", assumed=[KEYS[0], KEYS[2]])]
+    lines = [line for line in kind_notes(cells) if "assumed" in line]
+    assert lines == [
+        "assumed in the profile, not measured: step.sigma",
+        "assumed in the profile, not measured: cpu.actor_infer_ms (impala)",
+    ]

@@ -37,6 +37,20 @@ class Timed(Protocol):
         """The simulation times of environments with these seeds, [E]; the same as in a real run."""
 
 
+STAGES = ("simulator", "inference", "learner", "communication")
+"""What may bound a run, as far as more of it can be had."""
+MORE = 1.1
+"""So many times as much of a stage is asked for, to learn what it would help."""
+
+
+@runtime_checkable
+class Quickened(Protocol):
+    """A method of a scenario that `Timed` ones may have, for what would help to be asked."""
+
+    def quicker(self, stage: str, factor: float) -> Scenario:
+        """The scenario with one of `STAGES` so many times as quick."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prediction:
     """The predicted data of one run; times are seconds of the profile since the first iteration began."""

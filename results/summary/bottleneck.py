@@ -1,4 +1,4 @@
-"""Finds the stage that bounds a system, from how its ranks spent their time.
+"""Finds the stage that bounds a system: by what more of it would give where a model can be asked, else from time spent.
 
 A rank that does one thing after another has one timeline: the stage that takes most of it bounds the run. A rank that
 collects and learns concurrently has two timelines, the learner's and the sampler's. If the learner hardly ever waits
@@ -41,6 +41,9 @@ CONCURRENT = frozenset({"OneAhead", "Continuous"})
 STARVED = 0.1
 """A learner that waits for experience for more than this share of its time is bound by the sampler."""
 
+LEAST_GAIN = 1.01
+"""Where 10 % more of a stage gives less, no single stage bounds the run."""
+
 Shares = Mapping[str, float]
 
 
@@ -52,8 +55,24 @@ class Bottleneck(BaseModel):
     stage: str
     """One of `STAGES`."""
     share: float
-    """Share of the ranks' time, or of the time of the thread that the sentence names, that the stage takes."""
+    """Share of the ranks' time, or of the time of the thread that the sentence names, that the stage takes; where a
+    model was asked, the share of 10 % more of the stage that comes out as steps/s."""
     sentence: str
+
+
+def what_would_help(gains: Mapping[str, float]) -> Bottleneck | None:
+    """The stage of which 10 % more would help the most, by a model; None if no stage would help.
+
+    Args:
+        gains: how many times as many steps/s that would give, by stage; see `results.records.schema.Figures`.
+    """
+    stage = max(gains, key=gains.__getitem__, default=None)
+    if stage not in STAGES or gains[stage] < LEAST_GAIN:
+        return None
+    gain = gains[stage] - 1
+    what = f"10% more of it would give {100 * gain:.1f}% more steps/s, by the model"
+    sentence = f"bound by {NAMES.get(stage, stage)}: {what}"
+    return Bottleneck(stage=stage, share=min(1.0, gain / 0.1), sentence=sentence)
 
 
 def find_bottleneck(

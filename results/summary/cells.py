@@ -27,7 +27,7 @@ from results.statistics.intervals import (
     says_nothing,
 )
 from results.summary.assumed import assumed_keys
-from results.summary.bottleneck import find_bottleneck
+from results.summary.bottleneck import find_bottleneck, what_would_help
 from results.summary.document import CellSummary, Estimate, Kind, Repeated
 
 Group = tuple[str, str, str, int]
@@ -203,7 +203,8 @@ def _means(records: Sequence[RunRecord]) -> dict[str, Any]:
         "core_wait": _mean(each.core_wait.value for each in figures),
         "memory_bytes": max((peak for each in figures if (peak := each.memory_bytes.value) is not None), default=None),
         "gpu_power_w": _mean(each.gpu_power_w.value for each in figures),
-        "bottleneck": find_bottleneck(
+        "bottleneck": what_would_help(next((each.gains for each in figures if each.gains), {}))
+        or find_bottleneck(
             shares, env_shares, system=system if isinstance(system, dict) else None, gpus=records[0].cell.gpus
         ),
         "steps_counted": "collected" if any(each.steps_counted == "collected" for each in figures) else "learned",

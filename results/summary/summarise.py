@@ -118,7 +118,9 @@ def _pairs(cells: Sequence[CellRuns], reference: str | None) -> Iterable[tuple[C
 
 
 def _leader(group: Sequence[CellRuns], reference: str | None) -> CellRuns:
-    """The fastest of the most systems of a group that may be compared with each other; of as many, of the reference's.
+    """The fastest of the most systems of a group that may be compared with each other.
+
+    Where several classes have as many, the one with the reference counts, or, if no two may be compared, the fastest.
 
     Whether two may be compared is whether some properties of their runs are equal, so each is of one class.
     """
@@ -130,7 +132,11 @@ def _leader(group: Sequence[CellRuns], reference: str | None) -> CellRuns:
         own.append(cell)
     chosen = max(
         classes,
-        key=lambda each: (len(each), any(c.summary.system == reference for c in each), max(c.rate for c in each)),
+        key=lambda each: (
+            len(each),
+            len(each) > 1 and any(c.summary.system == reference for c in each),
+            max(c.rate for c in each),
+        ),
     )
     return max(chosen, key=lambda cell: cell.rate)
 

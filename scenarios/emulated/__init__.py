@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from harness.contract.network_costs import NetworkCosts
@@ -16,6 +16,15 @@ if TYPE_CHECKING:
 
     from harness.contract.device import Seat
     from scenarios.emulated.times import BlocksOfTimes
+
+
+QUICKENED = {
+    "simulator": ("step.median_ms", "collision.median_ms", "episode.reset_ms", "gpu.render_ms"),
+    "inference": ("gpu.infer_fixed_ms", "gpu.infer_item_ms", "cpu.actor_infer_ms"),
+    "learner": ("gpu.prepare_ms", "gpu.learn_fixed_ms", "gpu.learn_item_ms"),
+    "communication": ("network.synchronize_ms", "network.synchronize_doubling_ms", "network.latency_ms"),
+}
+"""The times of each stage; an environment's step ends with its rendering."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,6 +74,10 @@ class EmulatedScenario:
                 weights_bytes=network.weights_mb * 1e6,
             ),
         )
+
+    def quicker(self, stage: str, factor: float) -> EmulatedScenario:
+        """The scenario with one of `contract.prediction.STAGES` so many times as quick."""
+        return replace(self, profile=self.profile.quicker(QUICKENED[stage], factor))
 
     @property
     def observation_space(self) -> gymnasium.spaces.Dict:

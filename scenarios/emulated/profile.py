@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
@@ -121,6 +122,15 @@ class Profile(_Table):
     cpu: Cpu
     gpu: Gpu
     network: Network
+
+    def quicker(self, keys: Iterable[str], factor: float) -> Profile:
+        """The profile with the times at some keys divided by `factor`."""
+        tables: dict[str, dict[str, float]] = {}
+        for table, _, key in (name.partition(".") for name in keys):
+            tables.setdefault(table, {})[key] = getattr(getattr(self, table), key) / factor
+        return self.model_copy(
+            update={table: getattr(self, table).model_copy(update=changed) for table, changed in tables.items()}
+        )
 
     @field_validator("assumed", mode="before")
     @classmethod

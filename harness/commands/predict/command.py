@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from harness.commands.predict.from_run import from_run
+from harness.commands.predict.gains import asked_why, gains
 from harness.commands.predict.options import PredictOptions
 from harness.commands.predict.record import write_prediction
 from harness.contract.budget import Limits
@@ -133,16 +134,20 @@ def predict_sweep(sweep: Sweep, command: Sequence[str], console: Console) -> lis
     records = []
     with sweep.lock(), Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=len(sweep.cells))
+        why = {cell.to_json() for cell in asked_why(sweep.cells)}
         for cell in sweep.cells:
             progress.update(task, description=f"predicting {cell.label}")
-            records.append(_predict(sweep, cell, command, about_machine))
+            records.append(_predict(sweep, cell, command, about_machine, why=cell.to_json() in why))
             progress.advance(task)
     return records
 
 
-def _predict(sweep: Sweep, cell: Cell, command: Sequence[str], about_machine: dict[str, Any]) -> RunRecord:
+def _predict(
+    sweep: Sweep, cell: Cell, command: Sequence[str], about_machine: dict[str, Any], *, why: bool
+) -> RunRecord:
     started_at, began = machine.now(), time.perf_counter()
     prediction = predict_cell(cell)
+    gained = gains(cell, prediction) if why else {}
     name = sweep.run_name(cell)
     partial = sweep.folder / f"{store.PARTIAL_PREFIX}{name}"
     try:
@@ -154,6 +159,7 @@ def _predict(sweep: Sweep, cell: Cell, command: Sequence[str], about_machine: di
                 partial,
                 cell,
                 prediction,
+                gained,
                 sweep=sweep.id,
                 name=name,
                 command=command,

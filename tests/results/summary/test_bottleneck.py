@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from results.summary.bottleneck import STAGES, Bottleneck, find_bottleneck
+from results.summary.bottleneck import STAGES, Bottleneck, find_bottleneck, what_would_help
 
 
 def bound(shares: dict[str, float], **said: Any) -> Bottleneck:
@@ -181,3 +181,30 @@ def test_waiting_for_workers_that_infer_is_split() -> None:
 def test_nothing_bounds_what_was_not_metered(shares: dict[str, float]) -> None:
     """Where most of the time is in no stage there is no sentence, rather than one about the rest."""
     assert find_bottleneck(shares, gpus=2) is None
+
+
+@pytest.mark.parametrize(
+    ("gains", "stage", "share", "said"),
+    [
+        (
+            {"simulator": 1.019, "learner": 1.097},
+            "learner",
+            0.97,
+            "bound by the learner: 10% more of it would give 9.7%",
+        ),
+        ({"communication": 1.05}, "communication", 0.5, "bound by communication: 10% more of it would give 5.0%"),
+        ({"inference": 1.2}, "inference", 1.0, "bound by inference: 10% more of it would give 20.0%"),
+    ],
+)
+def test_what_helps_the_most_bounds_a_run(gains: dict[str, float], stage: str, share: float, said: str) -> None:
+    """By what the model says that more of it would give; the share is what comes out of 10 % more, at most all."""
+    found = what_would_help(gains)
+    assert found is not None
+    assert (found.stage, found.share) == (stage, pytest.approx(share))
+    assert found.sentence.startswith(said)
+
+
+@pytest.mark.parametrize("gains", [{}, {"simulator": 1.009, "learner": 0.99}, {"theirs": 2.0}])
+def test_what_helps_nothing_bounds_nothing(gains: dict[str, float]) -> None:
+    """Nor does a stage that only somebody else's record names."""
+    assert what_would_help(gains) is None

@@ -12,6 +12,7 @@ import pytest
 from harness.commands.predict.command import plan_predictions, predict_cell
 from harness.commands.predict.options import PredictOptions
 from harness.contract.budget import Limits
+from harness.contract.prediction import STAGES
 from harness.metering.window import PROTOCOLS
 from harness.plan import registry
 from harness.run.sweep import Sweep
@@ -19,6 +20,7 @@ from results.records import store
 from results.records.parts import SERIES_FILE
 from results.records.schema import RunRecord
 from results.summary.scaled import scale
+from results.summary.summarise import summarise
 from scenarios.emulated.profile import PROFILES_FOLDER
 from tests.harness.command import Ended, assert_refused, call, launch
 
@@ -98,6 +100,26 @@ def test_records_have_the_figures_of_a_run(swept: Predicted) -> None:
         assert (figures.lag.max > 0) == (record.cell.system != "gossip"), "ver keeps what is in flight as it learns"
         assert figures.env_step_s is not None
         assert 0.004 < figures.env_step_s.mean < 0.1
+
+
+def test_what_would_help_is_asked_on_the_most_gpus(swept: Predicted) -> None:
+    """A record there says what 10 % more of each stage would give: nowhere less than nothing, or more than 10 %."""
+    for record in records(swept.folder):
+        gains = record.figures.gains
+        assert set(gains) == (set(STAGES) if record.cell.gpus == 8 else set())
+        assert all(0.98 < gain < 1.11 for gain in gains.values()), gains
+
+
+def test_the_verdict_follows_from_what_would_help(tmp_path: Path) -> None:
+    """One learner for 64 GPUs: more of it helps, whatever takes the most of the ranks' time."""
+    options = ("--systems", "appo", "--gpus", "64", "--workload", "heterogeneous", "--out", str(tmp_path))
+    said = call("predict", *options)
+    assert said.code == 0
+    (record,) = records(tmp_path)
+    assert max(record.figures.gains, key=record.figures.gains.__getitem__) == "learner"
+    (cell,) = summarise(store.read_runs(Sweep.newest(tmp_path).folder)).cells
+    assert cell.bottleneck is not None
+    assert cell.bottleneck.sentence.startswith("bound by the learner: 10% more of it would give ")
 
 
 def test_the_series_is_that_of_a_run(swept: Predicted) -> None:

@@ -27,6 +27,7 @@ def note(folder: Path) -> None:
     from systems.engine.rank import rank_loop
     from systems.engine.rank.learner import Learner
     from systems.engine.rank.means import Means
+    from systems.engine.rollouts.monitors import open_monitor
 
     told: dict[str, Any] = {}
 
@@ -39,7 +40,6 @@ def note(folder: Path) -> None:
         told.update(named)
         return open_monitor(*arguments, **named)
 
-    open_monitor = rank_loop.open_monitor
     with patch.object(rank_loop, "open_monitor", opened):
         run_here(folder, Means(learner=Noting))
     (folder / TOLD_FILE).write_text(json.dumps(told))

@@ -1,0 +1,50 @@
+"""What would help a predicted run: the model is asked again, with 10 % more of each stage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from harness.contract.prediction import MORE, STAGES, Predictable, Prediction, Quickened
+from harness.plan.cells import Cell
+
+MOST_GPUS = 256
+"""Runs on more are not predicted again: that would take minutes."""
+
+
+def asked_why(cells: Iterable[Cell]) -> list[Cell]:
+    """Of each system on each work: the first cell on the most GPUs, up to `MOST_GPUS`; answers are of it."""
+    chosen: dict[tuple[object, ...], Cell] = {}
+    for cell in cells:
+        key = _but_for_gpus_and_seed(cell)
+        if cell.gpus <= MOST_GPUS and (key not in chosen or chosen[key].gpus < cell.gpus):
+            chosen[key] = cell
+    return list(chosen.values())
+
+
+def gains(cell: Cell, prediction: Prediction) -> dict[str, float]:
+    """How many times as many steps/s `MORE` of each stage gives, by its name; empty where nothing states its times."""
+    return dict(_gains(cell, prediction))
+
+
+def _gains(cell: Cell, prediction: Prediction) -> Iterator[tuple[str, float]]:
+    system, scenario = cell.load()
+    if not isinstance(scenario, Quickened) or not _rate(prediction):
+        return
+    assert isinstance(system, Predictable)
+    stages = [stage for stage in STAGES if stage != "communication" or cell.gpus > 1]
+    for stage in stages:
+        quicker: Any = scenario.quicker(stage, MORE)
+        again = system.predict(replace(quicker, time_scale=1.0), cell.gpus, cell.seed, cell.limits)
+        yield stage, _rate(again) / _rate(prediction)
+
+
+def _rate(prediction: Prediction) -> float:
+    learned = float(prediction.of_ranks["learned"].sum())
+    return learned / max(float(row["end_s"]) for row in prediction.rows)
+
+
+def _but_for_gpus_and_seed(cell: Cell) -> tuple[object, ...]:
+    settings = *cell.system_settings.items(), None, *cell.scenario_settings.items()
+    return cell.system, cell.scenario, *settings, cell.workload, cell.scaling, cell.protocol

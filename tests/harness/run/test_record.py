@@ -77,6 +77,7 @@ def test_records_have_the_documented_keys(done: Done) -> None:
         )
         assert set(run["cell"]) == {
             *("system", "settings", "scenario", "workload", "gpus", "seed", "device", "protocol", "hash"),
+            "scaling",
         }
         assert set(run["counters"]) == {
             *("env_steps", "frames", "learned", "reused", "discarded", "in_flight", "episodes"),
@@ -95,6 +96,7 @@ def test_records_have_the_documented_keys(done: Done) -> None:
         "seed": 0,
         "device": "emulated",
         "protocol": "ddppo",
+        "scaling": "weak",
         "hash": "",
     }
     assert ddppo["cell"]["settings"]["preempt.p"] == 0.8

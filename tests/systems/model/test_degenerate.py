@@ -87,7 +87,7 @@ def test_ranks_that_do_not_wait_for_each_other_have_iterations_of_their_own() ->
 
 def test_messages_hide_behind_learning() -> None:
     """An all-reduce that takes less than a mini-batch costs nothing; what is longer than that is waited for."""
-    learn_s = 64 / 2 * 1e-3
+    learn_s = 3e-3 + 64 / 2 * 1e-3
     quiet = ends_of(predicted("sync", 2, scenario=scenario_of(with_link(0.0))))
     hidden = ends_of(predicted("sync", 2, scenario=scenario_of(with_link(0.9 * learn_s))))
     longer = ends_of(predicted("sync", 2, scenario=scenario_of(with_link(1.5 * learn_s))))

@@ -38,7 +38,6 @@ def test_lag_of_a_learner_that_never_waits(num_envs: int, num_ranks: int) -> Non
     ("system", "lag"),
     [
         ("sync", 0),
-        ("ver", 0),
         ("htsrl", 2 * 2),
         ("htsrl:learn.epochs=3", 3 * 2),
         ("htsrl:learn.num_minibatches=4", 2 * 4),

@@ -76,13 +76,46 @@ def predict(
 
 @app.command()
 def reproduce(
-    name: Annotated[str, typer.Argument(help="ver-table1, ver-navigation, ddppo-scaling, sample-factory-table1; all.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="ver-table1, ver-navigation, ddppo-scaling, sample-factory-table1, sample-factory-table-a2; all."
+        ),
+    ],
+    held_out: Annotated[
+        bool,
+        typer.Option(
+            "--held-out", help="Fit profiles without some of the figures, and predict these; takes minutes to an hour."
+        ),
+    ] = False,
     out: Annotated[Path, typer.Option(help="Folder of runs; those on emulated GPUs are shown beside.")] = OUT,
 ) -> None:
     """Predict a paper's table and hold it against the published figures; exit code 1 outside its tolerance."""
     from harness.commands.reproduce.command import reproduce as print_reproduced
 
-    raise typer.Exit(print_reproduced(name, out))
+    raise typer.Exit(print_reproduced(name, out, held_out=held_out))
+
+
+@app.command()
+def fit(
+    profile: Annotated[str, typer.Option(help="Where to begin: a shipped profile, or the path of a .toml file.")],
+    to: Annotated[
+        Path,
+        typer.Option(
+            help="CSV with system,gpus,steps_per_s, and settings,workload,held_out if there are any; without a figure, "
+            "or held out, a line is only predicted."
+        ),
+    ],
+    keys: Annotated[
+        str | None, typer.Option(help="Keys to fit, such as gpu.infer_fixed_ms. [default: all that are above 0]")
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="Of the profile, that each prediction takes.")] = 100.0,
+    out: Annotated[Path, typer.Option(help="The fitted profile, a new .toml file.")] = Path("fitted.toml"),
+) -> None:
+    """Fit a profile to figures that were measured or published, and say how well they determine it."""
+    from harness.commands.fit.command import fit_profile
+
+    raise typer.Exit(fit_profile(profile, to, keys, seconds, out))
 
 
 @app.command("list")

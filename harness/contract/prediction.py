@@ -44,8 +44,15 @@ MORE = 1.1
 
 
 @runtime_checkable
-class Quickened(Protocol):
-    """A method of a scenario that `Timed` ones may have, for what would help to be asked."""
+class Profiled(Protocol):
+    """Members of a scenario that `Timed` ones may have, for what other times would do to be asked."""
+
+    @property
+    def profile_document(self) -> Mapping[str, Any]:
+        """Its profile as TOML has it: `about`, `assumed`, and tables of numbers by key."""
+
+    def with_numbers(self, numbers: Mapping[str, float]) -> Scenario:
+        """The scenario with other numbers at some dotted keys. Raises ValueError for one that breaks a rule."""
 
     def quicker(self, stage: str, factor: float) -> Scenario:
         """The scenario with one of `STAGES` so many times as quick."""

@@ -10,7 +10,7 @@ from harness.contract.settings import GpuCosts, LearnSettings
 from scenarios.emulated.profile import Profile, read_profile, shipped_profiles
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import gymnasium
 
@@ -74,6 +74,15 @@ class EmulatedScenario:
                 weights_bytes=network.weights_mb * 1e6,
             ),
         )
+
+    @property
+    def profile_document(self) -> dict[str, Any]:
+        """Its profile as TOML has it."""
+        return self.profile.document
+
+    def with_numbers(self, numbers: Mapping[str, float]) -> EmulatedScenario:
+        """The scenario with other numbers at some dotted keys. Raises ValueError for one that breaks a rule."""
+        return replace(self, profile=self.profile.changed(numbers))
 
     def quicker(self, stage: str, factor: float) -> EmulatedScenario:
         """The scenario with one of `contract.prediction.STAGES` so many times as quick."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import ErrorDetails
@@ -123,14 +123,28 @@ class Profile(_Table):
     gpu: Gpu
     network: Network
 
+    @property
+    def document(self) -> dict[str, Any]:
+        """The profile as TOML has it."""
+        return {**self.model_dump(), "assumed": list(self.assumed)}
+
+    def changed(self, numbers: Mapping[str, float]) -> Profile:
+        """The profile with other numbers at some dotted keys. Raises ValueError for one that breaks a rule."""
+        document = self.document
+        for name, value in numbers.items():
+            table, key = _split(name)
+            document[table][key] = value
+        try:
+            return Profile.model_validate(document)
+        except ValidationError as error:
+            first = error.errors()[0]
+            path = [str(part) for part in first["loc"]]
+            raise ValueError(f"{'.'.join(path)}: {_rule(first, path)}") from None
+
     def quicker(self, keys: Iterable[str], factor: float) -> Profile:
         """The profile with the times at some keys divided by `factor`."""
-        tables: dict[str, dict[str, float]] = {}
-        for table, _, key in (name.partition(".") for name in keys):
-            tables.setdefault(table, {})[key] = getattr(getattr(self, table), key) / factor
-        return self.model_copy(
-            update={table: getattr(self, table).model_copy(update=changed) for table, changed in tables.items()}
-        )
+        document = self.document
+        return self.changed({f"{table}.{key}": document[table][key] / factor for table, key in map(_split, keys)})
 
     @field_validator("assumed", mode="before")
     @classmethod
@@ -144,6 +158,11 @@ class Profile(_Table):
         if not isinstance(keys, list) or not all(key in known for key in keys):
             raise ValueError(f"must be an array of keys; known: {', '.join(known)}")
         return tuple(keys)
+
+
+def _split(name: str) -> tuple[str, str]:
+    table, _, key = name.partition(".")
+    return table, key
 
 
 def shipped_profiles() -> tuple[str, ...]:

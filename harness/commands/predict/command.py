@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from harness.contract.scenario import Scenario
     from results.records.schema import RunRecord
 
 PREDICTED_ROLLOUTS, PREDICTED_SECONDS = 6, 100.0
@@ -96,9 +97,10 @@ def check_predictable(cell: Cell) -> None:
         raise CannotRun(f"{cell.system} on {cell.scenario}: {reason}")
 
 
-def predict_cell(cell: Cell) -> Prediction:
-    """Predicts one run that `check_predictable` has passed."""
-    system, scenario = cell.load()
+def predict_cell(cell: Cell, scenario: Scenario | None = None) -> Prediction:
+    """Predicts one run that `check_predictable` has passed, on the cell's scenario or on one that stands for it."""
+    system, own = cell.load()
+    scenario = scenario or own
     assert isinstance(system, Predictable)
     if hasattr(scenario, "time_scale"):
         scenario = replace(scenario, time_scale=1.0)  # type: ignore[type-var]  # records are in the profile's seconds

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from harness.contract.prediction import MORE, STAGES, Predictable, Prediction, Quickened
+from harness.contract.prediction import MORE, STAGES, Predictable, Prediction, Profiled
 from harness.plan.cells import Cell
 
 MOST_GPUS = 256
@@ -30,7 +30,7 @@ def gains(cell: Cell, prediction: Prediction) -> dict[str, float]:
 
 def _gains(cell: Cell, prediction: Prediction) -> Iterator[tuple[str, float]]:
     system, scenario = cell.load()
-    if not isinstance(scenario, Quickened) or not _rate(prediction):
+    if not isinstance(scenario, Profiled) or not _rate(prediction):
         return
     assert isinstance(system, Predictable)
     stages = [stage for stage in STAGES if stage != "communication" or cell.gpus > 1]

@@ -53,7 +53,7 @@ def profile_scenario(
     cells = plan(complete(to_run)[0])
     if len(cells) != 1:
         raise ValueError(f"profile: {len(cells)} cells; name one scenario, one workload, one system and one seed")
-    out = _checked(out or _path_of(cells[0].scenario))
+    out = check_out(out or _path_of(cells[0].scenario))
     code = run_sweep(to_run, runs, resume=False, dry_run=False, command=command)
     if code == INTERRUPTED:
         return code
@@ -72,7 +72,7 @@ def profile_run(folder: Path, out: Path | None, link: AssumedLink) -> int:
     if not (folder / store.RUN_FILE).exists():
         raise ValueError(f"--from-run {folder}: is no run folder; give one that holds a {store.RUN_FILE}")
     (run,) = store.read_runs(folder)
-    _write(run, _checked(out or _path_of(run.record.cell.scenario)), link)
+    _write(run, check_out(out or _path_of(run.record.cell.scenario)), link)
     return 0
 
 
@@ -97,7 +97,7 @@ def _to_run(asked: ProfileOptions) -> RunOptions:
     )
 
 
-def _checked(out: Path) -> Path:
+def check_out(out: Path) -> Path:
     """The file to write, if it can be one. Raises ValueError."""
     rule = None
     if not is_text(str(out)):

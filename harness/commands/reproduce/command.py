@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from rich.table import Table as Grid
 from rich.text import Text
 
+from harness.commands.reproduce.held_out import print_held_out
 from harness.commands.reproduce.measuring import MOST_EMULATED, commands, measured_rates
 from harness.commands.reproduce.papers import TABLES
 from harness.commands.reproduce.predicting import predict_rates
@@ -17,11 +19,12 @@ from reports.terminal.table import make_console, make_table
 from results import published
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rich.console import Console
 
-    from harness.commands.reproduce.table import ClaimOutcome, Filled, PaperTable, Rates
+    from harness.commands.predict.points import Rates
+    from harness.commands.reproduce.table import ClaimOutcome, Filled, PaperTable
 
 ALL = "all"
 NONE = "-"
@@ -29,12 +32,20 @@ NUMBERS = ("GPUs", "envs", "p")
 """Columns of numbers before the figures."""
 
 
-def reproduce(name: str, out: Path) -> int:
-    """Prints a table, or `all`; returns 0 when all checks hold, else 1. Raises ValueError for an unknown name."""
+def reproduce(name: str, out: Path, *, held_out: bool = False) -> int:
+    """Prints a table, or `all`; returns 0 when all checks hold, else 1. Raises ValueError for an unknown name.
+
+    With `held_out`, fits profiles again without some of the figures, and prints what these predict instead.
+    """
     if name not in {ALL, *TABLES}:
         raise ValueError(f"reproduce {name}: unknown; known: {', '.join(TABLES)}, or {ALL}")
     console = make_console()
     tables = [make() for known, make in TABLES.items() if name in {ALL, known}]
+    if held_out:
+        for table in tables:
+            if table.fits or name != ALL:
+                print_held_out(table, console)
+        return 0
     held = [print_table(table, out, console) for table in tables]
     return 0 if all(held) else 1
 
@@ -49,7 +60,7 @@ def print_table(table: PaperTable, out: Path, console: Console) -> bool:
         console.print(Text(line))
     console.print(_grid(table, list(rows.values())))
     console.print()
-    for line in [*_about_measured(table, measured, out), *_verdicts(table, outcomes), ""]:
+    for line in [*_about_measured(table, measured, out), *_verdicts(table, outcomes), *_errors(rows.values()), ""]:
         console.print(Text(line), soft_wrap=True)
     return all(outcome.holds is not False for outcome in outcomes)
 
@@ -59,7 +70,8 @@ def _heading(table: PaperTable) -> Iterator[str]:
     yield f"{table.name}: {table.unit}"
     for name in table.published:
         yield f"published: {published.source(name)}"
-    length = f"protocol {table.protocol}" + (f", {table.seconds:g} s of the profile each" if table.seconds else "")
+    seconds = table.length.seconds
+    length = f"protocol {table.length.protocol}" + (f", {seconds:g} s of the profile each" if seconds else "")
     yield f"predicted: by a model of the systems, nothing was run; means of {_seeds(table)}; {length}"
     yield "measured: on emulated GPUs; mean of the latest run of each seed. Errors are relative to what is published"
     yield "fitted: the profile was fitted to this figure; held out: it had no part in that"
@@ -69,7 +81,7 @@ def _heading(table: PaperTable) -> Iterator[str]:
 
 def _seeds(table: PaperTable) -> str:
     """How many runs are predicted for each point."""
-    counts = {gpus: table.num_seeds(gpus) for gpus in sorted({point.gpus for point in table.points})}
+    counts = {gpus: table.length.num_seeds(gpus) for gpus in sorted({point.gpus for point in table.points})}
     if len(set(counts.values())) == 1:
         return f"{next(iter(counts.values()))} seeds"
     return "seeds: " + ", ".join(f"{count} on {gpus} GPU{'s' * (gpus > 1)}" for gpus, count in counts.items())
@@ -112,6 +124,18 @@ def _about_measured(table: PaperTable, measured: Rates, out: Path) -> Iterator[s
         yield f"measured: {out} has no run for {len(missing)} of {len(within_reach)} rates; to make them: {made_by}"
     if any(point.gpus > MOST_EMULATED and point not in measured for point in table.points):
         yield f"measured: more than {MOST_EMULATED} GPUs need a machine with many cores; figures of them are predicted"
+
+
+def _errors(rows: Iterable[Filled]) -> Iterator[str]:
+    """The predictions' mean errors, apart by whether the profile was fitted to the figures."""
+    for fit in ("fitted", "held out"):
+        errors = [
+            abs(filled.predicted_error)
+            for filled in rows
+            if filled.row.fit == fit and filled.predicted_error is not None
+        ]
+        if errors:
+            yield f"{fit}: mean absolute error of the predictions {fmean(errors):.1%}, {len(errors)} figures"
 
 
 def _verdicts(table: PaperTable, outcomes: Sequence[ClaimOutcome]) -> Iterator[str]:

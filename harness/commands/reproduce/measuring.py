@@ -13,14 +13,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from harness.commands.reproduce.predicting import plan_point
+from harness.commands.predict.points import plan_point
 from harness.contract.scenario import WORKLOADS
 from results.records import store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from harness.commands.reproduce.table import PaperTable, RatePoint, Rates
+    from harness.commands.predict.points import RatePoint, Rates
+    from harness.commands.reproduce.table import PaperTable
 
 MOST_EMULATED = 8
 """Most GPUs that a command asks for, since a laptop emulates that many; runs on more are shown if there are any."""
@@ -39,7 +40,7 @@ def measured_rates(table: PaperTable, out: Path) -> Rates:
     rates = {}
     for point in table.points:
         if point.system is not None:
-            planned = plan_point(point, table)[0]
+            planned = plan_point(point, table.length)[0]
             rates_of_seeds = of_seeds.get(_work(planned.system, planned.configuration()))
             if rates_of_seeds:
                 rates[point] = fmean(rates_of_seeds.values())

@@ -4,10 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from harness.commands.fit.command import LENGTH
+from harness.commands.predict.points import Length, RatePoint
 from harness.commands.reproduce.claims import AgainstPrediction, EachWithin, MeanErrorWithin, MostWithin, RatioWithin
-from harness.commands.reproduce.sample_factory import sample_factory_table1
-from harness.commands.reproduce.table import Fit, PaperTable, RatePoint, Row
+from harness.commands.reproduce.sample_factory import sample_factory_table1, sample_factory_table_a2
+from harness.commands.reproduce.table import Fit, Fits, PaperTable, Row
 from results import published
+
+STEADY = Length(seconds=200.0, num_seeds=lambda _: 3)
+OPEN_FRIDGE = Fits(
+    scenario="emulated/open-fridge",
+    start={
+        "step.median_ms": 5.0,
+        "collision.median_ms": 50.0,
+        "collision.share": 0.05,
+        "collision.mean_stay_steps": 5.0,
+        "episode.sigma": 0.3,
+        "gpu.render_ms": 1.0,
+        "gpu.infer_fixed_ms": 5.0,
+        "gpu.infer_item_ms": 0.05,
+        "gpu.learn_item_ms": 0.15,  # section 2.2: 150 ms for a mini-batch of 1,024
+        "gpu.render_while_learning_factor": 2.0,
+        "gpu.learn_while_rendering_factor": 2.0,
+        "network.synchronize_ms": 300.0,
+        "network.synchronize_doubling_ms": 50.0,
+    },
+    leave_out=("system", "GPUs"),
+    length=LENGTH,
+)
+"""The 13 keys of the profile that are fitted, from round numbers."""
+GIBSON = Fits(
+    scenario="emulated/gibson",
+    start={"network.synchronize_doubling_ms": 50.0, "step.sigma": 0.5},
+    leave_out=("GPUs",),
+    length=Length(protocol="ddppo", num_seeds=lambda gpus: max(2, 64 // gpus)),
+)
 
 
 def ver_table1() -> PaperTable:
@@ -17,7 +48,7 @@ def ver_table1() -> PaperTable:
     `open-fridge-steady`, the same profile without collisions and episode factors.
 
     Tolerances: at least 15 of the 16 means within 8 %; their mean absolute error at most 5 %; VER/DD-PPO, VER/NoVER and
-    VER/APPO on 1 and on 8 GPUs within 12 % of the published ratios. The mean absolute error of the maxima is reported.
+    VER/APPO on 1 and on 8 GPUs within 12 % of the published ratios.
     """
     kinds: tuple[tuple[str, Fit, str], ...] = (("mean", "fitted", ""), ("max", "held out", "-steady"))
     cells = published.read("ver_table1")
@@ -38,7 +69,7 @@ def ver_table1() -> PaperTable:
         )
         for kind, fit, suffix in kinds
     }
-    means, maxima = (tuple(row.name for row in rows[kind]) for kind in ("mean", "max"))
+    means = tuple(row.name for row in rows["mean"])
     ratios = tuple(
         RatioWithin(above=f"mean of ver on {gpus}", below=f"mean of {other} on {gpus}", tolerance=0.12)
         for gpus in ("1 GPU", "8 GPUs")
@@ -54,10 +85,9 @@ def ver_table1() -> PaperTable:
             MostWithin(names=means, least=15, tolerance=0.08),
             MeanErrorWithin(names=means, what="16 means", most=0.05),
             *ratios,
-            MeanErrorWithin(names=maxima, what="16 maxima, held out"),
         ),
-        seconds=200.0,
-        num_seeds=lambda _: 3,
+        length=STEADY,
+        fits=(OPEN_FRIDGE,),
         run_options="--seeds 0,1,2 --seconds 60",
     )
 
@@ -86,8 +116,7 @@ def ver_navigation() -> PaperTable:
         titles=("task", "system", "GPUs"),
         rows=rows,
         checks=(EachWithin(names=tuple(row.name for row in rows), tolerance=0.08), *ratios),
-        seconds=200.0,
-        num_seeds=lambda _: 3,
+        length=STEADY,
         run_options="--seeds 0,1,2 --seconds 60",
     )
 
@@ -107,6 +136,7 @@ def ddppo_scaling() -> PaperTable:
     stated = {int(cell["gpus"]): float(cell["speedup"]) for cell in published.read("ddppo_scaling")}
     homogeneous = tuple(_speed_up("homogeneous", "0.6", gpus, stated.get(gpus)) for gpus in (8, 64, 128, 256))
     heterogeneous = tuple(_speed_up("heterogeneous", p, gpus, None) for p in ("0.6", "1.0") for gpus in (8, 64, 256))
+    low = _speed_up("heterogeneous", "0.2", 256, None)
     near = tuple(
         AgainstPrediction(
             name=f"heterogeneous p=0.6 on {gpus} GPUs",
@@ -126,15 +156,16 @@ def ddppo_scaling() -> PaperTable:
         published=("ddppo_scaling",),
         unit="speed-up in env steps/s over 1 GPU",
         titles=("workload", "p", "GPUs"),
-        rows=(*homogeneous, *heterogeneous),
+        rows=(*homogeneous, *heterogeneous, low),
         checks=(
             EachWithin(names=tuple(row.name for row in homogeneous if row.published is not None), tolerance=0.05),
             *near,
             below,
+            AgainstPrediction(name=low.name, other="heterogeneous p=0.6 on 256 GPUs", low=-0.1, high=0.1),
         ),
         note="heterogeneous: the paper states no number; the spread of scenes was chosen to meet what its text says",
-        protocol="ddppo",
-        num_seeds=lambda gpus: min(64, max(2, 512 // gpus)),
+        length=Length(protocol="ddppo", num_seeds=lambda gpus: min(64, max(2, 512 // gpus))),
+        fits=(GIBSON,),
         run_options="--seeds 0..3 --protocol ddppo",
     )
 
@@ -144,6 +175,7 @@ TABLES: Mapping[str, Callable[[], PaperTable]] = {
     "ver-navigation": ver_navigation,
     "ddppo-scaling": ddppo_scaling,
     "sample-factory-table1": sample_factory_table1,
+    "sample-factory-table-a2": sample_factory_table_a2,
 }
 
 

@@ -1,33 +1,19 @@
 """A table of a paper: rows with the published figure and the point that gives ours, and checks of them.
 
-`papers.py` defines each `PaperTable`. `predicting.py` and `measuring.py` give rates for its points, `fill` turns the
-rates into figures for its rows, and `judge` asks its checks (`checks.py`) which claims hold.
+`papers.py` and `sample_factory.py` define each `PaperTable`. `predicting.py` and `measuring.py` give rates for its
+points, `fill` turns the rates into figures for its rows, and `judge` asks its checks (`claims.py`) which claims hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from harness.commands.predict.points import Length, RatePoint, Rates
+
 Fit = Literal["fitted", "held out", "-"]
 """Whether a profile was fitted to a published figure, or the figure is one that the profile had no part in."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RatePoint:
-    """What one rate belongs to, over all seeds."""
-
-    system: str | None
-    """As `--systems` takes one; None: the environments alone, as fast as the cores of their GPUs step them."""
-    gpus: int = 1
-    scenario: str
-    """As `--scenario` takes one."""
-    workload: str = "homogeneous"
-
-
-Rates = Mapping[RatePoint, float]
-"""Env steps/s by point; points without a rate are left out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,6 +33,11 @@ class Row:
     """The point that the figure is a speed-up over; None: it is a rate."""
     frames_per_env_step: int = 1
     """Where this is not 1, the figure is in frames."""
+
+    @property
+    def points(self) -> tuple[RatePoint, ...]:
+        """The points whose rates it needs."""
+        return tuple(point for point in (self.base, self.point) if point is not None)
 
     def value(self, rates: Rates) -> float | None:
         """Our figure, from our rates; None where one is missing."""
@@ -103,6 +94,25 @@ class Claim(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Fits:
+    """How a profile is fitted to figures of a table, for some of them to be left out."""
+
+    scenario: str
+    """`emulated/…`, without settings."""
+    start: Mapping[str, float]
+    """The keys that are fitted, and numbers to begin with that owe nothing to the table."""
+    leave_out: tuple[str, ...]
+    """Titles of columns: figures with the same label there are left out together."""
+    length: Length
+    """How long its points are predicted for, again and again."""
+
+    def covers(self, row: Row) -> bool:
+        """Whether the profile is fitted to a row."""
+        names = {point.scenario.partition(":")[0] for point in row.points}
+        return row.fit == "fitted" and row.published is not None and names == {self.scenario}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PaperTable:
     """A table of a paper, how it is predicted, and what is checked."""
 
@@ -117,11 +127,10 @@ class PaperTable:
     checks: tuple[Claim, ...]
     note: str | None = None
     """Anything else that a reader must know, in one line."""
-    protocol: str = "steady"
-    seconds: float | None = None
-    """Length of each predicted run in the profile's seconds; None: as long as the protocol says."""
-    num_seeds: Callable[[int], int]
-    """Number of runs to predict, by GPU count; their seeds are 0, 1, 2, …"""
+    length: Length
+    """How long its points are predicted for."""
+    fits: tuple[Fits, ...] = ()
+    """How its profiles are fitted to it; empty where that takes other figures, too."""
     run_options: str
     """Options of `rlbench run` to measure it, beside systems, GPUs, scenarios and workload."""
 
@@ -134,8 +143,7 @@ class PaperTable:
     @property
     def points(self) -> list[RatePoint]:
         """The points whose rates are needed, each once, in order."""
-        needed = [point for row in self.rows for point in (row.base, row.point) if point is not None]
-        return list(dict.fromkeys(needed))
+        return list(dict.fromkeys(point for row in self.rows for point in row.points))
 
 
 def fill(table: PaperTable, predicted: Rates, measured: Rates) -> dict[str, Filled]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.commands.reproduce.table import Claim, PaperTable, RatePoint, Row
+from harness.commands.predict.points import Length, RatePoint
+from harness.commands.reproduce.table import Claim, PaperTable, Row
 
 
 def make_row(name: str, published: float | None, **fields: Any) -> Row:
@@ -13,8 +14,8 @@ def make_row(name: str, published: float | None, **fields: Any) -> Row:
     return Row(**{"name": name, "labels": (name,), "published": published, "fit": "fitted", "point": point} | fields)
 
 
-def make_table(*rows: Row, checks: tuple[Claim, ...] = (), **fields: Any) -> PaperTable:
-    """A table of the rows, predicted with two seeds."""
+def make_table(*rows: Row, checks: tuple[Claim, ...] = (), **length: Any) -> PaperTable:
+    """A table of the rows, predicted with a seed more than there are GPUs."""
     return PaperTable(
         name="tiny",
         published=("ver_navigation",),
@@ -22,7 +23,6 @@ def make_table(*rows: Row, checks: tuple[Claim, ...] = (), **fields: Any) -> Pap
         titles=("row",),
         rows=rows,
         checks=checks,
-        num_seeds=lambda gpus: 1 + gpus,
+        length=Length(num_seeds=lambda gpus: 1 + gpus, **length),
         run_options="--iterations 4",
-        **fields,
     )

@@ -202,5 +202,10 @@ def learn(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def validate(session: nox.Session) -> None:
-    """Holds predictions against runs on emulated GPUs, cell by cell; takes 40 min. Nothing else should run."""
-    run(session, "python", "-m", "benchmarks.validate", *session.posargs)
+    """Holds predictions against runs on emulated GPUs, cell by cell; takes 40 min. Nothing else should run.
+
+    `-- --real` holds predictions from profiles of real scenarios against runs on this machine's CPU instead.
+    """
+    is_real = session.posargs[:1] == ["--real"]
+    module = "benchmarks.validate_real" if is_real else "benchmarks.validate"
+    run(session, "python", "-m", module, *session.posargs[is_real:])

@@ -143,6 +143,11 @@ class GpuCosts:
     """Per inference of one item on a CPU core, if actors hold the policy."""
     cores: int = 0
     """CPU cores for each GPU, on which environments simulate; 0 means one for each environment."""
+    learn_cores: int = 0
+    """How many of them learning holds, because the rank has no GPU; inference then holds one. 0: the rank has a GPU."""
+    schedule_s: float = 0.0
+    """Per env step, of the rank's process: to choose who acts, send the action and file the reply. Only models take it;
+    an emulated rank really does it."""
     network: NetworkCosts = field(default_factory=NetworkCosts)
     """Times of messages between ranks."""
 

@@ -13,6 +13,7 @@ call these functions. Each lane, link and core serves first come, first served. 
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 LANE, BUSY_S, COVERED_UNTIL, LINK, CORES = 0, 2, 3, 4, 5
@@ -42,7 +43,38 @@ def end_beside(start: float, took: float, other_free_at: float, factor: float) -
     return start + took + beside * (1 - 1 / factor)
 
 
-def book(words: Words, lane: int, now: float, took: float, factor: float, other_factor: float) -> float:
+def hold_cores(words: Words, num_cores: int, held: int, start: float) -> float:
+    """Takes the cores that are free first; returns when all of them are, or `start` if that is later.
+
+    They are marked by an infinite moment, for `release_cores`.
+    """
+    for _ in range(held):
+        first = CORES
+        for core in range(CORES + 1, CORES + num_cores):
+            if words[core] < words[first]:
+                first = core
+        start = max(start, words[first])
+        words[first] = math.inf
+    return start
+
+
+def release_cores(words: Words, num_cores: int, end: float) -> None:
+    """Says when cores that are held will be free again."""
+    for core in range(CORES, CORES + num_cores):
+        if words[core] == math.inf:
+            words[core] = end
+
+
+def book(
+    words: Words,
+    lane: int,
+    now: float,
+    took: float,
+    factor: float,
+    other_factor: float,
+    num_cores: int = 0,
+    held: int = 0,
+) -> float:
     """Queues work behind all earlier work of its lane; returns the moment at which it will be done.
 
     Later bookings on lane 0 may delay learning (lane 1); its end is then the end of its lane.
@@ -54,13 +86,16 @@ def book(words: Words, lane: int, now: float, took: float, factor: float, other_
         took: seconds on an otherwise idle GPU.
         factor: how much slower work of this lane is while the other lane is busy.
         other_factor: the same for work of the other lane.
+        num_cores: cores in the clock.
+        held: how many of them the work needs, at the same time, where there is no GPU.
     """
     if took == 0:
         return now  # work that needs no GPU does not wait for one
-    start = max(now, words[LANE + lane])
+    start = hold_cores(words, num_cores, held, max(now, words[LANE + lane]))
     other_free_at = words[LANE + 1 - lane]
     end = end_beside(start, took, other_free_at, factor)
     words[LANE + lane] = end
+    release_cores(words, num_cores if held else 0, end)
     if lane == 0 and other_free_at > start:
         words[LANE + 1] += (min(end, other_free_at) - start) * (1 - 1 / other_factor)
     busy_until = max(words[LANE], words[LANE + 1])

@@ -142,11 +142,20 @@ class EmulatedGpu:
         took = cost_s(self.costs, work, num_items)
         factors = self.costs.render_while_learning_factor, self.costs.learn_while_rendering_factor
         with self._clock as words:
-            return booking.book(words, lane, time.perf_counter(), took, factors[lane], factors[1 - lane])
+            return booking.book(
+                words,
+                lane,
+                time.perf_counter(),
+                took,
+                factors[lane],
+                factors[1 - lane],
+                self.costs.cores,
+                self.costs.learn_cores if lane else min(1, self.costs.learn_cores),
+            )
 
     def simulated_at(self, begin: float, seconds: float, num_envs: int) -> float:
         """When a simulation that begins at `begin` will be done; it books a core if there are fewer than `num_envs`."""
-        if not 0 < self.costs.cores < num_envs:
+        if not 0 < self.costs.cores < num_envs + self.costs.learn_cores:
             return begin + seconds
         with self._clock as words:
             return booking.book_core(words, self.costs.cores, begin, seconds)

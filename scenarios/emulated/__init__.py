@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from harness.contract.network_costs import NetworkCosts
@@ -26,6 +26,8 @@ QUICKENED = {
 }
 """The times of each stage; an environment's step ends with its rendering."""
 
+LEARN = LearnSettings(learning_rate=3e-3, discount=0.5)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EmulatedScenario:
@@ -37,7 +39,7 @@ class EmulatedScenario:
     num_envs: int
     rollout_steps: int
     policy: str = "small"
-    learn: LearnSettings = field(default_factory=lambda: LearnSettings(learning_rate=3e-3, discount=0.5))
+    learn: LearnSettings = LEARN
     time_scale: float = 1.0
     """All times of the profile are multiplied by it: 0.5 runs twice as fast, and leaves half the time for real work."""
     preload: tuple[str, ...] = ("gymnasium",)
@@ -66,6 +68,8 @@ class EmulatedScenario:
             learn_while_rendering_factor=gpu.learn_while_rendering_factor,
             actor_infer_s=cpu.actor_infer_ms * unit,
             cores=cpu.cores_per_gpu,
+            learn_cores=cpu.learn_cores,
+            schedule_s=cpu.schedule_ms * unit,
             network=NetworkCosts(
                 synchronize_s=network.synchronize_ms * unit,
                 synchronize_doubling_s=network.synchronize_doubling_ms * unit,
@@ -145,6 +149,7 @@ class EmulatedFamily:
             profile=profile,
             num_envs=profile.collect.num_envs,
             rollout_steps=profile.collect.rollout_steps,
+            learn=replace(LEARN, epochs=profile.learn.epochs, num_minibatches=profile.learn.num_minibatches),
         )
 
 

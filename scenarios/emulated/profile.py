@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
 from harness.contract.network_costs import LEAST_MB_PER_S, MOST_LATENCY_MS, MOST_MB_PER_S
@@ -21,6 +21,7 @@ MOST_ENVS, MOST_STEPS, MOST_CORES = 4096, 65_536, 1024
 LEAST_MS, MOST_MS = 1e-6, MOST_LATENCY_MS
 """A nanosecond to 17 minutes: products of such times with lognormal factors, and their sums, are finite."""
 MOST_MEAN_STEPS = 1e9
+MOST_EPOCHS = 1000
 MOST_FACTOR, MOST_SHARE = 1e3, 0.999
 MOST_MB = 1e6
 
@@ -83,6 +84,15 @@ class Cpu(_Table):
 
     cores_per_gpu: Annotated[int, Field(ge=0, le=MOST_CORES)]
     actor_infer_ms: Milliseconds
+    learn_cores: Annotated[int, Field(ge=0, le=MOST_CORES)] = 0
+    schedule_ms: Milliseconds = 0.0
+
+    @model_validator(mode="after")
+    def _enough(self) -> Cpu:
+        """Raises ValueError where learning is to hold more cores than there are."""
+        if self.learn_cores > self.cores_per_gpu:
+            raise ValueError(f"learn_cores must be at most cores_per_gpu, {self.cores_per_gpu}")
+        return self
 
 
 class Gpu(_Table):
@@ -96,6 +106,13 @@ class Gpu(_Table):
     learn_item_ms: Milliseconds
     render_while_learning_factor: Factor
     learn_while_rendering_factor: Factor
+
+
+class Learn(_Table):
+    """How much is learned from each batch, by systems that do not say so themselves; see `LearnSettings`."""
+
+    epochs: Annotated[int, Field(ge=1, le=MOST_EPOCHS)] = 2
+    num_minibatches: Annotated[int, Field(ge=1, le=MOST_ENVS)] = 2
 
 
 class Network(_Table):
@@ -122,6 +139,7 @@ class Profile(_Table):
     cpu: Cpu
     gpu: Gpu
     network: Network
+    learn: Learn = Learn()
 
     @property
     def document(self) -> dict[str, Any]:

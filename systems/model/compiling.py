@@ -70,6 +70,11 @@ choose_batch = compiled(collect.choose_batch)
 whole_groups = compiled(collect.whole_groups)
 is_preempted = compiled(preempt.is_preempted)
 pause_s = compiled(preempt.pause_s)
-book = compiled_with(booking.book, end_beside=compiled(booking.end_beside))
+book = compiled_with(
+    booking.book,
+    end_beside=compiled(booking.end_beside),
+    hold_cores=compiled(booking.hold_cores),
+    release_cores=compiled(booking.release_cores),
+)
 book_core = compiled(booking.book_core)
 book_link = compiled(booking.book_link)

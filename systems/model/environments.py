@@ -15,7 +15,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from systems.model.compiling import book, book_core, inlined
-from systems.model.state import ACTOR_SIDE, INFERRING, QUEUED, RENDERING, REPLIED, SIMULATING, STREAM, Rules, State
+from systems.model.state import (
+    ACTOR_SIDE,
+    INFERRING,
+    QUEUED,
+    RENDERING,
+    REPLIED,
+    SIMULATING,
+    STARTING,
+    STREAM,
+    Rules,
+    State,
+)
 
 if TYPE_CHECKING:
     from systems.model.state import Floats
@@ -81,8 +92,12 @@ def send(st: State, rules: Rules, s: int, env: int, now: float) -> None:
         st.queue[s, worker, st.workers[s, worker].length] = env
         st.workers[s, worker].length += 1
         st.envs[s, env].phase = QUEUED
+        return
+    st.workers[s, worker].is_busy = True
+    if rules.infer_cores > 0:  # the rank goes on, and perhaps takes a core, before the worker wakes
+        st.envs[s, env].phase = STARTING
+        put_event(st.events[s], env, now)
     else:
-        st.workers[s, worker].is_busy = True
         begin_step(st, rules, s, env, now)
 
 
@@ -128,6 +143,9 @@ def _render(st: State, rules: Rules, s: int, env: int, now: float) -> None:
 @inlined
 def go_on(st: State, rules: Rules, s: int, env: int, now: float) -> bool:
     """Does what is next for an environment at its event; returns whether its worker has replied."""
+    if st.envs[s, env].phase == STARTING:
+        begin_step(st, rules, s, env, now)
+        return False
     if st.envs[s, env].phase == INFERRING:
         _simulate(st, rules, s, env, now)
         return False

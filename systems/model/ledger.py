@@ -9,14 +9,14 @@ import numpy as np
 
 from harness.devices.booking import BUSY_S
 from harness.metering.meter_file import KIND_OF, SPANS
-from systems.model.state import ACTING, INFER, OFF, SIMULATE, WAIT_LEARNER
+from systems.model.state import ACTING, INFER, OFF, SCHEDULE, SIMULATE, WAIT_LEARNER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from systems.model.state import Bools, Floats, Ints, State
 
-SAMPLER_KINDS = {"infer": INFER, "simulate": SIMULATE, "wait:learner": WAIT_LEARNER}
+SAMPLER_KINDS = {"infer": INFER, "simulate": SIMULATE, "wait:learner": WAIT_LEARNER, "schedule": SCHEDULE}
 NO_SAMPLER = -1
 
 
@@ -122,7 +122,7 @@ class Ledger:
 
 
 def _open_spans(state: State, sites: Ints, ends: Floats) -> Floats:
-    """Seconds up to `ends` [K] of the spans that the samplers of some sites [K] have open, [K, 3]."""
+    """Seconds up to `ends` [K] of the spans that the samplers of some sites [K] have open, [K, 4]."""
     of_sites = state.sites[sites]
     is_off, waits_for = of_sites["sampler"] == OFF, np.where(of_sites["num_in_flight"] > 0, SIMULATE, WAIT_LEARNER)
     kinds = np.where(is_off, WAIT_LEARNER, np.where(of_sites["sampler"] == ACTING, INFER, waits_for))

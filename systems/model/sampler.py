@@ -24,6 +24,7 @@ from systems.model.state import (
     OFF,
     OPTIMAL,
     REPLIED,
+    SCHEDULE,
     SIMULATE,
     WAIT_LEARNER,
     WAITING,
@@ -154,15 +155,21 @@ def _decide(st: State, rules: Rules, s: int, now: float) -> None:
         st.envs[s, st.batch[s, place]].acted_version = st.sites[s].acts_with
     st.sites[s].batch_size = count
     st.sites[s].turn = st.batch[s, count - 1] + 1
-    took = rules.infer_fixed_s + rules.infer_item_s * count
-    st.sites[s].until = book(st.words[s, 0], 0, now, took, rules.render_factor, rules.learn_factor)
+    took, held = rules.infer_fixed_s + rules.infer_item_s * count, rules.infer_cores
+    scheduling = rules.schedule_s * count
+    if held > 0:
+        took += scheduling  # on the core that it has
+    end = book(st.words[s, 0], 0, now, took, rules.render_factor, rules.learn_factor, rules.cores, held)
+    st.sites[s].until = end if held > 0 else end + scheduling
     st.sites[s].sampler = ACTING
 
 
 @inlined
 def _act(st: State, rules: Rules, s: int, now: float) -> None:
     """Ends an inference: sends the actions; replies are read next."""
-    st.spans[s, INFER] += now - st.sites[s].since
+    scheduling = rules.schedule_s * st.sites[s].batch_size
+    st.spans[s, SCHEDULE] += scheduling
+    st.spans[s, INFER] += now - st.sites[s].since - scheduling
     st.sites[s].since = now
     for place in range(st.sites[s].batch_size):
         env = st.batch[s, place]

@@ -56,9 +56,12 @@ def make_rules(system: Choices, scenario: Scenario, num_ranks: int) -> Rules:
         render_factor=costs.render_while_learning_factor,
         learn_factor=costs.learn_while_rendering_factor,
         reset_s=scenario.reset_s,
-        cores=costs.cores if 0 < costs.cores < scenario.num_envs else 0,
+        cores=costs.cores if 0 < costs.cores < scenario.num_envs + costs.learn_cores else 0,
         actor_infer_s=costs.actor_infer_s if isinstance(collect, ActorSide) else 0.0,
         envs_per_worker=collect.envs_per_worker(num_envs, emulated_cores(costs, num_envs, scenario.num_envs)),
+        infer_cores=min(1, costs.learn_cores),
+        learn_cores=min(costs.learn_cores, costs.cores),
+        schedule_s=costs.schedule_s,
     )
 
 

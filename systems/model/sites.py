@@ -37,11 +37,11 @@ def advance_sites(st: State, rules: Rules, sites: Ints, until: Floats, goal: int
 def book_lanes(st: State, rules: Rules, sites: Ints, lane: int, at: Floats, took: Floats) -> Floats:
     """Books work of `took` seconds on the sites' first GPUs; returns when it will be done, if it is not put off."""
     ends = at.copy()
-    factor, other = rules.render_factor, rules.learn_factor
+    factor, other, held = rules.render_factor, rules.learn_factor, rules.infer_cores
     if lane == 1:
-        factor, other = other, factor
+        factor, other, held = other, factor, rules.learn_cores
     for place, site in enumerate(sites):
-        ends[place] = book(st.words[site, 0], lane, at[place], took[place], factor, other)
+        ends[place] = book(st.words[site, 0], lane, at[place], took[place], factor, other, rules.cores, held)
     return ends
 
 

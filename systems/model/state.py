@@ -28,12 +28,12 @@ FIXED, VARIABLE, STREAM = range(3)
 """What fills a batch."""
 NEVER, THRESHOLD, OPTIMAL = range(3)
 """When stragglers are cut."""
-IDLE, QUEUED, INFERRING, SIMULATING, RENDERING, REPLIED = range(6)
-"""Phases of an environment: it has no action; it waits for others of its worker; its actor infers; it simulates; it
-renders and resets; its reply is not read yet."""
+IDLE, QUEUED, STARTING, INFERRING, SIMULATING, RENDERING, REPLIED = range(7)
+"""Phases of an environment: it has no action; it waits for others of its worker; the worker is about to begin; its
+actor infers; it simulates; it renders and resets; its reply is not read yet."""
 OFF, WAITING, ACTING = range(3)
 """Phases of a sampler: between rollouts; waiting for replies or the learner; inferring."""
-INFER, SIMULATE, WAIT_LEARNER = range(3)
+INFER, SIMULATE, WAIT_LEARNER, SCHEDULE = range(4)
 """Spans of a sampler."""
 NO_VERSION = np.iinfo(np.int64).max
 
@@ -68,6 +68,12 @@ class Rules(NamedTuple):
     actor_infer_s: float
     """Inference for each step of an actor; 0 unless actors hold the policy."""
     envs_per_worker: int
+    infer_cores: int
+    """Cores that an inference holds; 0 where it has a GPU."""
+    learn_cores: int
+    """Cores that learning holds."""
+    schedule_s: float
+    """Per env step, of the sampler."""
 
 
 ENVIRONMENT = np.dtype(
@@ -181,7 +187,7 @@ class State(NamedTuple):
     replied: Ints
     """Environments whose replies are not read yet, [S, E]."""
     spans: Floats
-    """Seconds of samplers, [S, 3]."""
+    """Seconds of samplers, [S, 4]."""
     known_finishes: Floats
     """When ranks are known to have finished, [S], ascending; infinite for others."""
     reports: Records
@@ -220,7 +226,7 @@ def make_state(num_sites: int, num_envs: int, num_gpus: int, rules: Rules, *, nu
         queue=zeros(num_workers, rules.envs_per_worker, dtype=np.int64),
         batch=zeros(num_envs, dtype=np.int64),
         replied=zeros(num_envs, dtype=np.int64),
-        spans=zeros(3),
+        spans=zeros(4),
         known_finishes=np.full(num_sites, np.inf),
         reports=zeros(MOST_REPORTS if rules.preempt == OPTIMAL else 1, dtype=REPORT),
         partial_versions=zeros(num_envs, steps, dtype=np.int64),

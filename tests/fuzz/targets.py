@@ -120,7 +120,7 @@ class OfSweep:
         for run in found.runs:
             if run.path == self._run:
                 with refusable():
-                    measure(run.path, run.record, AssumedLink())
+                    measure(run, AssumedLink())
                 with refusable():
                     "".join(write_trace(run.path, run.record))
                 with refusable():

@@ -2,11 +2,11 @@
 
 Minimised is the sum of squares of ln(predicted / figure) / NOISE over figures and of coordinate / WIDTH over keys (see
 `keys.py`): a ridge, or a normal prior around the start. It keeps a key that no figure depends on where it was. The
-keys' covariance is (J'J / s^2 + 1 / WIDTH^2)^-1 (Laplace's approximation; Bishop, Pattern Recognition and Machine
-Learning, sections 3.3 and 4.4), with J the derivatives of the predictions' logarithms. s^2 is the residuals' mean square
-over F - tr(J C J') / s^2, what the keys leave of the figures, and over `SUPPOSED` more that are NOISE^2 each (a scaled
-inverse chi-square prior), so that few figures that are met exactly do not prove that the model is exact. Letters: F
-figures, K keys, C the covariance.
+keys' covariance is C = (J'J / s^2 + 1 / WIDTH^2)^-1 (Laplace's approximation; Bishop, Pattern Recognition and Machine
+Learning, sections 3.3 and 4.4), with J the derivatives of the predictions' logarithms. s^2 is the residuals' mean
+square over F - tr(J C J') / s^2, what the keys leave of the figures, and over `SUPPOSED` more that are NOISE^2 each (a
+scaled inverse chi-square prior), so that few figures that are met exactly do not prove that the model is exact.
+Letters: F figures, K keys.
 
 Predictions are drawn with the same seeds each time, so they change evenly with a key, as far as events keep their
 order; J is from steps that are large beside what is left.
@@ -125,8 +125,10 @@ class _Model:
     def slopes(self, at: Floats) -> Floats:
         """Derivatives, [F, K], by steps to the side where there is room."""
         steps = [STEP if value + STEP <= key.bounds[1] else -STEP for key, value in zip(self.keys, at, strict=True)]
-        here = self.logs(at)
-        return np.stack([(self.logs(at + step * unit) - here) / step for step, unit in zip(steps, np.eye(len(at)), strict=True)], 1)
+        here, units = self.logs(at), np.eye(len(at))
+        return np.stack(
+            [(self.logs(at + step * unit) - here) / step for step, unit in zip(steps, units, strict=True)], 1
+        )
 
 
 def _fitted(model: _Model, at: Floats, is_given: npt.NDArray[np.bool_], wanted: Floats) -> Fitted:

@@ -27,7 +27,7 @@ def from_run(asked: PredictOptions, folder: Path, out: Path) -> tuple[PredictOpt
         raise ValueError(f"--from-run {folder}: is no run folder; give one that holds a {store.RUN_FILE}")
     registry.check_name(str(out), "--out")  # the profile is written there, and its path names the scenario
     (run,) = store.read_runs(folder)
-    measured = measure(run.path, run.record, AssumedLink())
+    measured = measure(run, AssumedLink())
     path = free_path(out, run.record.id)
     out.mkdir(parents=True, exist_ok=True)
     write_profile(measured.profile, path, measured.comments)

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from harness.commands.profile.gpu import AssumedLink
+    from harness.plan.cells import Cell
     from results.records.store import StoredRun
 
 SYSTEM, SECONDS = "nover", 20.0
@@ -48,23 +50,37 @@ NOT_PROFILED = "other"
 def profile_scenario(
     asked: ProfileOptions, out: Path | None, runs: Path, link: AssumedLink, command: Sequence[str]
 ) -> int:
-    """Runs one cell, writes its profile and prints it; returns the exit code. Raises ValueError."""
+    """Runs one cell, writes its profile and prints it; returns the exit code. Raises ValueError.
+
+    A second cell, with mini-batches of another size, tells what a mini-batch costs beside its samples.
+    """
     to_run = _to_run(asked)
     cells = plan(complete(to_run)[0])
     if len(cells) != 1:
         raise ValueError(f"profile: {len(cells)} cells; name one scenario, one workload, one system and one seed")
     out = check_out(out or _path_of(cells[0].scenario))
+    to_run = replace(to_run, systems=f"{to_run.systems},{_with_other_minibatches(cells[0])}")
     code = run_sweep(to_run, runs, resume=False, dry_run=False, command=command)
     if code == INTERRUPTED:
         return code
     folder = Sweep.newest(runs).folder
     found, unreadable = store.read_readable(folder)
-    if len(found) != 1:
-        raise ValueError(f"{folder}: holds {len(found)} runs, it must be the one that was made; profile again")
-    _write(found[0], out, link)
+    runs_of = {run.record.cell.hash: run for run in found}
+    run = runs_of.pop(cells[0].hash(), None)
+    if run is None or len(runs_of) > 1:
+        raise ValueError(f"{folder}: holds {len(found)} runs, it must be those that were made; profile again")
+    _write(run, out, link, next(iter(runs_of.values()), None))
     for each in unreadable:
         print(f"rlbench: warning: {visible(each.reason)}", file=sys.stderr)  # noqa: T201  a command line prints
     return 0
+
+
+def _with_other_minibatches(cell: Cell) -> str:
+    """The cell's system as `--systems` takes it, with one mini-batch where it has several, else with two."""
+    _, scenario = cell.load()
+    count = 2 if scenario.learn.num_minibatches == 1 else 1
+    settings = {**cell.system_settings, "learn.num_minibatches": str(count)}
+    return ":".join([cell.system, *(f"{name}={value}" for name, value in settings.items())])
 
 
 def profile_run(folder: Path, out: Path | None, link: AssumedLink) -> int:
@@ -117,9 +133,9 @@ def check_out(out: Path) -> Path:
     return out
 
 
-def _write(run: StoredRun, out: Path, link: AssumedLink) -> None:
+def _write(run: StoredRun, out: Path, link: AssumedLink, other: StoredRun | None = None) -> None:
     """Writes the profile of a run, reads it back as its users will, and prints it."""
-    measured = measure(run.path, run.record, link)
+    measured = measure(run, link, other)
     write_profile(measured.profile, out, measured.comments)
     workload = run.record.cell.workload
     try:

@@ -1,8 +1,8 @@
-"""The cores of a rank, and the core time of each span while environments outnumbered the cores.
+"""The cores of a rank, and the core time of each span while more wanted a core than there were.
 
 A span is the wall-clock time from call to return. Where 16 environments share 2 cores, most of it is waiting for a
-core. A profile needs the work alone: emulated environments wait for `cpu.cores_per_gpu` cores themselves, and would
-otherwise wait twice. S spans.
+core; where the rank has no GPU, its inference and learning want cores, too. A profile needs the work alone: what it is
+for waits for `cpu.cores_per_gpu` cores itself, and would otherwise wait twice. S spans.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from harness.commands.profile import ASSUMED
 from results.fairness.aspects import part, usable_cores
 
 if TYPE_CHECKING:
+    import pandas as pd
     from numpy.typing import NDArray
 
     from results.records.schema import RunRecord
 
-WAITS = ("simulate", "communicate", "wait:")
-"""Prefixes of the spans in which a rank's thread needs no core."""
+WAITS = ("simulate", "communicate", "wait:", "other")
+"""Prefixes of the kinds of spans in which a rank's thread wants no core, or is not known to."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,8 +32,8 @@ class Cores:
 
     num: float
     """Number of cores, not always whole; infinity if each environment has one."""
-    rank_share: float
-    """Share of the time for which the rank itself needs one of them."""
+    num_learning: int
+    """How many of them the rank's learning holds, because it has no GPU, and all its work wants one; 0: it has one."""
     how: str
     """Where the number comes from."""
 
@@ -48,36 +49,56 @@ def cores_of(record: RunRecord) -> Cores:
     if part(record, "scenario", "profile") is not None:
         num = part(record, "scenario", "profile", "cpu", "cores_per_gpu") if cell.device == "emulated" else 0
         told = num if isinstance(num, (int, float)) and num > 0 else math.inf
-        return Cores(num=told, rank_share=0.0, how="of the profile that was run")
+        return Cores(num=told, num_learning=0, how="of the profile that was run")
     usable = usable_cores(record)
     if not usable:
-        return Cores(num=math.inf, rank_share=0.0, how=f"{ASSUMED}: the run does not tell; 0 is one per environment")
-    works = sum(share for kind, share in record.figures.time_shares.items() if not kind.startswith(WAITS))
+        return Cores(num=math.inf, num_learning=0, how=f"{ASSUMED}: the run does not tell; 0 is one per environment")
+    num = usable / cell.gpus
     return Cores(
-        num=usable / cell.gpus,
-        rank_share=min(works, 1.0) if cell.device == "cpu" else 0.0,
+        num=num,
+        num_learning=max(1, round(num)) if cell.device == "cpu" else 0,
         how=f"{usable:g} usable cores of the machine / {cell.gpus} rank(s)",
     )
 
 
-def seconds_of_work(begin_s: NDArray[np.float64], end_s: NDArray[np.float64], cores: Cores) -> NDArray[np.float64]:
-    """Core seconds of each span, if at every moment all open spans had equal shares of the cores.
+def with_work(spans: pd.DataFrame, cores: Cores) -> pd.DataFrame:
+    """The spans with a column `work_s`: seconds for which each had the cores that it wanted.
+
+    A rank that waits wants none, and one with a GPU never does.
+    """
+    work_s = (spans["end_s"] - spans["begin_s"]).to_numpy(np.float64, copy=True)
+    is_env = (spans["environment"] >= 0).to_numpy()
+    waits = spans["kind"].str.startswith(WAITS).to_numpy(np.bool_) & ~is_env
+    wants = is_env | (~waits if cores.num_learning else False)
+    claims = np.where((spans["kind"] == "learn").to_numpy(), float(max(1, cores.num_learning)), 1.0)
+    for rank in spans["rank"].unique():
+        those = wants & (spans["rank"] == rank).to_numpy()
+        begin_s, end_s = (spans[name].to_numpy(np.float64)[those] for name in ("begin_s", "end_s"))
+        work_s[those] = seconds_of_work(begin_s, end_s, claims[those], cores.num)
+    return spans.assign(work_s=work_s)
+
+
+def seconds_of_work(
+    begin_s: NDArray[np.float64], end_s: NDArray[np.float64], claims: NDArray[np.float64], num_cores: float
+) -> NDArray[np.float64]:
+    """Seconds for which each span had its cores, if at every moment those of all open spans had equal shares of them.
 
     Args:
-        begin_s: when the spans of one rank's environments began, [S], in any order.
+        begin_s: when the spans of one rank began, [S], in any order.
         end_s: when they ended, [S].
-        cores: those that they shared with the rank.
+        claims: cores that each wanted, [S].
+        num_cores: that there were.
 
     Returns:
         Seconds [S]; the spans' own lengths as long as there were cores for all.
     """
-    if not math.isfinite(cores.num) or not len(begin_s):
+    if not math.isfinite(num_cores) or not len(begin_s):
         return end_s - begin_s
     moments = np.concatenate([begin_s, end_s])
     order = np.argsort(moments, kind="stable")
     moments = moments[order]
-    num_open = np.cumsum(np.repeat([1, -1], len(begin_s))[order])[:-1]
-    share = np.minimum(1.0, cores.num / np.maximum(num_open + cores.rank_share, 1.0))
+    wanted = np.cumsum(np.concatenate([claims, -claims])[order])[:-1]
+    share = np.minimum(1.0, num_cores / np.maximum(wanted, 1.0))
     had_s = np.concatenate([[0.0], np.cumsum(np.diff(moments) * share)])
     worked: NDArray[np.float64] = np.interp(end_s, moments, had_s) - np.interp(begin_s, moments, had_s)
     return worked

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 OWN, SAMPLER = -1, -2
 """Values of `environment` in `spans.parquet` that stand for the rank's main thread and for its sampler thread."""
+SCHEDULING = ("span/schedule", "sampler/schedule")
+"""Columns of a series: of the main thread, and of the one that samples, where there are two."""
 LEAST_FOLLOWING = 0.5
 """Share of the env steps that must follow an inference of their rank; where actors infer by themselves, few do."""
 
@@ -30,12 +32,16 @@ class Inferences:
     """Inferences whose batch size is known."""
 
     seconds: NDArray[np.float64]
+    """Of work; see `cores.py`."""
     sizes: NDArray[np.intp]
     """How many environments each was for."""
 
 
 def read_inferences(spans: pd.DataFrame) -> Inferences:
-    """The inferences of all ranks. Raises ValueError, without the run's name, when there are none to learn from."""
+    """The inferences of all ranks, from spans with their work.
+
+    Raises ValueError, without the run's name, when there are none to learn from.
+    """
     of_ranks = [_of_rank(spans[spans["rank"] == rank]) for rank in sorted(spans["rank"].unique())]
     seconds, sizes = (np.concatenate(parts) for parts in zip(*of_ranks, strict=True))
     if not len(sizes):
@@ -48,7 +54,7 @@ def _of_rank(spans: pd.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.intp]
     samplers = infers[infers["environment"] == SAMPLER]
     own = samplers if len(samplers) else infers[infers["environment"] == OWN]  # the thread that samples
     own = own.sort_values("begin_s")
-    begin_s, end_s = own["begin_s"].to_numpy(np.float64), own["end_s"].to_numpy(np.float64)
+    begin_s, end_s, work_s = (own[name].to_numpy(np.float64) for name in ("begin_s", "end_s", "work_s"))
     envs = spans[spans["environment"] >= 0].sort_values(["environment", "begin_s"], kind="stable")
     if not len(own) or not len(envs):
         return np.empty(0), np.empty(0, np.intp)
@@ -61,7 +67,7 @@ def _of_rank(spans: pd.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.intp]
     sizes = np.bincount(followed, minlength=len(own))
     all_known_s = envs.groupby("environment")["begin_s"].min().max()
     known = (sizes > 0) & (begin_s >= all_known_s) & (np.arange(len(own)) > 0)  # what the first is for may have begun
-    return (end_s - begin_s)[known], sizes[known]
+    return work_s[known], sizes[known]
 
 
 def fit_inference(inferences: Inferences) -> tuple[Entry, Entry]:
@@ -85,26 +91,76 @@ def fit_inference(inferences: Inferences) -> tuple[Entry, Entry]:
     return Entry(fixed_ms, how), Entry(item_ms, how)
 
 
-def learn_item(series: pd.DataFrame) -> Entry:
-    """Milliseconds per learned sample. Raises ValueError, without the run's name, when there is none."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Learning:
+    """What a run's learning took."""
+
+    seconds: float
+    """Of work; see `cores.py`."""
+    num_samples: int
+    """Reuse included."""
+    num_updates: int
+    """Mini-batches; 0 where the run does not tell."""
+
+
+def read_learning(series: pd.DataFrame, spans: pd.DataFrame, updates_each: int) -> Learning:
+    """The learning in the iterations that count. Raises ValueError, without the run's name, when there is none.
+
+    Args:
+        series: the iterations that count.
+        spans: with their work.
+        updates_each: mini-batches of an iteration.
+    """
     num_samples = int(series["learned"].sum() + series["reused"].sum())
     if num_samples <= 0:
         raise ValueError("has no learned samples; let it run for longer")
-    learn_s = float(series["span/learn"].sum())
-    return Entry(1e3 * learn_s / num_samples, f"{learn_s:.3g} s of learning / {num_samples:,} samples, reuse included")
+    seconds = float(series["span/learn"].sum()) * had_of(spans, "learn")
+    return Learning(seconds=seconds, num_samples=num_samples, num_updates=updates_each * len(series))
 
 
-def gpu_table(inferences: Inferences, series: pd.DataFrame) -> Table:
-    """The table `gpu`; `series` has the iterations that count."""
+def fit_learning(learning: Learning, other: Learning | None) -> tuple[Entry, Entry]:
+    """Milliseconds per mini-batch and per sample, from runs whose mini-batches differ in size; neither below 0.
+
+    The time per sample of each is a line in its mini-batches per sample. From one run all of it is per sample.
+    """
+    ms, updates = 1e3 * learning.seconds / learning.num_samples, learning.num_updates / learning.num_samples
+    how = f"{learning.seconds:.3g} s of learning / {learning.num_samples:,} samples, reuse included"
+    if other is None:
+        return Entry(0.0, f"{ASSUMED}: not separable, in learn_item_ms"), Entry(ms, how)
+    apart = updates - other.num_updates / other.num_samples
+    fixed_ms = max(0.0, (ms - 1e3 * other.seconds / other.num_samples) / apart) if apart else 0.0
+    fixed_ms = min(fixed_ms, ms / updates) if updates else 0.0
+    sizes = (f"{each.num_samples / each.num_updates:,.0f}" for each in (learning, other) if each.num_updates)
+    line = f"line through learning in mini-batches of {' and of '.join(sizes)} samples"
+    return Entry(fixed_ms, line), Entry(ms - fixed_ms * updates, f"{how}, less that")
+
+
+def schedule_item(series: pd.DataFrame, spans: pd.DataFrame) -> Entry:
+    """Milliseconds of the rank's process for each env step, beside inference and learning."""
+    num_steps = int(series["learned"].sum())
+    seconds = float(sum(series[name].sum() for name in SCHEDULING if name in series)) * had_of(spans, "schedule")
+    return Entry(1e3 * seconds / max(1, num_steps), f"{seconds:.3g} s of scheduling / {num_steps:,} env steps")
+
+
+def had_of(spans: pd.DataFrame, kind: str) -> float:
+    """Share of a kind of span of the ranks for which they had the cores that they wanted; 1 where there is none."""
+    own = spans[(spans["environment"] < 0) & (spans["kind"] == kind)]
+    took_s = float((own["end_s"] - own["begin_s"]).sum())
+    return float(own["work_s"].sum()) / took_s if took_s > 0 else 1.0
+
+
+def gpu_table(inferences: Inferences, learning: Learning, other: Learning | None) -> Table:
+    """The table `gpu`; `other` is the learning of a run whose mini-batches have another size, if there is one."""
     fixed, item = fit_inference(inferences)
+    learn_fixed, learn_item = fit_learning(learning, other)
     alone = Entry(1.0, f"{ASSUMED}: spans do not tell what contention costs")
     return {
         "render_ms": Entry(0.0, "not separable: in step.median_ms, and what inference waits for it in infer_…"),
         "infer_fixed_ms": fixed,
         "infer_item_ms": item,
         "prepare_ms": Entry(0.0, "not separable: in learn_item_ms"),
-        "learn_fixed_ms": Entry(0.0, "not separable: in learn_item_ms"),
-        "learn_item_ms": learn_item(series),
+        "learn_fixed_ms": learn_fixed,
+        "learn_item_ms": learn_item,
         "render_while_learning_factor": alone,
         "learn_while_rendering_factor": alone,
     }

@@ -7,14 +7,23 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from harness.commands.profile import ASSUMED, Entry, Table
-from harness.commands.profile.cores import Cores, cores_of
-from harness.commands.profile.gpu import AssumedLink, gpu_table, network_table, read_inferences
+from harness.commands.profile.cores import Cores, cores_of, with_work
+from harness.commands.profile.gpu import (
+    SCHEDULING,
+    AssumedLink,
+    Learning,
+    gpu_table,
+    network_table,
+    read_inferences,
+    read_learning,
+    schedule_item,
+)
 from harness.commands.profile.steps import read_steps, step_tables
 from reports.figures import format as fmt
 from results.fairness.aspects import gpus_of, part
@@ -26,9 +35,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from results.records.schema import RunRecord
+    from results.records.store import StoredRun
 
+T = TypeVar("T")
 WEIGHTS_FILE = "policy.pt"
-WHOLE = ("num_envs", "rollout_steps", "cores_per_gpu")
+WHOLE = ("num_envs", "rollout_steps", "cores_per_gpu", "learn_cores", "epochs", "num_minibatches")
 """Keys whose values are whole numbers."""
 PROFILED = {
     "rank": "int64",
@@ -39,7 +50,9 @@ PROFILED = {
     "span/communicate": "float64",
 }
 """Columns of a series that a profile is made from, with their types."""
-MARKS = {LOST: "bool"}
+MARKS = {LOST: "bool", **dict.fromkeys(SCHEDULING, "float64")}
+LEARNED = ("epochs", "num_minibatches")
+"""Keys of the table `learn`."""
 PREDICTED = "predicted"
 """The device of predicted runs."""
 DIGITS = 5
@@ -78,47 +91,73 @@ class MeasuredProfile:
         return {f"{name}.{key}": entry.how for name, table in self.tables.items() for key, entry in table.items()}
 
 
-def measure(run_folder: Path, record: RunRecord, link: AssumedLink) -> MeasuredProfile:
+def measure(run: StoredRun, link: AssumedLink, other: StoredRun | None = None) -> MeasuredProfile:
     """The profile of a run, with the source of each value.
 
     Args:
-        run_folder: the folder of the run.
-        record: its `run.json`.
+        run: the run.
         link: what is assumed of the network.
+        other: a run that differs in the size of its mini-batches alone, to tell what one costs beside its samples.
 
     Raises:
         ValueError: one line that says which run lacks what.
     """
+    learning_of_other = None if other is None else _told(other, _learning)
+    return _told(run, lambda one: _measure(one, link, learning_of_other))
+
+
+def _told(run: StoredRun, work: Callable[[StoredRun], T]) -> T:
+    """What `work` makes of a finished run. Raises ValueError with the run's name."""
+    record = run.record
     if record.cell.device == PREDICTED:
         raise ValueError(
-            f"{run_folder}: the run is {PREDICTED}, a profile needs a measured one; `rlbench run` makes some"
+            f"{run.path}: the run is {PREDICTED}, a profile needs a measured one; `rlbench run` makes some"
         )
     if record.status != "finished":
-        raise ValueError(f"{run_folder}: the run is {record.status}, a profile needs a finished one: {record.reason}")
+        raise ValueError(f"{run.path}: the run is {record.status}, a profile needs a finished one: {record.reason}")
     try:
-        return _measure(run_folder, record, link)
+        return work(run)
     except ValueError as error:
-        raise ValueError(f"{run_folder}: the run {error}") from None
+        raise ValueError(f"{run.path}: the run {error}") from None
 
 
-def _measure(run_folder: Path, record: RunRecord, link: AssumedLink) -> MeasuredProfile:
+def _tables(run: StoredRun, cores: Cores) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The spans with their work, and the iterations that count."""
+    spans = with_work(_read(run.path / SPANS_FILE, SPANS_COLUMNS, {}, SPANS_ROWS), cores)
+    return spans, _counted(_read(run.path / SERIES_FILE, PROFILED, MARKS, SERIES_ROWS), run.record)
+
+
+def _learning(run: StoredRun) -> Learning:
+    spans, series = _tables(run, cores_of(run.record))
+    return read_learning(series, spans, _updates_each(run.record))
+
+
+def _updates_each(record: RunRecord) -> int:
+    """Mini-batches of an iteration; 0 where the run does not tell."""
+    table = _learn_table(record)
+    return round(table["epochs"].value * table["num_minibatches"].value) if len(table) == len(LEARNED) else 0
+
+
+def _measure(run: StoredRun, link: AssumedLink, other: Learning | None) -> MeasuredProfile:
     import numpy as np
 
-    spans = _read(run_folder / SPANS_FILE, SPANS_COLUMNS, {}, SPANS_ROWS)
-    series = _counted(_read(run_folder / SERIES_FILE, PROFILED, MARKS, SERIES_ROWS), record)
-    cores = cores_of(record)
-    steps = read_steps(spans, cores)
+    record, cores = run.record, cores_of(run.record)
+    spans, series = _tables(run, cores)
+    steps = read_steps(spans)
     if not len(steps.seconds):
         raise ValueError("has no simulate spans of environments; let it run for longer")
-    weights = run_folder / WEIGHTS_FILE
-    gpu = gpu_table(read_inferences(spans), series)
+    weights = run.path / WEIGHTS_FILE
+    learning = read_learning(series, spans, _updates_each(record))
+    gpu = gpu_table(read_inferences(spans), learning, other)
     tables = {
         "collect": {key: _configured(record, key) for key in ("num_envs", "rollout_steps")},
         **step_tables(steps, record.counters, record.cell.workload),
-        "cpu": _cpu_table(cores, gpu, record),
+        "cpu": _cpu_table(cores, gpu, schedule_item(series, spans), record),
         "gpu": gpu,
         "network": network_table(series, record.cell.gpus, weights.stat().st_size if weights.exists() else None, link),
+        "learn": _learn_table(record),
     }
+    tables = {name: table for name, table in tables.items() if table}
     return MeasuredProfile(about=_about(record), tables=tables, mean_step_ms=1e3 * float(np.mean(steps.seconds)))
 
 
@@ -147,7 +186,19 @@ def _configured(record: RunRecord, key: str) -> Entry:
     return Entry(value, "as configured")
 
 
-def _cpu_table(cores: Cores, gpu: Table, record: RunRecord) -> Table:
+def _learn_table(record: RunRecord) -> Table:
+    """How much is learned from each batch, by systems that do not say so themselves; empty if the run does not tell."""
+    own = part(record, "system", "learn")
+    table = {}
+    for key in LEARNED:
+        value = part(record, "scenario", "learn", key)
+        if isinstance(value, int):
+            is_own = isinstance(own, dict) and key in own
+            table[key] = Entry(value, f"as {record.cell.system} sets it" if is_own else "as configured")
+    return table
+
+
+def _cpu_table(cores: Cores, gpu: Table, schedule: Entry, record: RunRecord) -> Table:
     one_ms = gpu["infer_fixed_ms"].value + gpu["infer_item_ms"].value
     are_few = cores.num < _configured(record, "num_envs").value
     inferred = "infer_fixed_ms + infer_item_ms, which the CPU took"
@@ -156,6 +207,10 @@ def _cpu_table(cores: Cores, gpu: Table, record: RunRecord) -> Table:
             cores.per_gpu, f"{cores.how}; waiting for one is taken off the steps" if are_few else cores.how
         ),
         "actor_infer_ms": Entry(one_ms, inferred if record.cell.device == "cpu" else f"{ASSUMED}: as on the GPU"),
+        "learn_cores": Entry(
+            cores.num_learning, "all: the rank has no GPU" if cores.num_learning else "none: the rank has a GPU"
+        ),
+        "schedule_ms": schedule,
     }
 
 

@@ -16,7 +16,9 @@ class ProfileOptions:
         str | None,
         "cuda, cpu or emulated. [default: cuda where there is a GPU; else emulated for emulated/..., or cpu]",
     ] = None
-    seconds: Annotated[float | None, "Of training, on the wall clock. [default: 20]"] = None
+    seconds: Annotated[
+        float | None, "Of training of each of two runs, on the wall clock; their mini-batches differ. [default: 20]"
+    ] = None
     seed: Annotated[int | None, "Of the run. [default: 0]"] = None
     system: Annotated[
         str | None, "Runs it, on 1 GPU; batches that differ in size tell what an item of one costs. [default: nover]"

@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.commands.profile import ASSUMED, Entry, Table
-from harness.commands.profile.cores import seconds_of_work
 from harness.commands.profile.modes import find_modes
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from harness.commands.profile.cores import Cores
     from results.records.schema import Counters
 
 LARGEST_SIGMA = 3.0
@@ -45,17 +43,13 @@ class EnvSteps:
     """Seconds of work of every reset except the first of each environment, which also loads."""
 
 
-def read_steps(spans: pd.DataFrame, cores: Cores) -> EnvSteps:
-    """The env steps in a run's spans, from the moment when all environments have begun; there may be none."""
+def read_steps(spans: pd.DataFrame) -> EnvSteps:
+    """The env steps in a run's spans with their work, from when all environments have begun; there may be none."""
     rows = spans[spans["environment"] >= 0].sort_values(["rank", "environment", "begin_s"], kind="stable")
-    begin_s, end_s = rows["begin_s"].to_numpy(np.float64), rows["end_s"].to_numpy(np.float64)
-    rank, is_reset = rows["rank"].to_numpy(), (rows["kind"] == "reset").to_numpy()
+    begin_s, seconds = rows["begin_s"].to_numpy(np.float64), rows["work_s"].to_numpy(np.float64)
+    is_reset = (rows["kind"] == "reset").to_numpy()
     env = rows.groupby(["rank", "environment"]).ngroup().to_numpy(np.intp)
     is_first = np.diff(env, prepend=-1) > 0
-    seconds = np.empty(len(rows))
-    for one in np.unique(rank):
-        of_rank = rank == one
-        seconds[of_rank] = seconds_of_work(begin_s[of_rank], end_s[of_rank], cores)
     known = begin_s >= max(0.0, begin_s[is_first].max(initial=0.0))
     step = known & (rows["kind"] == "simulate").to_numpy()
     return EnvSteps(

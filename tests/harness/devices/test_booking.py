@@ -99,6 +99,17 @@ def test_a_simulation_takes_the_core_that_is_free_first() -> None:
     assert words[LANE + RENDER] == words[LANE + LEARN] == words[BUSY_S] == words[LINK] == 0.0
 
 
+def test_work_without_a_gpu_holds_cores() -> None:
+    """It begins when its lane and as many cores are free, and simulations wait until it is done."""
+    words = clock(3)
+    assert [book_core(words, 3, 0.0, seconds) for seconds in (5.0, 2.0, 3.0)] == [5.0, 2.0, 3.0]
+    assert book(words, LEARN, 1.0, 10.0, 1.0, 1.0, 3, 2) == 13.0  # when two of three are free
+    assert book(words, RENDER, 1.0, 1.0, 1.0, 1.0, 3, 1) == 6.0  # on the third
+    assert [book_core(words, 3, 0.0, 1.0) for _ in range(3)] == [7.0, 8.0, 9.0]
+    assert list(words)[CORES:] == [9.0, 13.0, 13.0]  # type: ignore[call-overload]  # it is an array
+    assert book(words, LEARN, 0.0, 0.0, 1.0, 1.0, 3, 2) == 0.0
+
+
 def test_a_link_carries_one_message_at_a_time() -> None:
     """A message queues behind those that came before it; cores and lanes do not mind."""
     words = clock(1)

@@ -112,6 +112,7 @@ def record_of(profile: Profile, spans: pd.DataFrame, *, workload: str = "homogen
                 "num_envs": num_envs,
                 "rollout_steps": profile.collect.rollout_steps,
                 "profile": profile.model_dump(),
+                "learn": {"epochs": 2, "num_minibatches": 2},
             }
         },
         "figures": {

@@ -200,7 +200,8 @@ def test_what_helps_the_most_bounds_a_run(gains: dict[str, float], stage: str, s
     """By what the model says that more of it would give; the share is what comes out of 10 % more, at most all."""
     found = what_would_help(gains)
     assert found is not None
-    assert (found.stage, found.share) == (stage, pytest.approx(share))
+    assert found.stage == stage
+    assert found.share == pytest.approx(share)
     assert found.sentence.startswith(said)
 
 

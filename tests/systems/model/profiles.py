@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-from scenarios.emulated.profile import PROFILES_FOLDER
+from scenarios.emulated.profile import PROFILES_FOLDER, Profile
 
 Changes = dict[str, dict[str, float]]
 
@@ -30,13 +30,19 @@ RESETTING: Changes = BUSY | {
 """Resets take time, and rendering none. With both, two replies may come at one moment, in nobody's order: after a reset
 the GPU repeats what it did just as long before."""
 
+WITHOUT_GPU: Changes = BUSY | {
+    "cpu": BUSY["cpu"] | {"learn_cores": 2},
+    "gpu": BUSY["gpu"] | {"render_ms": 0.0, "render_while_learning_factor": 1.0, "learn_while_rendering_factor": 1.0},
+}
+"""Inference and learning hold cores of the environments."""
+
 
 def write_profile(folder: Path, name: str, *changes: Changes) -> str:
     """Writes a profile; returns the scenario that it is."""
     tables = tomllib.loads((PROFILES_FOLDER / "open-fridge.toml").read_text())
     for change in changes:
         for table, values in change.items():
-            assert values.keys() <= tables[table].keys()
+            assert values.keys() <= getattr(Profile.model_fields[table].annotation, "model_fields", {}).keys()
             tables[table] |= values
     lines = [f'about = "{name}"']
     for table, values in tables.items():

@@ -9,7 +9,7 @@ from harness.contract.budget import Limits
 from tests.lanes import deep, sampled
 from tests.systems.model.agreement import cell_of, hold
 from tests.systems.model.mixes import COVERED, name_of
-from tests.systems.model.profiles import BUSY, RESETTING, Changes
+from tests.systems.model.profiles import BUSY, RESETTING, WITHOUT_GPU, Changes
 
 SMALL_BATCH = "rollout.num_steps=8:rollout.batch=64"
 SYSTEMS = (
@@ -53,6 +53,20 @@ def test_systems_do_what_the_engine_does(
 def test_mixes_do_what_the_engine_does(mix: tuple[str, ...], tmp_path: Path) -> None:
     """A third of all mixes of choices that the model covers, on three ranks that differ."""
     hold(tmp_path, cell_of(tmp_path, name_of(mix), BUSY, num_ranks=3, workload="heterogeneous", seed=1))
+
+
+@pytest.mark.parametrize(
+    "system",
+    [
+        pytest.param(system, marks=[deep] * (number % 3 > 0))
+        for number, system in enumerate(
+            ("ver", "sync", "gossip", f"appo:{SMALL_BATCH}", "htsrl", f"impala:{SMALL_BATCH}")
+        )
+    ],
+)
+def test_ranks_without_a_gpu_hold_cores_as_in_the_engine(system: str, tmp_path: Path) -> None:
+    """Where inference and learning take cores from the environments, who waits for a core waits as long."""
+    hold(tmp_path, cell_of(tmp_path, system, WITHOUT_GPU, num_ranks=2, workload="heterogeneous"))
 
 
 STREAM = "sync:collect=dynamic:rollout=trajectories:overlap=continuous"

@@ -40,6 +40,7 @@ render_ms = 0.0
 infer_fixed_ms = {4.8 * factor}
 infer_item_ms = {1.6 * factor}
 prepare_ms = 0.0
+learn_fixed_ms = {20.0 * factor}
 learn_item_ms = {0.3 * factor}
 render_while_learning_factor = 1.0
 learn_while_rendering_factor = 1.0

@@ -4,12 +4,27 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.commands.profile.gpu import AssumedLink, Inferences, fit_inference, learn_item, read_inferences
+from harness.commands.profile.cores import Cores, with_work
+from harness.commands.profile.gpu import (
+    AssumedLink,
+    Inferences,
+    Learning,
+    fit_inference,
+    fit_learning,
+    read_inferences,
+    read_learning,
+    schedule_item,
+)
 from scenarios.emulated.profile import read_profile
 from tests.harness.run.synthetic_run import infer_s, make_series, make_spans
 
 OPEN_FRIDGE = read_profile("open-fridge")
 FIXED_MS, ITEM_MS = OPEN_FRIDGE.gpu.infer_fixed_ms, OPEN_FRIDGE.gpu.infer_item_ms
+
+
+def inferences_in(spans: pd.DataFrame) -> Inferences:
+    """The inferences of a run with a core for everybody."""
+    return read_inferences(with_work(spans, Cores(num=np.inf, num_learning=0, how="")))
 
 
 def fitted(inferences: Inferences) -> tuple[float, float]:
@@ -33,7 +48,7 @@ def test_sizes_of_batches_are_the_steps_that_follow() -> None:
         return infer_s(OPEN_FRIDGE, size)
 
     spans = make_spans(OPEN_FRIDGE, num_steps=256, takes=takes)
-    found = read_inferences(spans.sample(frac=1, random_state=0))  # in any order
+    found = inferences_in(spans.sample(frac=1, random_state=0))  # in any order
     assert found.sizes.tolist() == sizes[1:]
     assert fitted(found) == pytest.approx((FIXED_MS, ITEM_MS))
 
@@ -45,7 +60,7 @@ def test_outliers_do_not_move_the_line() -> None:
     def takes(_: int, size: int) -> float:
         return infer_s(OPEN_FRIDGE, size) * draw.normal(1, 0.01) + 0.05 * (draw.random() < 0.1)
 
-    fixed_ms, item_ms = fitted(read_inferences(make_spans(OPEN_FRIDGE, num_steps=2048, takes=takes)))
+    fixed_ms, item_ms = fitted(inferences_in(make_spans(OPEN_FRIDGE, num_steps=2048, takes=takes)))
     assert fixed_ms == pytest.approx(FIXED_MS, rel=0.05)
     assert fixed_ms + 16 * item_ms == pytest.approx(FIXED_MS + 16 * ITEM_MS, rel=0.05)
 
@@ -55,7 +70,7 @@ def test_inference_of_the_second_thread() -> None:
     spans = make_spans(OPEN_FRIDGE, num_steps=256)
     sampler = spans.assign(environment=spans["environment"].replace(-1, -2))
     own = pd.DataFrame([{"rank": 0, "environment": -1, "begin_s": 0.5, "end_s": 0.9, "kind": "infer"}])
-    assert fitted(read_inferences(pd.concat([sampler, own]))) == pytest.approx((FIXED_MS, ITEM_MS))
+    assert fitted(inferences_in(pd.concat([sampler, own]))) == pytest.approx((FIXED_MS, ITEM_MS))
 
 
 def test_batches_of_one_size() -> None:
@@ -72,8 +87,39 @@ def test_neither_part_is_negative() -> None:
 
 
 def test_learning_counts_every_use_of_a_sample() -> None:
-    """Time per sample is the seconds of learning over fresh and reused samples."""
-    assert learn_item(make_series(num_learned=1000, num_reused=1000)[1:]).value == pytest.approx(3.0)
+    """Time per sample is the seconds of learning over fresh and reused samples, as far as it had the cores."""
+    series = make_series(num_learned=1000, num_reused=1000)[1:]
+    learning = read_learning(series, _own(), 4)
+    assert (learning.num_samples, learning.num_updates) == (2000, 8)
+    assert fit_learning(learning, None)[1].value == pytest.approx(3.0)
+    halved = read_learning(series, _own(("learn", 4.0, 3.0), ("learn", 4.0, 1.0)), 4)
+    assert fit_learning(halved, None)[1].value == pytest.approx(1.5)
+
+
+def test_no_part_of_learning_is_negative() -> None:
+    """Smaller mini-batches that took less cost nothing each; all of the time is at most theirs."""
+    few, many = (
+        Learning(seconds=1.0, num_samples=1000, num_updates=2),
+        Learning(seconds=0.5, num_samples=1000, num_updates=8),
+    )
+    assert [entry.value for entry in fit_learning(few, many)] == [0.0, 1.0]
+    steep = Learning(seconds=9.0, num_samples=1000, num_updates=8)
+    assert [entry.value for entry in fit_learning(few, steep)] == [500.0, 0.0]
+
+
+def test_scheduling_is_of_each_env_step() -> None:
+    """Seconds of scheduling of both threads over the env steps that were learned, as far as they had a core."""
+    series = make_series(num_learned=1000, num_reused=1000)[1:]
+    assert schedule_item(series, _own()).value == 0.0
+    both = series.assign(**{"span/schedule": 0.2, "sampler/schedule": 0.3})
+    assert schedule_item(both, _own()).value == pytest.approx(1.0)
+    assert schedule_item(both, _own(("schedule", 2.0, 1.0), ("infer", 9.0, 1.0))).value == pytest.approx(0.5)
+
+
+def _own(*spans: tuple[str, float, float]) -> pd.DataFrame:
+    """Spans of a rank: what they are, how long, and for how long they had their cores."""
+    rows = [(0, -1, 0.0, seconds, kind, work_s) for kind, seconds, work_s in spans]
+    return pd.DataFrame(rows, columns=["rank", "environment", "begin_s", "end_s", "kind", "work_s"])
 
 
 def test_link_of_a_user() -> None:

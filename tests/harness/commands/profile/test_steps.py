@@ -9,18 +9,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.commands.profile.cores import Cores, cores_of, seconds_of_work
+from harness.commands.profile.cores import Cores, cores_of, seconds_of_work, with_work
 from harness.commands.profile.gpu import AssumedLink
 from harness.commands.profile.making import mean_step_ms, measure, to_toml, write_profile
 from harness.commands.profile.modes import find_modes
 from harness.commands.profile.steps import EnvSteps, read_steps, step_tables
 from results.records.schema import Counters
+from results.records.store import StoredRun
 from scenarios.emulated.profile import Profile, read_profile
 from scenarios.emulated.times import BlocksOfTimes
 from tests.harness.run.synthetic_run import LEARN_S, make_series, make_spans, record_of, write_run
 
 OPEN_FRIDGE = read_profile("open-fridge")
-ENOUGH = Cores(num=np.inf, rank_share=0.0, how="")
+ENOUGH = Cores(num=np.inf, num_learning=0, how="")
 
 
 def with_(**changes: dict[str, float]) -> Profile:
@@ -120,7 +121,7 @@ def test_episodes_and_resets() -> None:
     """Episodes are as long as the counters say; a reset takes the mean, without the first of each environment."""
     profile = with_(episode={"mean_steps": 50.0, "reset_ms": 30.0})
     spans = make_spans(profile, num_steps=256)
-    found = step_tables(read_steps(spans, ENOUGH), Counters(env_steps=1000, episodes=8), "homogeneous")
+    found = step_tables(read_steps(with_work(spans, ENOUGH)), Counters(env_steps=1000, episodes=8), "homogeneous")
     assert found["episode"]["mean_steps"].value == 125
     assert found["episode"]["reset_ms"].value == pytest.approx(30)
 
@@ -130,7 +131,7 @@ def test_steps_are_taken_from_when_all_environments_are_known() -> None:
     spans = make_spans(OPEN_FRIDGE, num_envs=2, num_steps=64)
     forgotten = (spans["environment"] == 1) & (spans["begin_s"] < spans["end_s"].max() / 2)
     since_s = spans["begin_s"][(spans["environment"] == 1) & ~forgotten].min()
-    steps = read_steps(spans[~forgotten], ENOUGH)
+    steps = read_steps(with_work(spans[~forgotten], ENOUGH))
     kept = spans[(spans["kind"] == "simulate") & (spans["begin_s"] >= since_s)]
     assert np.bincount(steps.env).tolist() == [int((kept["environment"] == env).sum()) for env in (0, 1)]
 
@@ -138,11 +139,31 @@ def test_steps_are_taken_from_when_all_environments_are_known() -> None:
 def test_waiting_for_a_core_is_no_work() -> None:
     """Spans that outnumber the cores share them; work that was done is that of the cores that were there."""
     begin, end = np.array([0.0, 0.0, 0.0, 10.0]), np.array([6.0, 6.0, 6.0, 11.0])
-    two = Cores(num=2, rank_share=0.0, how="")
-    assert seconds_of_work(begin, end, two).tolist() == pytest.approx([4, 4, 4, 1])
-    shared = Cores(num=2, rank_share=1.0, how="")
-    assert seconds_of_work(begin, end, shared).tolist() == pytest.approx([3, 3, 3, 1])
-    assert seconds_of_work(begin, end, ENOUGH).tolist() == [6, 6, 6, 1]
+    one_each = np.ones(4)
+    assert seconds_of_work(begin, end, one_each, 2).tolist() == pytest.approx([4, 4, 4, 1])
+    assert seconds_of_work(begin, end, np.array([2.0, 1, 1, 1]), 2).tolist() == pytest.approx([3, 3, 3, 1])
+    assert seconds_of_work(begin, end, one_each, np.inf).tolist() == [6, 6, 6, 1]
+
+
+def test_the_work_of_a_rank_competes_where_it_has_no_gpu() -> None:
+    """Its inference and learning share the cores with its environments; waiting wants none, and a GPU needs none."""
+    spans = pd.DataFrame(
+        [
+            (0, 0, 0.0, 6.0, "simulate"),
+            (0, 1, 0.0, 6.0, "simulate"),
+            (0, -1, 0.0, 6.0, "infer"),
+            (0, -1, 6.0, 10.0, "learn"),
+            (0, 0, 6.0, 10.0, "simulate"),
+            (0, -1, 10.0, 12.0, "simulate"),
+            (0, 1, 10.0, 12.0, "simulate"),
+            (1, 0, 0.0, 6.0, "simulate"),
+        ],
+        columns=["rank", "environment", "begin_s", "end_s", "kind"],
+    )
+    shared = with_work(spans, Cores(num=2, num_learning=2, how=""))["work_s"]
+    assert shared.tolist() == pytest.approx([4, 4, 4, 8 / 3, 8 / 3, 2, 2, 6])
+    with_gpu = with_work(spans, Cores(num=1, num_learning=0, how=""))["work_s"]
+    assert with_gpu.tolist() == pytest.approx([3, 3, 6, 4, 4, 2, 2, 6])
 
 
 def test_cores_of_a_run() -> None:
@@ -152,7 +173,7 @@ def test_cores_of_a_run() -> None:
     real: dict[str, Any] = {"configuration": {}, "machine": {"num_affine_cores": 16, "cpu_quota_cores": 12.0}}
     found = cores_of(record_of(OPEN_FRIDGE, spans, **real, cell={"device": "cpu", "gpus": 4}))
     assert (found.num, found.per_gpu) == (3.0, 3)
-    assert found.rank_share == pytest.approx(0.13 + 0.1 + 0.05)  # learn, infer and reset, of the record's shares
+    assert found.num_learning == 3
     assert cores_of(record_of(OPEN_FRIDGE, spans, configuration={})).per_gpu == 0
 
 
@@ -162,8 +183,8 @@ def test_a_whole_profile_is_recovered(tmp_path: Path) -> None:
     (tmp_path / "policy.pt").write_bytes(b"x" * 3_000_000)
     record = record_of(OPEN_FRIDGE, spans)
     write_run(tmp_path, spans, make_series(num_learned=4000, num_reused=8000))
-    measured = measure(tmp_path, record, AssumedLink(latency_ms=0.2, bandwidth_mb_per_s=1250.0))
-    of_another_link = measure(tmp_path, record, AssumedLink()).profile
+    measured = measure(StoredRun(path=tmp_path, record=record), AssumedLink(latency_ms=0.2, bandwidth_mb_per_s=1250.0))
+    of_another_link = measure(StoredRun(path=tmp_path, record=record), AssumedLink()).profile
     assert measured.profile == {**of_another_link, "network": measured.profile["network"]}
     path = tmp_path / "my.toml"
     write_profile(measured.profile, path, measured.comments)
@@ -187,7 +208,7 @@ def test_every_value_says_where_it_comes_from(tmp_path: Path) -> None:
     """The file has every key of a profile and no other, each with a comment; text in it is quoted."""
     spans = make_spans(OPEN_FRIDGE, num_steps=64)
     write_run(tmp_path, spans, make_series(num_learned=100, num_reused=0))
-    measured = measure(tmp_path, record_of(OPEN_FRIDGE, spans), AssumedLink())
+    measured = measure(StoredRun(path=tmp_path, record=record_of(OPEN_FRIDGE, spans)), AssumedLink())
     tables = {**measured.profile, "about": 'a "quoted" \\ line\nand another'}
     text = to_toml(tables, measured.comments)
     read = tomllib.loads(text)
@@ -210,9 +231,29 @@ def test_the_network_of_several_ranks(tmp_path: Path) -> None:
     spans = make_spans(OPEN_FRIDGE, num_steps=64)
     series = make_series(num_learned=100, num_reused=0, num_ranks=2)
     record = record_of(OPEN_FRIDGE, spans, cell={"gpus": 2, "device": "cpu"})
-    network = measure(write_run(tmp_path, spans, series), record, AssumedLink()).tables["network"]
+    run = StoredRun(path=write_run(tmp_path, spans, series), record=record)
+    network = measure(run, AssumedLink()).tables["network"]
     assert network["synchronize_ms"].value == pytest.approx(100)
     assert network["weights_mb"].how.startswith("assumed: ")
+
+
+def test_another_size_of_mini_batches_tells_what_one_costs(tmp_path: Path) -> None:
+    """Two epochs of 2,000 samples that take 3 s in 4 mini-batches and 2.4 s in 2 cost 300 ms for each mini-batch."""
+    spans, runs = make_spans(OPEN_FRIDGE, num_steps=64), []
+    for number, (count, seconds) in enumerate(((2, 3.0), (1, 2.4))):
+        (tmp_path / str(number)).mkdir()
+        series = make_series(num_learned=2000, num_reused=2000).assign(**{"span/learn": seconds})
+        record = record_of(OPEN_FRIDGE, spans)
+        record.configuration["scenario"]["learn"]["num_minibatches"] = count
+        runs.append(StoredRun(path=write_run(tmp_path / str(number), spans, series), record=record))
+    tables = measure(runs[0], AssumedLink(), runs[1]).tables
+    assert tables["gpu"]["learn_fixed_ms"].value == pytest.approx(300)
+    assert tables["gpu"]["learn_item_ms"].value == pytest.approx((3000 - 4 * 300) / 2000)
+    assert tables["gpu"]["learn_fixed_ms"].how == "line through learning in mini-batches of 500 and of 1,000 samples"
+    assert [tables["learn"][key].value for key in ("epochs", "num_minibatches")] == [2, 2]
+    alone = measure(runs[0], AssumedLink()).tables["gpu"]
+    assert alone["learn_fixed_ms"].value == 0.0
+    assert alone["learn_item_ms"].value == pytest.approx(1.5)
 
 
 def no_kind(spans: pd.DataFrame, kind: str) -> pd.DataFrame:
@@ -251,6 +292,6 @@ def test_runs_that_lack_something_are_refused(tmp_path: Path) -> None:
         folder.mkdir()
         write_run(folder, some_spans, some_series)
         with pytest.raises(ValueError, match=expected) as raised:
-            measure(folder, some_record, AssumedLink())
+            measure(StoredRun(path=folder, record=some_record), AssumedLink())
         assert str(raised.value).startswith(f"{folder}: the run ")
         assert "\n" not in str(raised.value)

@@ -140,9 +140,7 @@ def test_tables_hold_the_published_figures() -> None:
     assert rows["sample_factory_appo on vizdoom"].point == doom.point
     most = rows["sample_factory_appo on dmlab"]
     assert (most.published, most.fit) == (42149.0, "held out")
-    assert most.point == RatePoint(
-        system="appo:overlap.max_lag=1000", scenario="emulated/dmlab-36-cores:num_envs=576"
-    )
+    assert most.point == RatePoint(system="appo:overlap.max_lag=1000", scenario="emulated/dmlab-36-cores:num_envs=576")
     assert [name.split(", ")[-1] for name in rows if name.startswith("deepmind_impala on dmlab, system2")] == [
         "72 envs",
         "144 envs",
@@ -161,9 +159,14 @@ def test_tables_state_their_tolerances() -> None:
             *[("within 12%", True)] * 6,
         ],
         "ver-navigation": [*[("within 8%", True)] * 4, *[("within 10%", True)] * 2],
-        "ddppo-scaling": [*[("within 5%", True)] * 3, *[("within 15%", True)] * 3, ("-30% or less", True), ("within 10%", True)],
-        "sample-factory-table1": [("within 10%", True)] * 6,
-        "sample-factory-table-a2": [("within 15%", True)] * 24,
+        "ddppo-scaling": [
+            *[("within 5%", True)] * 3,
+            *[("within 15%", True)] * 3,
+            ("-30% or less", True),
+            ("within 10%", True),
+        ],
+        "sample-factory-table1": [*[("within 10%", True)] * 4, *[("within 20%", True)] * 2],
+        "sample-factory-table-a2": [("within 20%", True)] * 24,
     }
 
 

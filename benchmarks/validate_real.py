@@ -1,0 +1,130 @@
+"""Compares predictions from profiles of real scenarios with runs on this machine: `nox -s validate -- --real`.
+
+For each scenario and number of CPU ranks: runs all systems, in turn; profiles one run of one of them; predicts all of
+them from that profile. The one that was profiled is to be within 5 %, the others, which had no part in it, within
+15 %. Prints a table; the exit code is 1 if a cell misses its aim. `--out` keeps runs and profiles, and goes on with
+them after a stop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from benchmarks.against.programs import machine, rlbench
+from harness.commands.predict.points import Length, Planned, RatePoint
+from harness.plan.planning import parse_gpus
+from harness.run.sweep import PLAN_FILE
+from results.records import labels, store
+
+PROFILED, OTHERS = "nover", "sync,ddppo,ver,appo,impala,gossip"
+MOST_OF_ITSELF, MOST_OF_OTHERS = 0.05, 0.15
+"""Largest relative errors of steps/s."""
+PREDICTED = Length(seconds=60.0, num_seeds=lambda _: 3)
+HEADER = (
+    "| scenario | CPU ranks | system | steps/s, measured | predicted | error |\n| --- | --- | --- | --- | --- | --- |"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compared:
+    """A system on a scenario: what was measured, and what its profile predicts."""
+
+    scenario: str
+    ranks: int
+    system: str
+    measured: float
+    predicted: float
+
+    @property
+    def error(self) -> float:
+        """Of the prediction, relative to what was measured."""
+        return self.predicted / self.measured - 1
+
+    @property
+    def holds(self) -> bool:
+        """Whether the aim is met."""
+        return abs(self.error) <= (MOST_OF_ITSELF if self.system == PROFILED else MOST_OF_OTHERS)
+
+    def row(self) -> str:
+        """Its row of the Markdown table."""
+        named = f"{self.system}, profiled" if self.system == PROFILED else self.system
+        return (
+            f"| {self.scenario} | {self.ranks} | {named} | {self.measured:,.0f} | {self.predicted:,.0f} | "
+            f"{self.error:+.1%} |"
+        )
+
+
+def measure(asked: argparse.Namespace, scenario: str, ranks: int, folder: Path) -> dict[str, list[store.StoredRun]]:
+    """Runs all systems, or goes on with that; returns the runs of each. Raises CalledProcessError if one fails."""
+    command = [*rlbench(), "run", "--out", str(folder)]
+    if any(folder.glob(f"*/{PLAN_FILE}")):
+        subprocess.run([*command, "--resume"], check=True)
+    else:
+        what = ["--systems", asked.systems, "--scenario", scenario, "--device", "cpu", "--gpus", str(ranks)]
+        subprocess.run([*command, *what, "--seconds", f"{asked.seconds:g}", "--seeds", asked.seeds], check=True)
+    runs: dict[str, list[store.StoredRun]] = {}
+    for run in store.read_runs(folder):
+        if run.record.status == "finished":
+            runs.setdefault(labels.system(run.record.cell), []).append(run)
+    return runs
+
+
+def compare(asked: argparse.Namespace, scenario: str, ranks: int, folder: Path) -> list[Compared]:
+    """Runs, profiles and predicts."""
+    runs = measure(asked, scenario, ranks, folder / "runs")
+    profile = folder / "profile.toml"
+    if not profile.exists():
+        made = [*rlbench(), "profile", "--from-run", str(runs[PROFILED][0].path), "--out", str(profile)]
+        subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
+    points = {system: RatePoint(system=system, gpus=ranks, scenario=f"emulated/{profile}") for system in runs}
+    rates = Planned(list(points.values()), PREDICTED).rates()
+    return [
+        Compared(
+            scenario=scenario,
+            ranks=ranks,
+            system=system,
+            measured=fmean(run.record.figures.steps_per_s or 0.0 for run in runs[system]),
+            predicted=rates[point],
+        )
+        for system, point in points.items()
+    ]
+
+
+def main() -> None:
+    """Runs, predicts and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--systems", default=f"{PROFILED},{OTHERS}")
+    parser.add_argument("--scenarios", default="pointnav,atari,vizdoom")
+    parser.add_argument("--ranks", default="1,2")
+    parser.add_argument("--seconds", type=float, default=25, help="of each run")
+    parser.add_argument("--seeds", default="0", help="of the runs; the first of the profiled system's is profiled")
+    parser.add_argument("--out", type=Path, help="folder of runs and profiles; a temporary one by default")
+    asked = parser.parse_args()
+    print(machine(), flush=True)
+    compared: list[Compared] = []
+    with tempfile.TemporaryDirectory(prefix="rlbench-validate-") as scratch:
+        for scenario in asked.scenarios.split(","):
+            for ranks in parse_gpus(asked.ranks):
+                folder = (asked.out or Path(scratch)) / f"{scenario.replace('/', '-')}-{ranks}"
+                folder.mkdir(parents=True, exist_ok=True)
+                compared += compare(asked, scenario, ranks, folder)
+    print(HEADER)
+    for one in compared:
+        print(one.row())
+    for name, of_kind in (("profiled", True), ("others", False)):
+        errors = [abs(one.error) for one in compared if (one.system == PROFILED) == of_kind]
+        if errors:
+            print(f"{name}: {len(errors)} cells, error {fmean(errors):.1%} on average, {max(errors):.1%} at most")
+    missed = [one for one in compared if not one.holds]
+    print(f"{len(missed)} of {len(compared)} cells miss their aim")
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -105,6 +105,11 @@ class EngineSystem:
                 f"rollout.batch={target}: must be at least num_envs={num_envs} and "
                 f"learn.num_minibatches={learn.num_minibatches}; nearest: rollout.batch={num_envs * steps}"
             )
+        if isinstance(self.average, ParameterServer) and (learn.schedule != "constant" or learn.weight_decay):
+            return (
+                f"learn.schedule={learn.schedule} and learn.weight_decay={learn.weight_decay}: must be constant and 0: "
+                "the server steps, at average.learning_rate"
+            )
         return self.collect.check(num_envs)
 
     def run(self, context: Context) -> None:

@@ -28,7 +28,7 @@ from reports.figures import format as fmt
 from reports.terminal.table import make_console, make_table
 from results.reading.tables import SERIES_ROWS, read_frame
 from results.reading.untrusted import WEIGHTS_BYTES, opened, visible
-from results.records import store
+from results.records import labels, store
 from results.records.parts import LOST, SERIES_FILE
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def _policies(run: StoredRun) -> list[LeftPolicy]:
                 pass
         except ValueError as problem:
             raise ValueError(f"{path}: {problem}; run that cell again, then evaluate that run") from None
-    name, settings = split_settings(fmt.scenario(run.record), "scenario")
+    name, settings = split_settings(labels.typed_scenario(run.record.cell), "scenario")
     scenario = registry.load_scenario(name, run.record.cell.workload, settings)
     with told_in_a_line(f"scenario {name}"):
         if hasattr(scenario, "time_scale"):

@@ -37,7 +37,7 @@ class Timed(Protocol):
         """The simulation times of environments with these seeds, [E]; the same as in a real run."""
 
 
-STAGES = ("simulator", "inference", "learner", "communication")
+STAGES = ("simulator", "inference", "scheduling", "learner", "communication")
 """What may bound a run, as far as more of it can be had."""
 MORE = 1.1
 """So many times as much of a stage is asked for, to learn what it would help."""

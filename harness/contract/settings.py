@@ -151,6 +151,10 @@ class GpuCosts:
     network: NetworkCosts = field(default_factory=NetworkCosts)
     """Times of messages between ranks."""
 
+    def shared_cores(self, num_envs: int) -> int:
+        """Cores for which a rank's environments and its own work may have to wait; 0 where there is one for each."""
+        return self.cores if 0 < self.cores < num_envs + self.learn_cores else 0
+
 
 TYPICAL_GPU_COSTS = GpuCosts(infer_fixed_s=0.0033, infer_item_s=0.00006, learn_item_s=0.00015)
 """Roughly the times of `emulated/open-fridge` on a V100; for scenarios without a profile, which render on the CPU."""

@@ -150,12 +150,12 @@ class EmulatedGpu:
                 factors[lane],
                 factors[1 - lane],
                 self.costs.cores,
-                self.costs.learn_cores if lane else min(1, self.costs.learn_cores),
+                0 if work == "render" else self.costs.learn_cores if lane else min(1, self.costs.learn_cores),
             )
 
     def simulated_at(self, begin: float, seconds: float, num_envs: int) -> float:
         """When a simulation that begins at `begin` will be done; it books a core if there are fewer than `num_envs`."""
-        if not 0 < self.costs.cores < num_envs + self.costs.learn_cores:
+        if not self.costs.shared_cores(num_envs):
             return begin + seconds
         with self._clock as words:
             return booking.book_core(words, self.costs.cores, begin, seconds)

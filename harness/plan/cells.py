@@ -76,7 +76,8 @@ class Cell:
             traits = Traits.of(system)
             _check_place(system.name, traits, self.device, self.gpus)
             scenario = scenario if traits.check is None else traits.check(scenario)
-            _check_schedule(system.name, scenario.learn, self.limits)
+            if self.device != "predicted":  # a prediction learns nothing
+                _check_schedule(system.name, scenario.learn, self.limits)
         except ValueError as error:
             raise CannotRun(str(error)) from None
         return system, scenario

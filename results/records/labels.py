@@ -18,11 +18,16 @@ def system(cell: CellRecord) -> str:
 
 
 def scenario(cell: CellRecord) -> str:
-    """The scenario as `--scenario` takes it: `vizdoom:num_envs=4`; ` (strong scaling)` where ranks share it."""
+    """The scenario with its settings, and ` (strong scaling)` where ranks share its environments."""
+    label = typed_scenario(cell)
+    return f"{label} (strong scaling)" if cell.scaling == "strong" else label
+
+
+def typed_scenario(cell: CellRecord) -> str:
+    """The scenario as `--scenario` takes it: `vizdoom:num_envs=4`."""
     settings = cell.settings.items()
     own = {name.removeprefix(SCENARIO_PREFIX): value for name, value in settings if name.startswith(SCENARIO_PREFIX)}
-    label = ":".join([cell.scenario, *(f"{name}={_typed(value)}" for name, value in own.items())])
-    return f"{label} (strong scaling)" if cell.scaling == "strong" else label
+    return ":".join([cell.scenario, *(f"{name}={_typed(value)}" for name, value in own.items())])
 
 
 def ranks(num: int, device: str) -> str:

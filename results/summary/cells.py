@@ -203,8 +203,9 @@ def _means(records: Sequence[RunRecord]) -> dict[str, Any]:
         "core_wait": _mean(each.core_wait.value for each in figures),
         "memory_bytes": max((peak for each in figures if (peak := each.memory_bytes.value) is not None), default=None),
         "gpu_power_w": _mean(each.gpu_power_w.value for each in figures),
-        "bottleneck": what_would_help(next((each.gains for each in figures if each.gains), {}))
-        or find_bottleneck(
+        "bottleneck": what_would_help(gains)
+        if (gains := next((each.gains for each in figures if each.gains), None))
+        else find_bottleneck(
             shares, env_shares, system=system if isinstance(system, dict) else None, gpus=records[0].cell.gpus
         ),
         "steps_counted": "collected" if any(each.steps_counted == "collected" for each in figures) else "learned",

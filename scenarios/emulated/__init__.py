@@ -22,7 +22,13 @@ QUICKENED = {
     "simulator": ("step.median_ms", "collision.median_ms", "episode.reset_ms", "gpu.render_ms"),
     "inference": ("gpu.infer_fixed_ms", "gpu.infer_item_ms", "cpu.actor_infer_ms"),
     "learner": ("gpu.prepare_ms", "gpu.learn_fixed_ms", "gpu.learn_item_ms"),
-    "communication": ("network.synchronize_ms", "network.synchronize_doubling_ms", "network.latency_ms"),
+    "scheduling": ("cpu.schedule_ms",),
+    "communication": (
+        "network.synchronize_ms",
+        "network.synchronize_doubling_ms",
+        "network.latency_ms",
+        "network.bandwidth_mb_per_s",
+    ),
 }
 """The times of each stage; an environment's step ends with its rendering."""
 

@@ -28,8 +28,8 @@ OBSERVATION_SPACE = gymnasium.spaces.Dict({"cue": gymnasium.spaces.Box(0, 1, (NU
 
 
 def gpu_of_cores(seat: Seat) -> EmulatedGpu | None:
-    """The emulated GPU whose cores the environments of a rank share, if they are fewer than the environments."""
-    if isinstance(seat.device, EmulatedGpu) and 0 < seat.device.costs.cores < seat.num_envs:
+    """The emulated GPU whose cores the environments of a rank share, if there is not one for everybody."""
+    if isinstance(seat.device, EmulatedGpu) and seat.device.costs.shared_cores(seat.num_envs):
         return seat.device.of_rank(seat.place.local_rank)  # the environment may render on another GPU
     return None
 

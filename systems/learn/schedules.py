@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import bisect
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +47,7 @@ class EntropyCoefficient:
         self._log: nn.Parameter | None = None
         if settings.entropy_schedule == "learned":
             self._log = nn.Parameter(torch.tensor(math.log(settings.entropy_coef), device=device))
-            self._optimizer = Adam([self._log], settings)
+            self._optimizer = Adam([self._log], replace(settings, weight_decay=0.0))  # it is no weight
 
     @property
     def value(self) -> Tensor | float:

@@ -34,7 +34,7 @@ def make_rules(system: Choices, scenario: Scenario, num_ranks: int) -> Rules:
     num_steps = system.rollout.steps(scenario.rollout_steps)
     num_envs = _num_envs(system, scenario, num_ranks)
     target = system.rollout.target(num_envs, num_steps)
-    limit = 0
+    limit, cores = 0, costs.shared_cores(scenario.num_envs)
     if isinstance(system.overlap, Continuous):
         updates = scenario.learn.epochs * scenario.learn.num_minibatches
         limit = stream_limit(target, num_envs, num_steps, system.overlap.max_lag, updates)
@@ -56,11 +56,11 @@ def make_rules(system: Choices, scenario: Scenario, num_ranks: int) -> Rules:
         render_factor=costs.render_while_learning_factor,
         learn_factor=costs.learn_while_rendering_factor,
         reset_s=scenario.reset_s,
-        cores=costs.cores if 0 < costs.cores < scenario.num_envs + costs.learn_cores else 0,
+        cores=cores,
         actor_infer_s=costs.actor_infer_s if isinstance(collect, ActorSide) else 0.0,
         envs_per_worker=collect.envs_per_worker(num_envs, emulated_cores(costs, num_envs, scenario.num_envs)),
-        infer_cores=min(1, costs.learn_cores),
-        learn_cores=min(costs.learn_cores, costs.cores),
+        infer_cores=min(1, costs.learn_cores, cores),
+        learn_cores=min(costs.learn_cores, cores),
         schedule_s=costs.schedule_s,
     )
 

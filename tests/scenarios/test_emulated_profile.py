@@ -50,7 +50,7 @@ def test_a_table_that_is_missing_is_named(table: str, tmp_path: Path) -> None:
     """Every key of a profile is needed, and a profile without a whole table is told so."""
     path = tmp_path / "mine.toml"
     path.write_text(re.sub(rf"(?ms)^\[{table}\].*?(?=^\[|\Z)", "", OPEN_FRIDGE), encoding="utf-8")
-    with pytest.raises(ValueError, match=rf"mine\.toml:\d+: {table}: is missing; every key of a profile is needed"):
+    with pytest.raises(ValueError, match=rf"mine\.toml:\d+: {table}: is missing; it is needed"):
         read_profile(str(path))
 
 

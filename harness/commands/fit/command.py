@@ -58,6 +58,8 @@ def fit_profile(profile: str, to: Path, keys: str | None, seconds: float, out: P
         console.print()
         console.print(table)
     console.print()
+    if not fitted.has_converged:
+        console.print(Text("warning: the fit has not settled; fit again from the profile that was written"))
     for line in (*_errors(figures, fitted), f"profile: {out}", f"next: rlbench predict --scenario emulated/{out} …"):
         console.print(Text(line), soft_wrap=True)
     return 0

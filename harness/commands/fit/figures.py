@@ -73,7 +73,10 @@ def read_figures(path: Path, profile: str) -> list[Figure]:
     if len(lines) > MOST_FIGURES:
         raise ValueError(f"--to {path}: has {len(lines):,} lines, and may have {MOST_FIGURES:,}")
     rows = csv.DictReader(lines.values(), restkey="more", restval="")
-    figures = [_figure(path, number, row, profile) for number, row in zip(list(lines)[1:], rows, strict=False)]
+    try:
+        figures = [_figure(path, number, row, profile) for number, row in zip(list(lines)[1:], rows, strict=False)]
+    except csv.Error as problem:
+        raise ValueError(f"--to {path}: is no CSV file: {problem}") from None
     if not any(figure.fitted_to for figure in figures):
         raise ValueError(f"--to {path}: has no figure to fit to; it is a CSV file with system,gpus,steps_per_s")
     return figures

@@ -68,6 +68,8 @@ class Fitted:
     """Standard deviation of the residuals, relative."""
     num_figures: int
     """How many figures had a part in it."""
+    has_converged: bool
+    """Whether further rounds would change little."""
 
     @property
     def numbers(self) -> dict[str, float]:
@@ -105,7 +107,7 @@ def fit(keys: Sequence[Key], figures: Sequence[float | None], predict: Predict) 
     solved = optimize.least_squares(
         residuals, start, derivatives, bounds=(low, high), ftol=1e-3, xtol=1e-3, gtol=1e-3, max_nfev=MOST_ROUNDS
     )
-    return _fitted(model, np.asarray(solved.x), is_given, wanted)
+    return _fitted(model, np.asarray(solved.x), is_given, wanted, has_converged=solved.status > 0)
 
 
 class _Model:
@@ -131,7 +133,9 @@ class _Model:
         )
 
 
-def _fitted(model: _Model, at: Floats, is_given: npt.NDArray[np.bool_], wanted: Floats) -> Fitted:
+def _fitted(
+    model: _Model, at: Floats, is_given: npt.NDArray[np.bool_], wanted: Floats, *, has_converged: bool
+) -> Fitted:
     from scipy import stats
 
     logs, slopes = model.logs(at), model.slopes(at)
@@ -162,4 +166,5 @@ def _fitted(model: _Model, at: Floats, is_given: npt.NDArray[np.bool_], wanted: 
         high=np.exp(logs + wide),
         spread=spread,
         num_figures=len(wanted),
+        has_converged=has_converged,
     )

@@ -12,7 +12,16 @@ from dataclasses import dataclass
 REACH = 5.0
 """A number may become 150 times as large, or as small."""
 COUNTS = frozenset(
-    {"collect.num_envs", "collect.rollout_steps", "cpu.cores_per_gpu", "episode.mean_steps", "network.weights_mb"}
+    {
+        "collect.num_envs",
+        "collect.rollout_steps",
+        "cpu.cores_per_gpu",
+        "cpu.learn_cores",
+        "episode.mean_steps",
+        "learn.epochs",
+        "learn.num_minibatches",
+        "network.weights_mb",
+    }
 )
 """Keys that are known, not fitted."""
 

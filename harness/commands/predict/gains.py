@@ -36,6 +36,9 @@ def _gains(cell: Cell, prediction: Prediction) -> Iterator[tuple[str, float]]:
     stages = [stage for stage in STAGES if stage != "communication" or cell.gpus > 1]
     for stage in stages:
         quicker: Any = scenario.quicker(stage, MORE)
+        if quicker == scenario:  # the profile has no such times
+            yield stage, 1.0
+            continue
         again = system.predict(replace(quicker, time_scale=1.0), cell.gpus, cell.seed, cell.limits)
         yield stage, _rate(again) / _rate(prediction)
 

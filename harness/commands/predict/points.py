@@ -57,17 +57,20 @@ class Length:
 def plan_point(point: RatePoint, length: Length) -> list[Cell]:
     """The cells whose mean is predicted for a point, one for each seed. Raises ValueError."""
     assert point.system is not None
+    num_seeds = length.num_seeds(point.gpus)
     cells, _ = plan_predictions(
         PredictOptions(
             systems=point.system,
             gpus=str(point.gpus),
             scenario=point.scenario,
             workload=point.workload,
-            seeds=f"0..{length.num_seeds(point.gpus) - 1}",
+            seeds=f"0..{num_seeds - 1}",
             protocol=length.protocol,
             seconds=length.seconds,
         )
     )
+    if len(cells) != num_seeds:
+        raise ValueError(f"{point.system} on {point.scenario}: must be one system on one scenario")
     return cells
 
 

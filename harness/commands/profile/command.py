@@ -59,7 +59,7 @@ def profile_scenario(
     if len(cells) != 1:
         raise ValueError(f"profile: {len(cells)} cells; name one scenario, one workload, one system and one seed")
     out = check_out(out or _path_of(cells[0].scenario))
-    to_run = replace(to_run, systems=f"{to_run.systems},{_with_other_minibatches(cells[0])}")
+    to_run = with_other_minibatches(to_run, cells[0])
     code = run_sweep(to_run, runs, resume=False, dry_run=False, command=command)
     if code == INTERRUPTED:
         return code
@@ -69,18 +69,25 @@ def profile_scenario(
     run = runs_of.pop(cells[0].hash(), None)
     if run is None or len(runs_of) > 1:
         raise ValueError(f"{folder}: holds {len(found)} runs, it must be those that were made; profile again")
-    _write(run, out, link, next(iter(runs_of.values()), None))
+    others = [other for other in runs_of.values() if other.record.status == "finished"]
+    _write(run, out, link, others[0] if others else None)
     for each in unreadable:
         print(f"rlbench: warning: {visible(each.reason)}", file=sys.stderr)  # noqa: T201  a command line prints
     return 0
 
 
-def _with_other_minibatches(cell: Cell) -> str:
-    """The cell's system as `--systems` takes it, with one mini-batch where it has several, else with two."""
+def with_other_minibatches(to_run: RunOptions, cell: Cell) -> RunOptions:
+    """A second cell with one mini-batch where the first has several, else with two; none where it cannot have that."""
     _, scenario = cell.load()
     count = 2 if scenario.learn.num_minibatches == 1 else 1
     settings = {**cell.system_settings, "learn.num_minibatches": str(count)}
-    return ":".join([cell.system, *(f"{name}={value}" for name, value in settings.items())])
+    other = ":".join([cell.system, *(f"{name}={value}" for name, value in settings.items())])
+    both = replace(to_run, systems=f"{to_run.systems},{other}")
+    try:
+        plan(complete(both)[0])
+    except ValueError:  # somebody else's system may have no such setting, and one environment fills no two
+        return to_run
+    return both
 
 
 def profile_run(folder: Path, out: Path | None, link: AssumedLink) -> int:

@@ -47,9 +47,11 @@ def cores_of(record: RunRecord) -> Cores:
     """The cores that each rank of a run had: those of its profile if it had one, else its share of the machine's."""
     cell = record.cell
     if part(record, "scenario", "profile") is not None:
-        num = part(record, "scenario", "profile", "cpu", "cores_per_gpu") if cell.device == "emulated" else 0
+        cpu = part(record, "scenario", "profile", "cpu") if cell.device == "emulated" else None
+        num, learning = (cpu.get(key) if isinstance(cpu, dict) else 0 for key in ("cores_per_gpu", "learn_cores"))
         told = num if isinstance(num, (int, float)) and num > 0 else math.inf
-        return Cores(num=told, num_learning=0, how="of the profile that was run")
+        num_learning = learning if isinstance(learning, int) else 0
+        return Cores(num=told, num_learning=num_learning, how="of the profile that was run")
     usable = usable_cores(record)
     if not usable:
         return Cores(num=math.inf, num_learning=0, how=f"{ASSUMED}: the run does not tell; 0 is one per environment")

@@ -104,12 +104,13 @@ class RatioWithin:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AgainstPrediction:
-    """The relative difference of a prediction from another one is from `low` to `high`."""
+    """The relative difference of a prediction from another one is from `low` to `high`, or is only reported."""
 
     name: str
     other: str
     low: float = -1.0
-    high: float
+    high: float | None
+    remark: str | None = None
 
     @property
     def names(self) -> tuple[str, str]:
@@ -119,11 +120,16 @@ class AgainstPrediction:
     def outcomes(self, rows: Mapping[str, Filled]) -> Iterator[ClaimOutcome]:
         """Yields one outcome."""
         off = _predicted(rows[self.name]) / _predicted(rows[self.other]) - 1
+        if self.high is None:
+            bound = "none"
+        else:
+            bound = f"within {self.high:.0%}" if self.low == -self.high else f"{self.high:+.0%} or less"
         yield ClaimOutcome(
             text=f"{self.name} against {self.other}, both predicted",
             value=f"{off:+.1%}",
-            bound=f"within {self.high:.0%}" if self.low == -self.high else f"{self.high:+.0%} or less",
-            holds=self.low <= off <= self.high,
+            bound=bound,
+            holds=None if self.high is None else self.low <= off <= self.high,
+            remark=self.remark,
         )
 
 

@@ -62,8 +62,8 @@ def sample_factory_table_a2() -> PaperTable:
     A profile is fitted to the fewest and to the most environments of each curve, and to pure simulation where Table 1
     has it; all between are held out. The systems in the other columns are not ours.
 
-    Tolerances: the fitted figures each within 20 %: with one time of an env step, DeepMind Lab on 36 cores cannot be both
-    as fast as pure simulation and as slow as APPO at its peak, 84 % of it.
+    Tolerances: the fitted figures each within 20 %: with one time of an env step, DeepMind Lab on 36 cores cannot be
+    both as fast as pure simulation and as slow as APPO at its peak, 84 % of it.
     """
     rows = [
         row

@@ -79,6 +79,8 @@ def test_learning_settings_of_the_system_win() -> None:
     [
         ({"learn.num_minibatches": "4"}, {"num_envs": "2"}, "num_envs=2 cannot fill learn.num_minibatches=4"),
         ({}, {"rollout_steps": "2"}, "of 2 steps is less than one step"),
+        ({"average": "parameterserver", "learn.weight_decay": "0.1"}, {}, "the server steps, at average.learning_rate"),
+        ({"average": "parameterserver", "learn.schedule": "linear"}, {}, "must be constant and 0"),
         ({"preempt.least": "0"}, {}, "would have nothing to learn; raise it, or use preempt=never"),
     ],
 )

@@ -32,9 +32,11 @@ the GPU repeats what it did just as long before."""
 
 WITHOUT_GPU: Changes = BUSY | {
     "cpu": BUSY["cpu"] | {"learn_cores": 2},
-    "gpu": BUSY["gpu"] | {"render_ms": 0.0, "render_while_learning_factor": 1.0, "learn_while_rendering_factor": 1.0},
+    "gpu": BUSY["gpu"] | {"render_ms": 0.5, "render_while_learning_factor": 1.0, "learn_while_rendering_factor": 1.0},
 }
 """Inference and learning hold cores of the environments."""
+A_CORE_EACH: Changes = WITHOUT_GPU | {"cpu": WITHOUT_GPU["cpu"] | {"cores_per_gpu": 4, "learn_cores": 4}}
+"""The environments have a core each, as long as the rank needs none."""
 
 
 def write_profile(folder: Path, name: str, *changes: Changes) -> str:

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.commands.predict.command import predict_cell
 from harness.contract.budget import Limits
 from tests.lanes import deep, sampled
 from tests.systems.model.agreement import cell_of, hold
 from tests.systems.model.mixes import COVERED, name_of
-from tests.systems.model.profiles import BUSY, RESETTING, WITHOUT_GPU, Changes
+from tests.systems.model.profiles import A_CORE_EACH, BUSY, RESETTING, WITHOUT_GPU, Changes
 
 SMALL_BATCH = "rollout.num_steps=8:rollout.batch=64"
 SYSTEMS = (
@@ -56,17 +57,30 @@ def test_mixes_do_what_the_engine_does(mix: tuple[str, ...], tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "system",
-    [
-        pytest.param(system, marks=[deep] * (number % 3 > 0))
-        for number, system in enumerate(
-            ("ver", "sync", "gossip", f"appo:{SMALL_BATCH}", "htsrl", f"impala:{SMALL_BATCH}")
-        )
-    ],
+    ("system", "profile"),
+    sampled(
+        [
+            pytest.param(system, profile, id=f"{system}-{name}")
+            for name, profile in (("few", WITHOUT_GPU), ("enough", A_CORE_EACH))
+            for system in ("ver", "sync", "gossip", f"appo:{SMALL_BATCH}", "htsrl", f"impala:{SMALL_BATCH}")
+        ],
+        every=3,
+    ),
 )
-def test_ranks_without_a_gpu_hold_cores_as_in_the_engine(system: str, tmp_path: Path) -> None:
+def test_ranks_without_a_gpu_hold_cores_as_in_the_engine(system: str, profile: Changes, tmp_path: Path) -> None:
     """Where inference and learning take cores from the environments, who waits for a core waits as long."""
-    hold(tmp_path, cell_of(tmp_path, system, WITHOUT_GPU, num_ranks=2, workload="heterogeneous"))
+    hold(tmp_path, cell_of(tmp_path, system, profile, num_ranks=2, workload="heterogeneous"))
+
+
+def test_cores_that_nobody_waits_for_are_not_booked(tmp_path: Path) -> None:
+    """With a core for everybody, it does not matter how many there are."""
+    few, many = (
+        predict_cell(
+            cell_of(tmp_path, "ver", WITHOUT_GPU | {"cpu": {"cores_per_gpu": cores, "learn_cores": 2}}, num_ranks=2)
+        )
+        for cores in (6, 60)
+    )
+    assert few.rows == many.rows
 
 
 STREAM = "sync:collect=dynamic:rollout=trajectories:overlap=continuous"

@@ -92,6 +92,7 @@ def test_figures_are_read(tmp_path: Path) -> None:
         (HEAD + "ver,1,10,,,maybe\n", ":2: held_out: "),
         (HEAD + "ver,1,10,,,,7\n", ":2: more: "),
         ("system,gpus\nver,1\n", ":2: steps_per_s: Field required"),
+        (HEAD + f"{'x' * 200_000},1,10,,,\n", "is no CSV file: field larger"),
         ("system,gpus,steps_per_s,colour\nver,1,2,red\n", ":2: colour: "),
     ],
 )
@@ -116,6 +117,8 @@ def test_bad_requests_are_refused(tmp_path: Path) -> None:
     assert_refused(
         call("fit", "--profile", "open-fridge", "--to", str(path), "--out", "o.txt"), "--out o.txt: must end in .toml"
     )
+    path.write_text(HEAD + '"ver,sync",1,10,,,\n', encoding="utf-8")
+    assert_refused(call("fit", "--profile", "open-fridge", *to), "must be one system on one scenario")
     path.write_text(HEAD + "nope,1,10,,,\n", encoding="utf-8")
     assert_refused(call("fit", "--profile", "open-fridge", *to), "nope")
     assert list(tmp_path.iterdir()) == [path]

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from harness.commands.fit.command import numbers_of
 from harness.commands.fit.fitting import fit
 from harness.commands.fit.keys import Key, keys_to_fit
+from scenarios.emulated.profile import read_profile, shipped_profiles
 
 NUMBERS = {
     "step.median_ms": 3.0,
@@ -41,6 +43,16 @@ def test_all_keys_are_fitted_that_may_be() -> None:
     ):
         with pytest.raises(ValueError, match=rf"--keys {name}: {rule}"):
             keys_to_fit(NUMBERS, [name])
+
+
+@pytest.mark.parametrize("name", shipped_profiles())
+def test_every_shipped_profile_can_be_fitted(name: str) -> None:
+    """All keys that are fitted by default may have other numbers, one by one."""
+    profile = read_profile(name)
+    for key in keys_to_fit(numbers_of(profile.document), []):
+        for coordinate in (-0.1, 0.1):
+            number = key.number(max(key.bounds[0], coordinate))
+            assert numbers_of(profile.changed({key.name: number}).document)[key.name] == number
 
 
 def _rates(numbers: Mapping[str, float]) -> list[float]:

@@ -41,9 +41,9 @@ def limits_of(table: str, key: str) -> tuple[float, float]:
 NUMBERS = [
     (table, key)
     for table, keys in SHIPPED.items()
-    if table not in {*TEXTS, "collect"}
+    if table not in {*TEXTS, "collect", "learn"}
     for key in keys
-    if key != "cores_per_gpu"
+    if key not in {"cores_per_gpu", "learn_cores"}
 ]
 
 
@@ -64,7 +64,8 @@ def profiles(draw: st.DrawFn) -> dict[str, Any]:
     for table, key in NUMBERS:
         drawn[table][key] = draw(values(table, key))
     drawn["collect"] = SMALL
-    drawn["cpu"]["cores_per_gpu"] = draw(st.sampled_from([0, 1, 3, 1024]))
+    cores = draw(st.sampled_from([0, 1, 3, 1024]))
+    drawn["cpu"] |= {"cores_per_gpu": cores, "learn_cores": draw(st.sampled_from([0, min(1, cores), cores]))}
     return {"about": "drawn", **drawn}
 
 

@@ -299,6 +299,15 @@ def test_the_default_is_a_few_rollouts_of_every_rank() -> None:
         assert 3 <= cell.limits.env_steps / (64 * cell.gpus) <= 10
 
 
+def test_schedules_do_not_matter() -> None:
+    """A system whose settings follow the budget is predicted without one: it learns nothing."""
+    ((cell,), _), ((plain,), _) = (
+        plan_predictions(PredictOptions(systems=f"ver{settings}", scenario=SMALL[1]))
+        for settings in (":learn.schedule=cosine:learn.entropy_schedule=linear", "")
+    )
+    assert predict_cell(cell).rows == predict_cell(plain).rows
+
+
 def test_thousands_of_ranks_are_no_processes() -> None:
     """A prediction may have more ranks and environments than a machine could have processes."""
     (cell,), _ = plan_predictions(PredictOptions(systems="sync", gpus="2048", iterations=1))

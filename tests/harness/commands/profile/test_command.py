@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.commands.profile.command import with_other_minibatches
 from harness.devices import kinds
+from harness.plan.options import RunOptions
+from harness.plan.planning import plan
+from harness.plan.request import complete
 from scenarios.emulated.profile import Profile, read_profile
 from tests.harness.command import Ended, assert_refused, call, launch
 from tests.harness.commands.profile.measured_profile import write_truth
@@ -77,6 +81,21 @@ def test_of_a_run_that_was_made_before(profiled: Profiled, monkeypatch: pytest.M
         "learn_fixed_ms",
         "learn_item_ms",
     ]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "systems"),
+    [
+        ("emulated/open-fridge", "nover,nover:learn.num_minibatches=1"),
+        ("emulated/open-fridge:learn.num_minibatches=1", "nover,nover:learn.num_minibatches=2"),
+        ("emulated/open-fridge:num_envs=1:learn.num_minibatches=1", "nover"),
+    ],
+)
+def test_a_second_run_has_other_mini_batches(scenario: str, systems: str) -> None:
+    """One instead of several, else two; there is none where one environment cannot fill two."""
+    asked = RunOptions(systems="nover", scenario=scenario, device="emulated", seconds=1.0)
+    (cell,) = plan(complete(asked)[0])
+    assert with_other_minibatches(asked, cell).systems == systems
 
 
 @pytest.mark.parametrize(

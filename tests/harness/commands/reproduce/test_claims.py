@@ -69,6 +69,8 @@ def test_predictions_are_held_against_each_other() -> None:
     assert found(near, a=(90.0, None), b=(100.0, None)) == [("-10.0%", "within 15%", True)]
     assert found(near, a=(80.0, None), b=(100.0, None)) == [("-20.0%", "within 15%", False)]
     assert found(near, a=(120.0, None), b=(100.0, None)) == [("+20.0%", "within 15%", False)]
+    told = AgainstPrediction(name="a", other="b", high=None, remark="why")
+    assert found(told, a=(90.0, None), b=(100.0, None)) == [("-10.0%", "none", None)]
     below = AgainstPrediction(name="a", other="b", high=-0.30)
     assert found(below, a=(60.0, None), b=(100.0, None)) == [("-40.0%", "-30% or less", True)]
     assert found(below, a=(75.0, None), b=(100.0, None)) == [("-25.0%", "-30% or less", False)]

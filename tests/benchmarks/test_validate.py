@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.validate import figures_within
+from benchmarks.validate_real import Compared
 from harness.commands.predict.command import plan_predictions, predict_cell
 from harness.commands.predict.options import PredictOptions
 
@@ -19,3 +20,15 @@ def test_iterations_can_be_held_against_those_of_a_run() -> None:
     assert figures.steps_per_s == pytest.approx(sum(row["learned"] for row in counted) / seconds)
     assert figures.window is not None
     assert (figures.window.first_iteration, figures.window.last_iteration) == (2, 5)
+
+
+@pytest.mark.parametrize(
+    ("system", "predicted", "holds"),
+    [("nover", 104.9, True), ("nover", 94.0, False), ("ver", 114.0, True), ("ver", 84.0, False)],
+)
+def test_what_was_profiled_is_held_closer_than_the_others(system: str, predicted: float, holds: bool) -> None:
+    """5 % for the system whose run the profile is of, 15 % for those that had no part in it."""
+    compared = Compared(scenario="atari", ranks=2, system=system, measured=100.0, predicted=predicted)
+    assert compared.holds == holds
+    assert f"| {predicted:,.0f} | {predicted - 100:+.1f}% |" in compared.row()
+    assert ("nover, profiled" in compared.row()) == (system == "nover")

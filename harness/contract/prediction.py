@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from harness.contract.budget import Limits
     from harness.contract.scenario import Scenario
+    from harness.metering.fates import Fates
 
 
 class Times(Protocol):
@@ -68,6 +69,8 @@ class Prediction:
     """`learned`, `reused`, `discarded`, `in_flight`, `lag_sum`, `lag_max`, each [R]."""
     of_envs: Mapping[str, npt.NDArray[np.float64]]
     """`env_steps`, `episodes`, and in seconds `step_s`, `reset`, `simulate`, `wait:inference`, each [R, N]."""
+    fates: Sequence[Fates]
+    """What became of each environment's env steps, from each rank that learns; the model says nothing of lengths."""
 
 
 @runtime_checkable

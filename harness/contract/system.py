@@ -11,6 +11,9 @@ The loop of one rank (`harness/launch/rank.py` makes the context, the system doe
             meter.learned(...), meter.reused(...), meter.discarded(...), meter.end_iteration(...)
         meter.in_flight(samples collected, neither learned nor discarded); end the environment workers; return
 
+A system that knows of which environment its samples are may also call `meter.open_fates`, `settle` and `left`; the
+record then says what each environment was learned from.
+
 A system must: keep collected = learned + discarded + in flight, to the sample; take its place from `Place` alone;
 leave no process and no shared memory when it returns or raises; raise when one of its processes dies.
 A system may raise at any time: the run ends as failed, with the traceback and the rank's number.
@@ -53,15 +56,21 @@ class Context:
 
     def env_seed(self, index: int) -> int:
         """The seed of environment `index` of this rank, the same with every system."""
-        from numpy.random import SeedSequence
-
-        return int(SeedSequence([self.seed, self.place.rank]).generate_state(3 + index)[-1])
+        return env_seeds(self.seed, self.place.rank, 1 + index)[index]
 
     def make_env(self, index: int) -> CountedEnv:
         """Makes environment `index` of this rank; call it in the process that will step it, this one or a child."""
         from harness.contract.envs import make_counted_env
 
         return make_counted_env(self.scenario, self.seat(index, self.env_seed(index)), self.folder, self.meter.path)
+
+
+def env_seeds(seed: int, rank: int, num_envs: int) -> list[int]:
+    """The seeds of the first `num_envs` environments of a rank, of a run with a seed."""
+    from numpy.random import SeedSequence
+
+    seeds: list[int] = SeedSequence([seed, rank]).generate_state(2 + num_envs).tolist()
+    return seeds[2:]
 
 
 class System(Protocol):

@@ -4,7 +4,8 @@ Who writes: the rank's main thread, and one other thread if it opened a lane; ea
 block of the meter file. Who reads: when an iteration ends, the main thread reads the lane as well. What blocks: each
 timeline has a lock. Its thread holds it while a span begins or ends (microseconds), the main thread while it reads the
 seconds so far. The seconds of the open span are not yet in a block, so they are counted up to that moment exactly once.
-Counters (`updated`, `learned`, `reused`, `discarded`, `in_flight`) have no lock: only the main thread may call them.
+Counters (`updated`, `learned`, `reused`, `discarded`, `in_flight`, and those of `harness/metering/fates.py`) have no
+lock: only the main thread may call them.
 A process that dies leaves what it had counted.
 """
 
@@ -30,6 +31,8 @@ from harness.processes import process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
+
+    from harness.metering.fates import FateFile, Ints
 
 LANE_PREFIX = "sampler/"
 """Prefix of the series' columns that hold the second lane's seconds."""
@@ -118,6 +121,7 @@ class RankMeter:
         self._block = Block(self._file, 0)
         self._own = Lane(self._block)
         self._lane: Lane | None = None
+        self._fates: FateFile | None = None
         self._series = (folder / f"series-rank{rank}.jsonl").open("w", encoding="utf-8")
         self._iteration_began = time.perf_counter()
         self._last: dict[str, int] = dict.fromkeys(("learned", "reused", "discarded", "lag_sum"), 0)
@@ -135,6 +139,18 @@ class RankMeter:
             raise ValueError(f"rank {self.rank} has opened its lane already: a meter has one beside the main thread's")
         self._lane = Lane(Block(self._file, self._file.lane_index))
         return self._lane
+
+    def open_fates(self, num_envs: int, *, first_env: int, steps_due: int = 0) -> None:
+        """Has this rank also count what becomes of each environment's env steps; without this, nobody reports it.
+
+        Args:
+            num_envs: E, the environments that this rank learns from, which may be those of all ranks.
+            first_env: the number of the first of them among those of the run; the others follow.
+            steps_due: env steps of each environment in a whole rollout; 0 where rollouts have no fixed number of each.
+        """
+        from harness.metering.fates import FateFile, fates_path
+
+        self._fates = FateFile(fates_path(self.path.parent, self.rank), num_envs, first_env, steps_due)
 
     def begin(self) -> None:
         """Starts the clock of the run; call it when all processes are up and the first iteration begins."""
@@ -179,6 +195,22 @@ class RankMeter:
     def in_flight(self, num_env_steps: int) -> None:
         """Sets the number of env steps that were neither learned nor discarded when the run ended."""
         self._block.set("in_flight", num_env_steps)
+
+    def settle(self, fate: int, envs: Ints, lengths: Ints) -> None:
+        """Counts for each environment what `learned` or `discarded` counts in all, where `open_fates` was called.
+
+        Args:
+            fate: `LEARNED`, once for each rollout or batch, or `DISCARDED` (`harness.metering.fates`).
+            envs: the environment of each sample, from 0, [S]; those of one in the order in which they were taken.
+            lengths: the length of the episode that ended with the sample, in env steps; 0 where none did, [S].
+        """
+        if self._fates is not None:
+            self._fates.settle(fate, envs, lengths)
+
+    def left(self, num_env_steps: Ints) -> None:
+        """Sets for each environment, [E], what `in_flight` sets in all, where `open_fates` was called."""
+        if self._fates is not None:
+            self._fates.leave(num_env_steps)
 
     def reports(self, names: Collection[str]) -> None:
         """Says which counters of `MAY_BE_UNREPORTED` the system reports; needed only if it does not report all."""
@@ -230,6 +262,8 @@ class RankMeter:
         self._series.write(json.dumps(row) + "\n")
         self._series.flush()
         block.add("iteration", 1)
+        if self._fates is not None:
+            self._fates.end_iteration()
         self._iteration_began = end
 
     def close(self) -> None:

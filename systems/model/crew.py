@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from harness.contract.budget import Progress
+from harness.metering.fates import LEARNED
+from systems.model.state import FIXED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,9 +115,12 @@ class Crew:
         self.learn_s += np.maximum(moments - self.at, 0.0)
         self.wait_until("learn", moments)
 
-    def count_learned(self, fresh: Ints, stale: Ints, lag_sum: Ints, lag_max: Ints) -> None:
-        """Counts a batch [K] that is learned from in all epochs."""
-        ledger, epochs = self.run.ledger, self.run.learn.epochs
+    def count_learned(self, fresh: Ints, stale: Ints, lag_sum: Ints, lag_max: Ints, of_envs: Ints) -> None:
+        """Counts a batch [K] that is learned from in all epochs; `of_envs` [K, E] are its fresh samples."""
+        ledger, epochs, rules = self.run.ledger, self.run.learn.epochs, self.run.fleet.rules
+        ledger.settle(self.ranks, LEARNED, of_envs)
+        if rules.rollout == FIXED:
+            ledger.cut[self.sites] += rules.num_steps - of_envs
         ledger.count(self.ranks, "learned", fresh)
         ledger.count(self.ranks, "reused", stale + (epochs - 1) * (fresh + stale))
         ledger.note_lag(self.ranks, lag_sum, lag_max)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.devices.booking import BUSY_S
+from harness.metering.fates import MOST_BLOCKS, NUM_FATES, joined
 from harness.metering.meter_file import KIND_OF, SPANS
 from systems.model.state import ACTING, INFER, OFF, SCHEDULE, SIMULATE, WAIT_LEARNER
 
@@ -38,6 +39,8 @@ class Ledger:
     places: Places
     has_lane: bool
     """Whether samplers have timelines of their own."""
+    num_envs: int
+    """E: environments of a site."""
     rows: list[dict[str, float | int]] = field(default_factory=list)
     spans: Floats = field(init=False)
     """Seconds of the ranks' main timelines, [R, kinds]."""
@@ -51,6 +54,12 @@ class Ledger:
     iterations: Ints = field(init=False)
     ended: Floats = field(init=False)
     """When each rank ended its last iteration."""
+    fates: Ints = field(init=False)
+    """Env steps learned and discarded in blocks of iterations, as in `harness.metering.fates`, [S, B, F, E]."""
+    per_block: Ints = field(init=False)
+    """Iterations of a block, [S]."""
+    cut: Ints = field(init=False)
+    """Env steps that rollouts lacked when they were cut, [S, E]."""
     _last: dict[str, Floats] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -60,6 +69,9 @@ class Ledger:
         self.counts = {name: np.zeros(num_ranks, np.int64) for name in ("learned", "reused", "discarded", "lag_sum")}
         self.published, self.lag_max, self.iterations = (np.zeros(num_ranks, np.int64) for _ in range(3))
         self.ended = np.zeros(num_ranks)
+        num_sites = int(self.places.site.max()) + 1
+        self.fates = np.zeros((num_sites, MOST_BLOCKS, NUM_FATES, self.num_envs), np.int64)
+        self.per_block, self.cut = np.ones(num_sites, np.int64), np.zeros((num_sites, self.num_envs), np.int64)
         self._last, self._told = {}, {}
         self._has_told = np.zeros(num_ranks, np.bool_)
 
@@ -70,6 +82,11 @@ class Ledger:
     def count(self, ranks: Ints, name: str, amount: Ints) -> None:
         """Adds amounts [ranks] to a counter."""
         self.counts[name][ranks] += amount
+
+    def settle(self, ranks: Ints, fate: int, num_env_steps: Ints) -> None:
+        """Counts env steps of each environment that have met a fate, [ranks, E]."""
+        sites = self.places.site[ranks]
+        self.fates[sites, self.iterations[ranks] // self.per_block[sites], fate] += num_env_steps
 
     def publish(self, ranks: Ints, statistics: Mapping[str, Floats | float]) -> dict[str, float]:
         """Ranks say how far they are; returns the means of what each rank said last."""
@@ -104,6 +121,10 @@ class Ledger:
         self.rows += [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         self.ended[ranks] = ends
         self.iterations[ranks] += 1
+        sites = self.places.site[ranks]
+        full = sites[(sites != NO_SAMPLER) & (self.iterations[ranks] == MOST_BLOCKS * self.per_block[sites])]
+        self.fates[full] = joined(self.fates[full])
+        self.per_block[full] *= 2
 
     def _totals(self, state: State, ranks: Ints, ends: Floats) -> dict[str, Floats | Ints]:
         """Totals whose changes the series has, [ranks] each; in one call all ranks have samplers, or none has."""

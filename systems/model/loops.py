@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from harness.metering.fates import DISCARDED
 from systems.model.crew import largest_lag
 from systems.model.state import IDLE, NO_VERSION, VARIABLE, WAIT_LEARNER
 
@@ -28,6 +29,8 @@ class Taken(NamedTuple):
     stale: Ints
     lag_sum: Ints
     lag_max: Ints
+    of_envs: Ints
+    """The fresh samples by environment, [K, E]."""
 
 
 class ExperienceMaker:
@@ -56,7 +59,7 @@ class ExperienceMaker:
         stale = np.clip(rules.target - fresh, 0, self._buffer) if self._fills_stale else np.zeros_like(fresh)
         self._buffer = fresh + stale
         crew.infer(num_unknown)
-        return Taken(fresh, stale, lag_sum, lag_max)
+        return Taken(fresh, stale, lag_sum, lag_max, envs["taken"])
 
 
 def learn(crew: Crew, taken: Taken) -> Iterator[None]:
@@ -135,14 +138,16 @@ def continuous(crew: Crew, max_lag: int) -> Iterator[None]:
     spent = False
     while not spent:
         state, target = fleet.state, fleet.rules.target
-        before = state.sites["discarded"][sites]
+        before, state.envs["batch"][sites] = state.envs["discarded"][sites], 0
         state.sites["missing"][sites], state.sites["oldest"][sites] = target, state.sites["version"][sites] - max_lag
         state.sites["batch_lag"][sites], state.sites["batch_least"][sites] = 0, NO_VERSION
         state.sites["batch_open"][sites] = 0
         state.envs["run_end"][sites] = -1
         crew.wait_until("wait:rollout", fleet.await_batches(sites))
         state = fleet.state
-        crew.run.ledger.count(crew.ranks, "discarded", state.sites["discarded"][sites] - before)
+        discarded = state.envs["discarded"][sites] - before
+        crew.run.ledger.count(crew.ranks, "discarded", discarded.sum(1))
+        crew.run.ledger.settle(crew.ranks, DISCARDED, discarded)
         # The observations after these runs were not acted on yet, so their values must be estimated; V-trace has all.
         is_unknown = (state.envs["run_end"][sites] == state.envs["acted"][sites]) & ~state.envs["run_has_ended"][sites]
         num_open = state.sites["batch_open"][sites]
@@ -151,7 +156,7 @@ def continuous(crew: Crew, max_lag: int) -> Iterator[None]:
         version = state.sites["version"][sites]
         lag_sum = fresh * version - state.sites["batch_lag"][sites]
         lag_max = largest_lag(version, state.sites["batch_least"][sites], fresh)
-        taken = Taken(fresh, np.zeros_like(fresh), lag_sum, lag_max)
+        taken = Taken(fresh, np.zeros_like(fresh), lag_sum, lag_max, state.envs["batch"][sites])
         yield from learn(crew, taken)
         yield
         spent = crew.end_iteration(statistics_of(taken))

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.contract.prediction import Prediction, Timed
+from harness.contract.system import env_seeds
+from harness.metering.fates import Fates
 from systems.choices.average import Central, Gossip
 from systems.choices.overlap import Alternate, OneAhead
 from systems.choices.preempt import Never, Optimal, Threshold
@@ -25,7 +27,7 @@ from systems.model.fleet import Fleet
 from systems.model.ledger import NO_SAMPLER, Ledger, Places
 from systems.model.loops import alternate, continuous, one_ahead
 from systems.model.setup import make_fleet_state, make_rules
-from systems.model.state import STREAM
+from systems.model.state import FIXED, STREAM
 from systems.model.stragglers import MonitorModel, NeverMonitorModel, OptimalMonitor, ThresholdMonitor
 from systems.model.talks import AllReduceTalks, CentralTalks, GossipTalks, ServerTalks
 
@@ -52,7 +54,11 @@ def predict(system: Choices, scenario: Scenario, num_ranks: int, seed: int, limi
     )
     run = RunModel(
         fleet=fleet,
-        ledger=Ledger(places=_places(num_ranks, is_central=is_central), has_lane=system.overlap.is_concurrent),
+        ledger=Ledger(
+            places=_places(num_ranks, is_central=is_central),
+            has_lane=system.overlap.is_concurrent,
+            num_envs=fleet.state.envs.shape[1],
+        ),
         talks=_talks(system, scenario, num_ranks, seed),
         limits=limits,
         learn=scenario.learn,
@@ -78,12 +84,6 @@ def why_not(system: Choices, scenario: Scenario, limits: Limits) -> str | None:
 
 def _is_one_ahead(system: Choices) -> bool:
     return isinstance(system.overlap, OneAhead)
-
-
-def env_seeds(seed: int, rank: int, num_envs: int) -> list[int]:
-    """The seeds that `harness.contract.system.Context.env_seed` gives the environments of a rank."""
-    seeds: list[int] = np.random.SeedSequence([seed, rank]).generate_state(num_envs + 2).tolist()
-    return seeds[2:]
 
 
 def _places(num_ranks: int, *, is_central: bool) -> Places:
@@ -150,6 +150,7 @@ def _outcome(run: RunModel, num_ranks: int, num_envs: int) -> Prediction:
     in_flight[: len(unlearned)] = unlearned
     shape = (num_ranks, num_envs)
     return Prediction(
+        fates=_fates(run),
         rows=sorted(run.ledger.rows, key=lambda row: (row["rank"], row["iteration"])),
         of_ranks={**counts, "in_flight": in_flight, "lag_max": run.ledger.lag_max},
         of_envs={
@@ -161,3 +162,23 @@ def _outcome(run: RunModel, num_ranks: int, num_envs: int) -> Prediction:
             "wait:inference": state.envs["wait_s"].reshape(shape),
         },
     )
+
+
+def _fates(run: RunModel) -> list[Fates]:
+    """What became of the env steps of each site's environments."""
+    state, rules, ledger = run.fleet.state, run.fleet.rules, run.ledger
+    in_flight = state.envs["taken"] + state.envs["left"]
+    if rules.rollout == STREAM:
+        for site, (first, num_whole) in enumerate(state.sites[["whole_first", "num_whole"]].tolist()):
+            waiting = state.whole[site, (first + np.arange(num_whole)) % state.whole.shape[1]]
+            np.add.at(in_flight[site], waiting["env"], rules.num_steps - waiting["first"])
+    return [
+        Fates(
+            first_env=site * in_flight.shape[1],
+            blocks=ledger.fates[site],
+            num_whole=int(ledger.iterations[site] // ledger.per_block[site]),  # the site of rank 0, or of each rank
+            cut=ledger.cut[site] if rules.rollout == FIXED else None,
+            in_flight=in_flight[site],
+        )
+        for site in range(len(in_flight))
+    ]

@@ -68,7 +68,7 @@ def take_from_stream(st: State, rules: Rules, s: int) -> bool:
         while first < rules.num_steps and versions[first] < st.sites[s].oldest:
             first += 1
             st.sites[s].num_waiting -= 1
-            st.sites[s].discarded += 1
+            st.envs[s, st.whole[s, place].env].discarded += 1
         is_kept = first < rules.num_steps
         while first < rules.num_steps and st.sites[s].missing > 0:
             st.sites[s].batch_lag += versions[first]
@@ -76,6 +76,7 @@ def take_from_stream(st: State, rules: Rules, s: int) -> bool:
             first += 1
             st.sites[s].num_waiting -= 1
             st.sites[s].missing -= 1
+            st.envs[s, st.whole[s, place].env].batch += 1
         st.whole[s, place].first = first
         if is_kept:
             env = st.whole[s, place].env

@@ -105,6 +105,9 @@ ENVIRONMENT = np.dtype(
         # the rollout
         ("taken", "i8"),  # steps of this rollout, or of a stream's trajectory
         ("left", "i8"),  # steps that ended when the rollout was full, and belong to the next
+        # a stream
+        ("batch", "i8"),  # its steps in the learner's batch
+        ("discarded", "i8"),
         ("run_end", "i8"),  # `acted` at the end of its steps in the learner's batch, or -1
         ("run_has_ended", "?"),  # whether an episode ended there
     ]
@@ -148,7 +151,6 @@ SITE = np.dtype(
         ("num_waiting", "i8"),  # env steps that wait for the learner
         ("missing", "i8"),  # env steps that the learner's batch lacks; 0 while it learns
         ("oldest", "i8"),  # policy version of the oldest samples that the learner takes
-        ("discarded", "i8"),
         ("batch_lag", "i8"),  # sum of the versions of the batch's samples
         ("batch_open", "i8"),  # trajectories of the batch whose episode goes on
         ("batch_least", "i8"),

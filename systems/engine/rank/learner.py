@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import torch
 
+from harness.metering.fates import LEARNED
 from harness.metering.meter import LagSummary
+from systems.engine.workers.tables import episode_lengths
 from systems.learn.batch import Batch, make_batch
 from systems.learn.finite import Broken, NotFinite, Suspect, gather, most_likely
 from systems.learn.optimizers import make_optimizer
@@ -114,6 +116,7 @@ class Learner:
                     self._after_step()
             if epoch == 0:
                 self._meter.learned(len(fresh), LagSummary(total=int(behind.sum()), largest=int(behind.max())))
+                self._meter.settle(LEARNED, experience.fresh_envs, episode_lengths(table, fresh))
             self._meter.reused(num_stale if epoch == 0 else experience.num_samples)
         self.learn_s = time.perf_counter() - began - self._communication_s
         means, broken = gather(stats, self._policy.parameters())

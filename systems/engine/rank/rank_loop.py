@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from harness.contract.device import Place
+from harness.metering.fates import DISCARDED
 from systems.choices.average import Central
 from systems.choices.collect import Lockstep
 from systems.choices.overlap import Continuous
@@ -41,18 +42,20 @@ from systems.engine.rank.assembly import (
 from systems.engine.rank.means import REAL, Means
 from systems.engine.rank.placing import machines_of, stay_on_a_core
 from systems.engine.rollouts.monitors import open_monitor
-from systems.engine.rollouts.rollout import Experience, runs_of
+from systems.engine.rollouts.rollout import Experience, FixedRollout, runs_of
 from systems.engine.rollouts.sampler import Sampler
 from systems.engine.rollouts.trajectories import StreamRollout
 from systems.engine.wire.group import Group
 from systems.engine.workers import fork_server
 from systems.engine.workers.inference import Actor, close_runs
-from systems.engine.workers.tables import SharedTable, rollout_columns
+from systems.engine.workers.tables import SharedTable, episode_lengths, rollout_columns
 from systems.engine.workers.worker import error_path
 from systems.learn.finite import check_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import numpy.typing as npt
 
     from harness.contract.system import Context
     from harness.processes.told import StopRequests
@@ -138,6 +141,7 @@ class RankLoop:
         self._rollout = make_rollout(system, context, num_envs)
         if isinstance(self._rollout, StreamRollout):
             self._rollout.on_room, self._rollout.changed = self.wake, means.condition()
+            self._rollout.on_discard = self._discard
         self._policy = make_policy(context)
         self._table = SharedTable(
             rollout_columns(scenario.observation_space, num_envs, len(self._rollout.acted), self._policy.state_size)
@@ -173,6 +177,7 @@ class RankLoop:
         )
         all_learn = not isinstance(system.average, Central)
         self._progress = RunProgress(context, self._averager, self._requests, all_learn=all_learn)
+        first_env = 0 if isinstance(system.average, Central) else context.place.rank * context.scenario.num_envs
         self._learner = self._means.learner(
             self._policy,
             context.scenario.learn,
@@ -183,7 +188,7 @@ class RankLoop:
             self._following.weights,
             torch.Generator().manual_seed(learner_seed),
             steps_per_env=self._steps_per_env,
-            first_env=0 if isinstance(system.average, Central) else context.place.rank * context.scenario.num_envs,
+            first_env=first_env,
             others_learn=context.place.num_ranks > 1 and not isinstance(system.average, Central),
         )
         with self._following.weights.changing():
@@ -197,6 +202,11 @@ class RankLoop:
             meter.open_lane() if system.overlap.is_concurrent else meter,
             self._following.weights.refresh if refreshes else lambda: None,
             plays=self._following.shared is not None,
+        )
+        meter.open_fates(
+            self._rollout.num_envs,
+            first_env=first_env,
+            steps_due=self._num_steps if isinstance(self._rollout, FixedRollout) else 0,
         )
         self._pool.begin(self._rollout.at)
         with meter.span("wait:straggler"):
@@ -274,6 +284,9 @@ class RankLoop:
             meter.discarded(num_discarded)
         self._lacks_batch = experience is None and self._is_out_of_time
         return experience if experience is None else self._hold(experience)
+
+    def _discard(self, env: int, slots: npt.NDArray[np.int64]) -> None:
+        self._context.meter.settle(DISCARDED, np.full(len(slots), env), episode_lengths(self._table, slots))
 
     def _hold(self, experience: Experience) -> Experience:
         """Adds the value that follows each run; the experience counts as in flight until it is learned."""
@@ -356,8 +369,11 @@ class RankLoop:
         self._deadline.end()
         self._sampler.drain()
         self._pool.close()
-        held = 0 if self._experience is None else self._experience.num_samples - self._experience.num_stale
-        self._context.meter.in_flight(self._rollout.num_samples + held)
+        unlearned = self._rollout.waiting
+        if self._experience is not None:
+            unlearned += np.bincount(self._experience.fresh_envs, minlength=len(unlearned))
+        self._context.meter.in_flight(int(unlearned.sum()))
+        self._context.meter.left(unlearned)
         place, own = self._context.place, None
         if place.num_ranks > 1 and not self._averager.is_synchronous:
             own = copy.deepcopy(self._policy.state_dict())

@@ -54,6 +54,12 @@ class Experience:
         """The runs that were never learned from."""
         return self.runs[self.num_stale_runs :]
 
+    @property
+    def fresh_envs(self) -> npt.NDArray[np.int64]:
+        """The environment of each sample of `fresh_runs`, laid end to end, [S]."""
+        envs = np.asarray(self.envs[self.num_stale_runs :], dtype=np.int64)
+        return np.repeat(envs, np.array([len(run) for run in self.fresh_runs], dtype=np.int64))
+
 
 def runs_of(steps: Iterable[Step]) -> tuple[list[npt.NDArray[np.int64]], list[int]]:
     """A run for each environment that has steps, given in the order in which they ended, and these environments."""
@@ -154,6 +160,11 @@ class Rollout:
         raise NotImplementedError
 
     @property
+    def waiting(self) -> npt.NDArray[np.int64]:
+        """Those of each environment, [N]."""
+        raise NotImplementedError
+
+    @property
     def num_steps(self) -> int:
         """Steps that the rank has of each environment (the fewest, or the mean where they may differ)."""
         raise NotImplementedError
@@ -177,6 +188,11 @@ class Gathered(Rollout):
     def num_samples(self) -> int:
         """Finished env steps."""
         return len(self._arrived)
+
+    @property
+    def waiting(self) -> npt.NDArray[np.int64]:
+        """Those of each environment."""
+        return np.bincount(np.array([env for env, _ in self._arrived], dtype=np.int64), minlength=self.num_envs)
 
     @property
     def num_steps(self) -> int:

@@ -77,6 +77,9 @@ class StreamRollout(Rollout):
         self.trajectory_steps, self.batch, self.limit = trajectory_steps, batch, limit
         self.on_room: Callable[[], None] = lambda: None
         """Called by the learner's thread when environments may begin trajectories again."""
+        self.on_discard: Callable[[int, npt.NDArray[np.int64]], None] = lambda _env, _slots: None
+        """Called by the learner's thread with an environment and the slots of its steps that are discarded, [K], before
+        these are free."""
         self.changed = threading.Condition()
         """The condition on which the learner's thread waits; set, like `on_room`, before either thread begins."""
         self._partial: list[list[int]] = [[] for _ in range(num_envs)]
@@ -118,6 +121,14 @@ class StreamRollout(Rollout):
         return self._num_waiting + sum(map(len, self._partial))
 
     @property
+    def waiting(self) -> npt.NDArray[np.int64]:
+        """Those of each environment; nobody may add or take any meanwhile."""
+        counts = np.array([len(partial) for partial in self._partial], dtype=np.int64)
+        for env, run in self._whole:
+            counts[env] += len(run)
+        return counts
+
+    @property
     def num_steps(self) -> int:
         """0: nobody preempts a stream."""
         return 0
@@ -147,8 +158,10 @@ class StreamRollout(Rollout):
             env, run = taken
             kept = run[versions[run] >= oldest]
             too_old = len(run) - len(kept)
-            self._free.extend(run[:too_old].tolist())
-            num_discarded += too_old
+            if too_old:
+                self.on_discard(env, run[:too_old])
+                self._free.extend(run[:too_old].tolist())
+                num_discarded += too_old
             if len(kept) > missing:
                 self._put_back(env, kept[missing:])
                 kept = kept[:missing]

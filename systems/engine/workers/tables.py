@@ -121,3 +121,9 @@ def rollout_columns(
         SharedColumn("state", (num_slots, state_size), "<f4"),  # rank: recurrent state before the step
         SharedColumn("episode", (num_slots, 4), "<f4"),  # worker, where an episode ends: return, length, success, spl
     )
+
+
+def episode_lengths(table: SharedTable, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The length of the episode that ended with the step in each of `slots` [S], in env steps; 0 where none did."""
+    ended = table["terminated"][slots] | table["truncated"][slots]
+    return np.where(ended, table["episode"][slots, 1], 0).astype(np.int64)

@@ -20,6 +20,7 @@ from harness.contract.budget import Limits
 from harness.launch.local import listen, rank_variables
 from harness.launch.rank import PARENT_VARIABLE
 from harness.metering.counted import episodes_path
+from harness.metering.fates import Fates, fates_path, read_fates
 from harness.metering.meter_file import MeterFile, meter_path
 from harness.plan.cells import Cell
 from harness.processes import process
@@ -102,6 +103,10 @@ class Run:
     def meter(self, rank: int) -> MeterFile:
         """The counters of a rank."""
         return MeterFile(meter_path(self.folder, rank), writable=False)
+
+    def fates(self, rank: int) -> Fates | None:
+        """What a rank that learns counted of each environment; None of one that does not learn."""
+        return read_fates(fates_path(self.folder, rank))
 
     def episodes(self, rank: int) -> bytes:
         """The episodes of a rank: records of `harness.metering.counted.EPISODE`."""

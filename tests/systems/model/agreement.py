@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from harness.commands.predict.command import predict_cell
@@ -53,7 +54,17 @@ def hold(folder: Path, cell: Cell) -> Prediction:
                     picked(other, in_step=in_step, zero_s=zero_s), rel=1e-9, abs=1e-9, nan_ok=True
                 )
         hold_counters(run, prediction, rank, in_step=in_step)
+    hold_fates(run, prediction)
     return prediction
+
+
+def hold_fates(run: Run, prediction: Prediction) -> None:
+    """Asserts that the same became of each environment's env steps, in each block of iterations."""
+    theirs = [fates for rank in range(len(prediction.of_envs["env_steps"])) if (fates := run.fates(rank))]
+    assert len(theirs) == len(prediction.fates)
+    for mine, other in zip(prediction.fates, theirs, strict=True):
+        for name in ("first_env", "num_whole", "blocks", "cut", "in_flight"):
+            assert np.array_equal(getattr(mine, name), getattr(other, name)), name
 
 
 def picked(row: Row, *, in_step: bool, zero_s: float = 0.0) -> dict[str, float]:

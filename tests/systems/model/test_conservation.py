@@ -22,6 +22,11 @@ def assert_conserved(system: str, num_ranks: int, prediction: Prediction) -> Non
     assert (steps > 0).all()
     if not isinstance(load(system).average, Central):
         assert (steps == accounted).all()
+    of_envs = np.concatenate([[*fates.totals, fates.in_flight] for fates in prediction.fates], axis=1)
+    assert (of_envs.sum(0) == prediction.of_envs["env_steps"].ravel()).all()
+    assert of_envs.sum(1).tolist() == [
+        prediction.of_ranks[name].sum() for name in ("learned", "discarded", "in_flight")
+    ]
     for name in ("learned", "reused", "discarded", "lag_sum"):
         of_rows = [sum(row[name] for row in prediction.rows if row["rank"] == rank) for rank in range(num_ranks)]
         assert of_rows == prediction.of_ranks[name].tolist()

@@ -12,7 +12,6 @@ from harness.contract.system import Context
 from harness.devices.kinds import CpuDevice
 from harness.metering.meter import RankMeter
 from harness.plan.registry import load_scenario
-from systems.model.predict import env_seeds
 from tests.systems.engine.ranks import Run, run_cell, same_weights
 
 POINTNAV = ("pointnav", {"num_envs": "2", "rollout_steps": "16"})
@@ -85,6 +84,5 @@ def test_environments_have_seeds_of_their_own(tmp_path: Path) -> None:
             )
             seeds[seed, rank] = [context.env_seed(index) for index in range(16)]
             assert seeds[seed, rank] == [context.env_seed(index) for index in range(16)]
-            assert seeds[seed, rank] == env_seeds(seed, rank, 16), "predictions draw with the same ones"
             meter.close()
     assert len(set(itertools.chain.from_iterable(seeds.values()))) == 2 * 8 * 16

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from harness.contract.device import Seat
+from harness.contract.system import env_seeds
 from harness.devices.kinds import CpuDevice
 from harness.plan.registry import load_system
 from harness.processes.raised import in_a_line
@@ -19,7 +20,6 @@ from systems.engine.rank.evaluate import Evaluation, evaluate, evaluation_seeds
 from systems.engine.rank.rank_loop import POLICY_FILE, RANK_POLICY_FILE
 from systems.gossip.spec import SPEC as GOSSIP
 from systems.learn.policy import Policy, build_policy
-from systems.model.predict import env_seeds
 from tests.systems.engine.cells import profile
 from tests.systems.engine.counting import LENGTHS, SPACE, CountingEnv, CountingScenario
 from tests.systems.engine.ranks import run_cell

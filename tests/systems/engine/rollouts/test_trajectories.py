@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from systems.choices.rollout import MOST_BATCHES_WAITING, Trajectories, stream_limit
 from systems.engine.rollouts.opening import open_rollout
@@ -178,8 +179,16 @@ def test_old_samples_are_discarded_and_counted() -> None:
         driver.finish([0])
         versions[slot] = [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3][number]
     in_use = len(driver.in_use)
+    told: list[tuple[int, list[int]]] = []
+
+    def note(env: int, slots: NDArray[np.int64]) -> None:
+        assert set(stream._free).isdisjoint(slots.tolist()), "nobody writes there yet"
+        told.append((env, versions[slots].tolist()))
+
+    stream.on_discard = note
     experience, num_discarded = stream.take_batch(versions, 2)
     assert experience is not None
+    assert told == [(0, [0, 0, 0, 1]), (0, [1, 1])]
     assert num_discarded == 6
     assert [versions[run].tolist() for run in experience.runs] == [[2, 2], [2, 3, 3, 3]]
     assert experience.num_stale == 0
@@ -206,7 +215,7 @@ def test_a_long_trajectory_is_shared_by_batches() -> None:
         )
         seen.append(list(experience.envs))
     assert seen == [[0], [0, 1]]
-    assert stream.num_samples == 2
+    assert (stream.num_samples, stream.waiting.tolist()) == (2, [0, 2])
 
 
 def in_thread(work: Callable[[], None]) -> threading.Thread:

@@ -51,6 +51,7 @@ def test_one_environment_may_take_them_all() -> None:
     assert driver.rollout.in_flight[others].all()
     driver.finish(others)
     assert driver.rollout.num_samples == len(others), "they belong to the next rollout"
+    assert np.flatnonzero(driver.rollout.waiting).tolist() == sorted(others)
 
 
 def test_what_ends_after_the_rollout_is_full_belongs_to_the_next() -> None:

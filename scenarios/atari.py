@@ -112,6 +112,10 @@ class AtariScenario:
         """The game of one environment of the run."""
         return self.games[global_index % len(self.games)]
 
+    def part(self, global_index: int, seed: int) -> str:  # noqa: ARG002  the same for every seed
+        """The game."""
+        return self.game(global_index)
+
     def make_env(self, seat: Seat) -> AtariEnv:
         """Makes the environment of a seat, in the process that will step it."""
         return AtariEnv(self, self.game(seat.global_index), seat.seed)

@@ -183,6 +183,10 @@ class VizdoomScenario:
         resolutions = self.render_resolutions
         return self.maps[global_index % len(self.maps)], resolutions[global_index % len(resolutions)]
 
+    def part(self, global_index: int, seed: int) -> str:  # noqa: ARG002  the same for every seed
+        """`kind`, as text."""
+        return " ".join(self.kind(global_index))
+
     def make_env(self, seat: Seat) -> VizdoomEnv:
         """Starts an engine for a seat, as a child of the process that will step it."""
         return VizdoomEnv(self, *self.kind(seat.global_index), seat.seed)

@@ -19,6 +19,7 @@ from harness.launch.nodes import gathered
 from harness.machine import machine
 from harness.plan.libraries import packages_of
 from harness.processes import raised, remarks
+from harness.run.learned_from import parts_of
 from harness.run.record import ReducedRun, cell_record, measure
 from harness.run.sweep_folder import NO_ROOM
 from results.records import schema
@@ -117,7 +118,8 @@ def _measured(known: dict[str, Any], folder: Path, ended: Ended) -> schema.RunRe
     time_scale = getattr(ended.scenario, "time_scale", 1.0)
     nodes = gathered.describe(folder)
     lost = [one.rank for one in outcome.lost]
-    measured = measure(folder, cell, time_scale, telemetry, Traits.of(ended.system), lost)
+    parts, about_parts = parts_of(ended.scenario, cell)
+    measured = measure(folder, cell, time_scale, telemetry, Traits.of(ended.system), lost, parts)
     status, reason = outcome.status, outcome.reason
     if status == "finished" and measured.problem:
         status, reason = "invalid", measured.problem
@@ -130,6 +132,7 @@ def _measured(known: dict[str, Any], folder: Path, ended: Ended) -> schema.RunRe
             "reason": reason,
             "counters": measured.counters,
             "figures": measured.figures,
+            "learned_from": measured.learned_from,
             "machine": nodes[0].machine if nodes else known["machine"],
             "nodes": nodes,
             "duration_s": ended.duration_s,
@@ -138,6 +141,7 @@ def _measured(known: dict[str, Any], folder: Path, ended: Ended) -> schema.RunRe
                 *ended.warnings,
                 *_lost(outcome, measured),
                 *remarks.read(folder),
+                *about_parts,
                 *_warnings(cell, measured.figures, telemetry),
             ],
         }

@@ -14,6 +14,7 @@ from results.statistics import intervals
 
 if TYPE_CHECKING:
     from harness.machine.telemetry import Readings
+    from harness.metering.fates import Fates
     from harness.plan.cells import Cell
 
 Row = dict[str, Any]
@@ -79,6 +80,10 @@ class RunOutput:
     """Whether the ranks go through the same iterations together."""
     lost: Collection[int]
     """Ranks that ended before their time while the others went on."""
+    fates: Sequence[Fates] = ()
+    """What ranks that learn left of each environment's env steps."""
+    parts: Sequence[str] = ()
+    """The part of the scenario that each environment has, over all ranks, if the scenario names them."""
 
 
 def lost_env_steps(left: RunOutput) -> dict[int, int]:

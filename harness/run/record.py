@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.contract.traits import TRAITS_FILE, Traits
 from harness.launch.nodes import gathered
 from harness.metering.counted import EPISODE, EPISODE_FIELDS, episodes_path
+from harness.metering.fates import fates_path, read_fates
 from harness.metering.meter_file import MeterFile, meter_path
 from harness.metering.window import Window, choose_window
 from harness.processes import remarks
@@ -24,9 +25,10 @@ from harness.processes.held import CELL_FILE
 from harness.processes.outcome import LOST_FILE, OUTCOME_FILE
 from harness.processes.scratch import FILE as SCRATCH_FILE
 from harness.run.figures import LANES, Clock, Row, RunOutput, count, lost_env_steps, unreported, work_out
+from harness.run.learned_from import ENVIRONMENTS_FILE, add_up, learned_from, rows_of
 from results.records import schema
 from results.records.parts import IN_STEP, LOST, SERIES_COLUMNS, SERIES_FILE, join_ranks
-from results.records.schema import Counters, Figures
+from results.records.schema import Counters, Figures, LearnedFrom
 
 if TYPE_CHECKING:
     from harness.launch.nodes.clocks import Shift
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 LEFT_OVER = (
     "meter-*.bin",
+    "fates-*.bin",
     "gpu*.bin",
     "series-*.jsonl",
     "episodes-*.bin",
@@ -67,6 +70,10 @@ class ReducedRun:
 
     counters: Counters
     figures: Figures
+    learned_from: LearnedFrom | None
+    """None where the system does not report of which environments its samples are."""
+    environments: list[Row]
+    """The rows of `environments.parquet`."""
     problem: str | None
     """Why the run is invalid although it finished."""
     lost_env_steps: dict[int, int]
@@ -92,20 +99,35 @@ def cell_record(cell: Cell) -> schema.CellRecord:
 
 
 def measure(
-    folder: Path, cell: Cell, time_scale: float, telemetry: Readings, traits: Traits, lost: Collection[int] = ()
+    folder: Path,
+    cell: Cell,
+    time_scale: float,
+    telemetry: Readings,
+    traits: Traits,
+    lost: Collection[int] = (),
+    parts: Sequence[str] = (),
 ) -> ReducedRun:
     """Reads what the ranks left in `folder`, writes the Parquet files there, and works out counters and figures.
 
-    `lost`: ranks that ended before their time while the others went on.
+    Args:
+        folder: the run's.
+        cell: what was run.
+        time_scale: wall-clock seconds per second of the run's clock.
+        telemetry: what was read during the run.
+        traits: the system's.
+        lost: ranks that ended before their time while the others went on.
+        parts: the part of the scenario that each environment has, if it names them.
     """
     paths = {rank: meter_path(folder, rank) for rank in range(cell.gpus)}
     meters = {rank: MeterFile(path, writable=False) for rank, path in paths.items() if path.exists()}
-    left = _read(folder, cell, time_scale, meters, telemetry, traits, lost)
+    left = replace(_read(folder, cell, time_scale, meters, telemetry, traits, lost), parts=parts)
     write_table(folder / SERIES_FILE, left.rows)
     write_table(folder / "episodes.parquet", left.episodes)
     write_table(folder / "spans.parquet", _read_spans(meters, left.clock, gathered.read_clocks(folder)))
     write_table(folder / "telemetry.parquet", [{**row, "t": left.clock.at(row["t"] or 0.0)} for row in telemetry.rows])
-    return reduce(left)
+    reduced = reduce(left)
+    write_table(folder / ENVIRONMENTS_FILE, reduced.environments)
+    return reduced
 
 
 def reduce(left: RunOutput) -> ReducedRun:
@@ -117,10 +139,13 @@ def reduce(left: RunOutput) -> ReducedRun:
         sums = " + ".join(f"{number} {name}" for name, number in told.items() if number is not None)
         problem = f"conservation broken: {counters.env_steps} env steps collected, but {sums}"
     figures = work_out(left, counters, window)
+    account = add_up(left)
     return ReducedRun(
         counters=counters,
         figures=figures,
-        problem=problem,
+        learned_from=learned_from(account, left) if account else None,
+        environments=rows_of(account, left) if account else [],
+        problem=problem or (account.problem if account else None),
         lost_env_steps=lost_env_steps(left),
         iterations_s=_iterations_s(left),
     )
@@ -180,6 +205,7 @@ def _read(
         telemetry=telemetry,
         in_step=traits.in_step,
         lost=lost,
+        fates=[fates for rank in range(cell.gpus) if (fates := read_fates(fates_path(folder, rank)))],
     )
 
 

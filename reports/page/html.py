@@ -37,6 +37,7 @@ from reports.page.charts import (
 )
 from reports.page.charts.chart import Chart, PageTable, datum, words
 from reports.page.charts.style import in_order, span_style
+from reports.page.learned_from import tables as learned_from_tables
 from reports.page.provenance import as_typed, provenance
 from reports.page.timeline import (
     MOST_GPUS,
@@ -210,6 +211,7 @@ def render(summary: Summary, folders: Mapping[str, Path], *, title: str, command
         after=after,
         timelines=[_timeline(number, choice, summary) for number, choice in enumerate(choices)],
         most_gpus=MOST_GPUS,
+        learned_from=learned_from_tables(summary),
         runs=summary.runs,
         run_table=_runs(summary),
         provenance=provenance(summary.runs),

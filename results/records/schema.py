@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from results.reading.untrusted import visible
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 
 MOST = 2**63 - 1
 """Largest integer that SQLite and Parquet can hold."""
@@ -190,6 +190,56 @@ class Figures(_Part):
     """Wall-clock seconds per second of the profile; every time and rate of the run is in the profile's seconds."""
 
 
+class EnvFates(_Part):
+    """What became of some env steps: started = learned + discarded + in_flight."""
+
+    name: str
+    """The scenario part of their environments, or the length of their episodes in env steps: `128 to 255`."""
+    environments: int | None = Field(default=None, ge=0, le=MOST)
+    """Number of environments of the part."""
+    started: int = Field(ge=0, le=MOST)
+    """Collected, as the environment wrapper counts."""
+    learned: int = Field(ge=0, le=MOST)
+    discarded: int = Field(ge=0, le=MOST)
+    in_flight: int = Field(ge=0, le=MOST)
+    cut: int | None = Field(default=None, ge=0, le=MOST)
+    """Not started: what rollouts lacked when they were cut; None where they have no fixed number of each environment,
+    and for lengths."""
+
+
+class Evenness(_Part):
+    """A figure of each environment, and whether these differ by more than chance."""
+
+    least: float
+    """Like `most`, of one environment."""
+    most: float
+    even: float
+    """What each would have if all were alike."""
+    distance: float
+    """Part of the samples that would have to be of other environments (total variation distance)."""
+    p: Measured
+    """Probability that chance alone gives that much; None with fewer than 5 iterations."""
+
+
+class LearnedFrom(_Part):
+    """What was learned from, over the whole run; without environments of lost ranks, where shares are compared."""
+
+    environments: int = Field(ge=0, le=MOST)
+    """Number of environments, of all ranks; each has a row in `environments.parquet`."""
+    cut: int | None = Field(default=None, ge=0, le=MOST)
+    """As in `EnvFates`, of all."""
+    shares: Evenness
+    """Each environment's share of the samples learned."""
+    kept: Evenness | None = None
+    """Learned / (learned + discarded) of each environment; None where nothing was discarded."""
+    fast_favoured: Measured = None
+    """Rank correlation of speed (env steps a second, resets included) and share of environments, from -1 to 1."""
+    parts: list[EnvFates] = Field(default_factory=list)
+    """Empty if the scenario names no parts, or more than 32."""
+    lengths: list[EnvFates] = Field(default_factory=list)
+    """In ascending order, `not ended` last; empty for a predicted run."""
+
+
 class NodeRecord(_Part):
     """One machine of a run on several machines."""
 
@@ -220,6 +270,8 @@ class RunRecord(_Part):
     """The whole resolved configuration."""
     counters: Counters = Field(default_factory=Counters)
     figures: Figures = Field(default_factory=Figures)
+    learned_from: LearnedFrom | None = None
+    """None where the system does not report it, and in records before schema 9."""
     machine: dict[str, Any] = Field(default_factory=dict)
     """`harness.machine.machine.describe()`."""
     nodes: list[NodeRecord] = Field(default_factory=list)

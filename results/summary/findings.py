@@ -16,7 +16,7 @@ from results.fairness.aspects import gpus_of, usable_cores
 from results.fairness.differences import Difference, find_changes
 from results.reading.untrusted import visible
 from results.records import labels
-from results.records.schema import RunRecord
+from results.records.schema import Evenness, RunRecord
 from results.records.store import Unreadable
 from results.summary.document import CellSummary, Comparison, Finding
 
@@ -26,6 +26,24 @@ CORE_WAIT_SHARE = 0.15
 """If ranks on emulated GPUs wait for a core for more of their time than this, the machine distorts their figures."""
 FOREIGN_GPU_MEMORY_SHARE = 0.05
 """If more of a GPU's memory than this is in use before a sweep begins, somebody else is using the GPU."""
+UNEVEN_P = 1e-3
+"""If chance gives as uneven shares with less than this probability, and `UNEVEN_DISTANCE` is exceeded, a finding says
+so. Simulated even shares that depend on their neighbours (`tests/results/statistics/test_evenness.py`) come out as less
+likely in at most 1.2 % of experiments with 5 to 31 blocks."""
+UNEVEN_DISTANCE = 0.01
+"""Part of the samples that would have to be of other environments; less is no matter, however certain."""
+FAVOURED = 0.5
+"""A rank correlation of speed and share beyond this, either way, is said."""
+TAKES_WHAT_COMES = {
+    ("rollout", "Variable"): "takes the env steps that end first",
+    ("rollout", "Trajectories"): "takes the trajectories that end first",
+    ("preempt", "Threshold"): "cuts stragglers",
+    ("preempt", "Optimal"): "cuts stragglers",
+    ("average", "Gossip"): "has ranks that wait for no other",
+    ("average", "Elastic"): "has ranks that wait for no other",
+    ("average", "ParameterServer"): "has ranks that wait for no other",
+}
+"""Choices of rlbench's own systems, as configurations name them, that learn from environments unevenly by design."""
 NUMBER = re.compile(r"(?<![\w.])(?<!GPU )(?<!rank )\d+(?:,\d{3})*(?:\.\d+)?")
 """A quantity; the number of a GPU or a rank does not match, because it is a name."""
 
@@ -130,8 +148,43 @@ def _warnings(run: RunRecord) -> Iterator[str]:
     yield from run.warnings
     if not run.figures.predicted:
         yield from _crowded(run)
+    yield from _uneven(run)
     if run.cell.device == "cuda":
         yield from (text for gpu in gpus_of(run) for text in _of_gpu(gpu))
+
+
+def _uneven(run: RunRecord) -> Iterator[str]:
+    """Warnings that environments are not learned from alike, or not kept alike."""
+    found = run.learned_from
+    if found is None:
+        return
+    if _differs(found.shares):
+        fast = found.fast_favoured or 0.0
+        who = f"{'fast' if fast > 0 else 'slow'} environments" if abs(fast) >= FAVOURED else "some environments"
+        shares = found.shares
+        yield (
+            f"{who} are learned from more: an environment's share is at least {100 * shares.least:.2g} % and at most "
+            f"{100 * shares.most:.2g} % of the samples, where {100 * shares.even:.2g} % would be even{_by_design(run)}"
+        )
+    if found.kept is not None and _differs(found.kept):
+        kept = found.kept
+        yield (
+            f"samples are not discarded alike: of one environment at least {100 * kept.least:.3g} % and at most "
+            f"{100 * kept.most:.3g} % were learned, of all {100 * kept.even:.3g} %; the rest was too old"
+        )
+
+
+def _differs(figure: Evenness) -> bool:
+    return figure.p is not None and figure.p < UNEVEN_P and figure.distance > UNEVEN_DISTANCE
+
+
+def _by_design(run: RunRecord) -> str:
+    """Why a system learns from what comes first, where its choices say so."""
+    system = run.configuration.get("system")
+    chosen = system if isinstance(system, Mapping) else {}
+    kinds = {(name, choice.get("kind")) for name, choice in chosen.items() if isinstance(choice, Mapping)}
+    why = list(dict.fromkeys(text for choice, text in TAKES_WHAT_COMES.items() if choice in kinds))
+    return f"; {run.cell.system} {' and '.join(why)}, by design" if why else ""
 
 
 def _crowded(run: RunRecord) -> Iterator[str]:

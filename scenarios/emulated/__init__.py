@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -122,6 +123,14 @@ class EmulatedScenario:
         from scenarios.emulated.times import BlocksOfTimes
 
         return BlocksOfTimes(self.profile, self.workload, seeds)
+
+    def part(self, global_index: int, seed: int) -> str:  # noqa: ARG002  the scene comes from the seed
+        """How slow the scene is, between powers of two of the median scene's time: `0.5 to 1 x the median`."""
+        if self.workload == "homogeneous":
+            return "the median"
+        factor = self.times([seed]).scene_factors[0]
+        low = 2.0 ** math.floor(math.log2(factor))
+        return f"{low:g} to {2 * low:g} x the median"
 
     def make_env(self, seat: Seat) -> gymnasium.Env[dict[str, Any], int]:
         """Makes an environment whose times and cues come from the seat's seed."""

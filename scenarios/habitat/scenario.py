@@ -88,6 +88,10 @@ class Habitat:
         scenes = find_scenes(Path(self.scenes)) if self.scenes else own_scenes(self.workload)
         return choose_scene(scenes, self.workload, global_index)
 
+    def part(self, global_index: int, seed: int) -> str:  # noqa: ARG002  the same for every seed
+        """The name of the scene."""
+        return self.scene_of(global_index).stem
+
     def make_env(self, seat: Seat) -> PointNavEnv:
         """Makes one environment; it renders on the seat's device, its episodes come from the seat's seed."""
         from scenarios.habitat.world import HabitatWorld

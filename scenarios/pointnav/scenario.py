@@ -95,6 +95,11 @@ class PointNav:
             side = SMALL_SIDE if self.workload == "homogeneous" else rooms_per_side(spread(global_index))
         return PlanSettings(num_columns=side, num_rows=side)
 
+    def part(self, global_index: int, seed: int) -> str:  # noqa: ARG002  the same for every seed
+        """The size of the floor plans."""
+        plan = self.plan_settings(global_index)
+        return f"{plan.num_columns}x{plan.num_rows} rooms"
+
     def make_env(self, seat: Seat) -> PointNavEnv:
         """Makes one environment; its plans and episodes come from the seat's seed."""
         from scenarios.pointnav.task import PointNavEnv, TaskSettings

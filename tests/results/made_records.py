@@ -7,7 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from results.records.parts import SERIES_FILE, Part
-from results.records.schema import CellRecord, Counters, Figures, Reading, RunRecord, Status, WindowRecord
+from results.records.schema import (
+    CellRecord,
+    Counters,
+    EnvFates,
+    Evenness,
+    Figures,
+    LearnedFrom,
+    Reading,
+    RunRecord,
+    Status,
+    WindowRecord,
+)
 from results.records.store import write_run
 
 
@@ -55,6 +66,24 @@ def make_record(
         figures=Figures(**all_figures | (figures or {})),
         **all_fields | fields,
     )
+
+
+def make_learned_from(**fields: Any) -> LearnedFrom:
+    """What a run learned from whose two environments are not alike; `fields` override."""
+    part = {"environments": 1, "started": 500, "discarded": 30, "in_flight": 20, "cut": 7}
+    all_fields: dict[str, Any] = {
+        "environments": 2,
+        "cut": 14,
+        "shares": Evenness(least=0.25, most=0.75, even=0.5, distance=0.25, p=1e-6),
+        "kept": Evenness(least=0.5, most=0.875, even=0.75, distance=0.125, p=0.25),
+        "fast_favoured": 1.0,
+        "parts": [EnvFates(name=name, learned=450, **part) for name in ("a <b>map</b>", "another map")],
+        "lengths": [
+            EnvFates(name="128 to 255", started=900, learned=850, discarded=50, in_flight=0),
+            EnvFates(name="not ended", started=100, learned=50, discarded=10, in_flight=40),
+        ],
+    }
+    return LearnedFrom(**all_fields | fields)
 
 
 def make_parts(rates: Sequence[float], learned: int = 1000) -> list[Part]:

@@ -10,6 +10,7 @@ from harness.contract.traits import Traits
 from harness.machine import machine
 from harness.machine.telemetry import Readings
 from harness.run.figures import Clock, RunOutput
+from harness.run.learned_from import ENVIRONMENTS_FILE, parts_of
 from harness.run.record import cell_record, reduce, write_table
 from results.records import schema
 from results.records.parts import IN_STEP, LOST, SERIES_FILE
@@ -64,7 +65,7 @@ class PredictedMeter:
 
 def as_left(cell: Cell, prediction: Prediction) -> RunOutput:
     """What the ranks of a real run would have left."""
-    system, _ = cell.load()
+    system, scenario = cell.load()
     in_step = Traits.of(system).in_step
     return RunOutput(
         cell=cell,
@@ -75,6 +76,8 @@ def as_left(cell: Cell, prediction: Prediction) -> RunOutput:
         telemetry=NoTelemetry(),
         in_step=in_step,
         lost=(),
+        fates=prediction.fates,
+        parts=parts_of(scenario, cell)[0],
     )
 
 
@@ -95,6 +98,7 @@ def write_prediction(
     left = as_left(cell, prediction)
     write_table(folder / SERIES_FILE, left.rows)
     measured = reduce(left)
+    write_table(folder / ENVIRONMENTS_FILE, measured.environments)
     return schema.RunRecord(
         id=name,
         sweep=sweep,
@@ -104,6 +108,7 @@ def write_prediction(
         configuration=cell.configuration(),
         counters=measured.counters,
         figures=measured.figures.model_copy(update={"gains": gains}),
+        learned_from=measured.learned_from,
         machine=about_machine,
         packages=machine.packages(),
         commit=machine.commit(Path()),

@@ -126,6 +126,25 @@ def test_counters_are_the_sums_of_the_series(done: Done) -> None:
         assert len(done.table(number, "episodes")) == run["counters"]["episodes"]
 
 
+def test_what_was_learned_from_is_recorded(done: Done) -> None:
+    """A row for each environment of each rank adds up to the counters, and so do parts and lengths of episodes."""
+    names = ("started", "learned", "discarded", "in_flight")
+    for number, run in enumerate(done.runs):
+        environments, found = done.table(number, "environments"), run["learned_from"]
+        expected = [run["counters"][name] for name in ("env_steps", *names[1:])]
+        assert environments[list(names)].sum().tolist() == expected
+        for rows in (found["parts"], found["lengths"]):
+            assert [sum(row[name] for row in rows) for name in names] == expected
+        assert found["environments"] == len(environments) == 2 * run["cell"]["gpus"]
+        assert found["cut"] == environments["cut"].sum()
+        assert found["kept"] is None
+    sync, ddppo, pointnav, short = (run["learned_from"] for run in done.runs)
+    assert (sync["cut"], sync["shares"]) == (0, {"least": 0.25, "most": 0.25, "even": 0.25, "distance": 0.0, "p": 1.0})
+    assert ddppo["cut"] == 10 * 2 * 2 * 8 - done.runs[1]["counters"]["learned"]
+    assert [part["name"] for part in pointnav["parts"]] == ["2x2 rooms"]
+    assert {row["name"] for row in short["lengths"]} == {"1"}
+
+
 def test_limits_end_runs(done: Done) -> None:
     """Iterations end a run exactly, env steps with the iteration that reaches them, a metric as soon as it is known."""
     ends = [done.table(number, "series")["iteration"].max() + 1 for number in range(4)]
@@ -224,7 +243,7 @@ def test_record_documents_its_keys(done: Done) -> None:
     """`docs/run-folder.md` names every key of `run.json` down to its figures."""
     text = (Path(__file__).parents[3] / "docs" / "run-folder.md").read_text(encoding="utf-8")
     keys = [*done.runs[0]]
-    for part in ("cell", "counters", "figures"):
+    for part in ("cell", "counters", "figures", "learned_from"):
         keys += [*done.runs[0][part]]
     assert [key for key in keys if f"`{key}`" not in text] == []
 
@@ -239,6 +258,7 @@ def test_results_agree_in_all_forms(done: Done) -> None:
         assert row["cell.system"] == run["cell"]["system"]
         assert int(row["counters.learned"]) == run["counters"]["learned"]
         assert float(row["figures.steps_per_s"]) == run["figures"]["steps_per_s"]
+        assert float(row["learned_from.shares.even"]) == run["learned_from"]["shares"]["even"]
         assert dict(_flat(run["figures"]["time_shares"])) == {
             name.removeprefix("figures.time_shares."): float(value)
             for name, value in row.items()

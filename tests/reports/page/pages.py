@@ -27,7 +27,7 @@ from results.summary.document import (
 )
 from results.verdicts.history import series_of
 from tests.reports.summaries import NOTHING
-from tests.results.made_records import make_record
+from tests.results.made_records import make_learned_from, make_record
 from tests.results.summaries import make_cell, make_comparison
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -130,7 +130,11 @@ def full_summary(name: str = "ver:preempt=never") -> Summary:
         full_cell(name, 64, 4000.5, kind="predicted", device="predicted", time_shares={}),
         make_cell("appo", 8, None, statuses={"timed-out": 1, "invalid": 1}),
     ]
-    runs = [make_record("ver", 1), make_record("ver", 8, steps_per_s=700.25), make_record(name, 8, steps_per_s=600.125)]
+    runs = [
+        make_record("ver", 1),
+        make_record("ver", 8, steps_per_s=700.25, learned_from=make_learned_from()),
+        make_record(name, 8, steps_per_s=600.125),
+    ]
     bad = make_record("appo", 8, steps_per_s=777.0, status="invalid", reason="10 env steps <b>unaccounted</b> for")
     return summary_of(
         cells,

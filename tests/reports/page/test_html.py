@@ -36,6 +36,7 @@ HEADINGS = [
     "Learning",
     "Ablation",
     "History",
+    "What was learned from",
     "Runs",
     "Data",
 ]
@@ -100,6 +101,17 @@ def test_what_spoils_the_figures_is_named(full: Page) -> None:
         assert said in full.text
     assert "Nothing was found" not in full.text
     assert "Nothing was found" in page_of(summary_of([make_cell()], [make_record("ver", 8)])).text
+
+
+def test_what_was_learned_from_is_folded(full: Page) -> None:
+    """A table of shares, one by scenario part and one by length, of the run that says so; else a line says why not."""
+    captions = ("Shares of environments in the samples", "env steps, by scenario part", "by length of the episode")
+    for said in (*captions, "a <b>map</b>", "128 to 255", "not ended"):
+        assert said in full.text
+    paths = [path for path, *_ in full.figures if ".learned_from." in path]
+    assert {path.split(".")[1] for path in paths} == {"1"}
+    assert "No run says what became of each environment" not in full.text
+    assert "No run says what became of each environment" in page_of(summary_of([make_cell()], [make_record()])).text
 
 
 def test_rate_of_an_invalid_run_is_not_shown(full: Page) -> None:

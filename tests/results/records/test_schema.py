@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from results.records.schema import Counters, Reading, RunRecord
-from tests.results.made_records import make_record
+from tests.results.made_records import make_learned_from, make_record
 
 
 def test_round_trip() -> None:
@@ -36,6 +36,14 @@ def test_records_of_the_schema_before_are_read() -> None:
     document = make_record().model_dump(mode="json") | {"schema_version": 4}
     del document["figures"]["steps_counted"]
     assert RunRecord.model_validate(document).figures.steps_counted == "learned"
+
+
+def test_a_record_that_does_not_say_what_was_learned_from_has_none() -> None:
+    """Neither do records before schema 9, nor systems of others."""
+    document = make_record(learned_from=make_learned_from()).model_dump(mode="json")
+    assert RunRecord.model_validate(document).learned_from == make_learned_from()
+    del document["learned_from"]
+    assert RunRecord.model_validate(document | {"schema_version": 8}).learned_from is None
 
 
 def test_reused_samples_are_not_collected_samples() -> None:

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from results.records.schema import Reading, RunRecord, WindowRecord
+from results.records.schema import Evenness, Reading, RunRecord, WindowRecord
 from results.records.store import Unreadable
 from results.summary.findings import find_all
+from tests.results.made_records import make_learned_from
 from tests.results.summaries import make_run
 
 UNSTEADY: dict[str, Any] = {
@@ -104,6 +105,43 @@ def test_runs_of_several_sweeps_are_told_apart() -> None:
     """The same command gives runs the same ids in each sweep, so ids then have their sweep in front."""
     runs = [make_run(sweep=sweep, warnings=["w"]) for sweep in ("a", "b")]
     assert [each.runs for each in find_all(runs)] == [["a/ddppo-1-0", "b/ddppo-1-0"]]
+
+
+UNEVEN = Evenness(least=0.041, most=0.093, even=0.0625, distance=0.2, p=1e-5)
+CHOICES = {"system": {"kind": "EngineSystem", "rollout": {"kind": "Variable"}, "preempt": {"kind": "Optimal"}}}
+
+
+def test_environments_that_are_learned_from_unevenly_are_named() -> None:
+    """How much less and more, which ones, and whether the system's choices do that by design."""
+    found = make_learned_from(shares=UNEVEN, kept=None)
+    text = (
+        "an environment's share is at least 4.1 % and at most 9.3 % of the samples, where 6.2 % would be even"
+        "; ver takes the env steps that end first and cuts stragglers, by design"
+    )
+    assert texts(make_run("ver", learned_from=found, configuration=CHOICES)) == [
+        f"fast environments are learned from more: {text}"
+    ]
+    for favoured, who in ((-0.9, "slow"), (0.1, "some"), (None, "some")):
+        uneven = found.model_copy(update={"fast_favoured": favoured})
+        (said,) = texts(make_run("mine", learned_from=uneven, configuration={}))
+        assert said == f"{who} environments are learned from more: {text.partition('; ')[0]}"
+
+
+def test_what_chance_may_give_or_hardly_matters_is_no_finding() -> None:
+    """Neither shares that differ as much by chance, nor such as differ by less than a hundredth, however certain."""
+    for figures in ({"p": 0.01}, {"p": None}, {"distance": 0.009}):
+        shares = UNEVEN.model_copy(update=figures)
+        assert texts(make_run(learned_from=make_learned_from(shares=shares, kept=shares))) == []
+    assert texts(make_run(learned_from=None)) == []
+
+
+def test_samples_that_are_not_discarded_alike_are_named() -> None:
+    """Beside the shares: how many of the samples of an environment were learned."""
+    kept = Evenness(least=0.5, most=1.0, even=0.75, distance=0.2, p=0.0)
+    shares = Evenness(least=0.5, most=0.5, even=0.5, distance=0.0, p=1.0)
+    alike, told = texts(make_run(learned_from=make_learned_from(shares=shares, kept=kept)))[0].split(": ")
+    assert alike == "samples are not discarded alike"
+    assert told == "of one environment at least 50 % and at most 100 % were learned, of all 75 %; the rest was too old"
 
 
 def on(device: str, ranks: int = 1, busy: float | None = None, **machine: Any) -> RunRecord:

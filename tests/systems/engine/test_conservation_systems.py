@@ -9,12 +9,18 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
 import pytest
 
+from harness.contract.traits import Traits
+from harness.machine.telemetry.readings import Readings
+from harness.plan.cells import Cell
+from harness.run.learned_from import Account, add_up, learned_from, parts_of
+from harness.run.record import _read
+from results.records.schema import LearnedFrom
 from tests.lanes import deep
 from tests.systems.engine.cells import make_cell, profile, run_in_turn
 from tests.systems.engine.ranks import Run
@@ -51,6 +57,8 @@ CELLS = [
 """In both lanes each system on one device; in the deep one each on all."""
 PLANNING = ("ddppo:preempt=optimal", "nover", "nover:preempt.fill_stale=true", "ver", "ver:overlap=oneahead")
 """Those whose ranks plan together."""
+TAKING_ALL = ("sync", "ddppo", "nover", "gossip", "easgd", "downpour", "htsrl")
+"""Rollouts of as many steps of each environment, unless their settings say otherwise."""
 FILLING = ("nover:preempt.fill_stale=true", "ver", "ver:overlap=oneahead", "ver:average=gossip")
 STEP_MS = 4.0
 SEED = 26
@@ -68,6 +76,21 @@ class Ran:
         """A counter of all ranks; of all their environments if it is theirs."""
         meters = [self.runs[system].meter(number) for number in range(self.num_ranks)]
         return sum(meter.total(name) if name == "env_steps" else meter.count(0, name) for meter in meters)
+
+    def learned_from(self, system: str) -> tuple[Account, LearnedFrom]:
+        """What the record would say of it."""
+        folder = self.runs[system].folder
+        cell = Cell.from_json((folder / "cell.json").read_text())
+        _, scenario = cell.load()
+        parts, warnings = parts_of(scenario, cell)
+        assert not warnings
+        meters = {rank: self.runs[system].meter(rank) for rank in range(self.num_ranks)}
+        left = replace(_read(folder, cell, 1.0, meters, Readings([], 0), Traits(), ()), parts=parts)
+        account = add_up(left)
+        assert account is not None
+        found = learned_from(account, left)
+        assert found is not None
+        return account, found
 
     def iterations(self, system: str) -> list[list[dict[str, Any]]]:
         """The time series, iteration after iteration: a row of each rank."""
@@ -116,6 +139,42 @@ def test_every_step_is_learned_discarded_or_in_flight(
     assert ran.count(system, "env_steps") == sum(accounted.values())
     assert accounted["learned"] > 0
     assert accounted["discarded"] == 0  # nobody is too slow, and nothing that was preempted is thrown away
+
+
+@cells(SYSTEMS)
+def test_every_environment_accounts_for_its_steps(ran_on: Callable[[Device], Ran], device: Device, system: str) -> None:
+    """So does each environment by itself, and the ranks' counters are the sums of those of their environments.
+
+    What a rollout of T steps of each lacks when it is cut is counted too.
+    """
+    ran = ran_on(device)
+    for rank in range(ran.num_ranks):
+        fates, meter = ran.runs[system].fates(rank), ran.runs[system].meter(rank)
+        assert fates is not None
+        learned, discarded = fates.totals
+        collected = [meter.count(1 + env, "env_steps") for env in range(NUM_ENVS)]
+        assert (learned + discarded + fates.in_flight).tolist() == collected
+        sums = {"learned": learned.sum(), "discarded": discarded.sum(), "in_flight": fates.in_flight.sum()}
+        assert sums == {name: meter.count(0, name) for name in sums}
+        assert (fates.first_env, fates.num_whole) == (rank * NUM_ENVS, len(ran.runs[system].rows(rank)))
+        if fates.cut is not None:
+            assert (learned + fates.cut == NUM_STEPS * fates.num_whole).all()
+        assert (fates.cut is not None) == (system.startswith(TAKING_ALL) and "variable" not in system)
+
+
+@cells(SYSTEMS)
+def test_every_length_of_episodes_accounts_for_its_steps(
+    ran_on: Callable[[Device], Ran], device: Device, system: str
+) -> None:
+    """What was collected in episodes of each length was learned or discarded or is in flight, and so of each part."""
+    ran = ran_on(device)
+    account, found = ran.learned_from(system)
+    for rows in (found.parts, found.lengths):
+        assert all(row.started == row.learned + row.discarded + row.in_flight for row in rows)
+        sums = [sum(getattr(row, name) for row in rows) for name in ("started", "learned", "discarded", "in_flight")]
+        assert sums == [ran.count(system, name) for name in ("env_steps", "learned", "discarded", "in_flight")]
+    assert found.lengths[-1].name == "not ended"
+    assert (found.environments, account.problem) == (NUM_ENVS * ran.num_ranks, None)
 
 
 @cells(SYSTEMS)

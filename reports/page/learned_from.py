@@ -1,0 +1,78 @@
+"""Tables of what runs learned from: by run, by scenario part and by length of episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from reports.figures import format as fmt
+from reports.page.charts.chart import Entry, PageTable, datum, words
+from results.records.schema import EnvFates, LearnedFrom, RunRecord
+from results.summary.document import Summary
+
+NAMES = ("system", "scenario", "workload", "GPUs", "seed")
+FATES = ("started", "learned", "discarded", "in_flight", "cut")
+SHARES = ("least", "most", "even", "distance")
+MOST_ROWS = 150
+"""Rows of a table by part or length, so that the page stays small; the JSON has all."""
+
+
+def tables(summary: Summary) -> list[PageTable]:
+    """The tables of the finished runs that report it; the first has a row for each."""
+    told = [
+        (f"runs.{place}.learned_from", run, run.learned_from)
+        for place, run in enumerate(summary.runs)
+        if run.status == "finished" and run.learned_from is not None
+    ]
+    if not told:
+        return []
+    found = [
+        PageTable(
+            caption="Shares of environments in the samples that were learned",
+            columns=[*NAMES, "environments", "least", "most", "even", "distance", "p by chance", "least kept"],
+            rows=[[*_names(run), *_shares(path, said)] for path, run, said in told],
+            num_names=len(NAMES),
+        )
+    ]
+    for name, what in (("parts", "scenario part"), ("lengths", "length of the episode in env steps")):
+        rows = [
+            [*_names(run), words(each.name), *_fates(f"{path}.{name}.{number}", each)]
+            for path, run, said in told
+            for number, each in enumerate(getattr(said, name))
+        ]
+        columns = [*NAMES, what, "environments", *(fate.replace("_", " ") for fate in FATES), "learned / started"]
+        if rows:
+            caption = f"What became of env steps, by {what}"
+            found.append(PageTable(caption=caption, columns=columns, rows=rows[:MOST_ROWS], num_names=len(NAMES) + 1))
+    return found
+
+
+def _names(run: RunRecord) -> Iterator[Entry]:
+    for text in (fmt.system(run), fmt.scenario(run), run.cell.workload, fmt.gpus(run), str(run.cell.seed)):
+        yield words(text)
+
+
+def _shares(path: str, said: LearnedFrom) -> Sequence[Entry]:
+    shares, kept = said.shares, said.kept
+    return [
+        datum(f"{path}.environments", said.environments, _count),
+        *(datum(f"{path}.shares.{name}", getattr(shares, name), _percent) for name in SHARES),
+        datum(f"{path}.shares.p", shares.p),
+        words("-") if kept is None else datum(f"{path}.kept.least", kept.least, _percent),
+    ]
+
+
+def _fates(path: str, each: EnvFates) -> Iterator[Entry]:
+    yield words("-") if each.environments is None else datum(f"{path}.environments", each.environments, _count)
+    for name in FATES:
+        value = getattr(each, name)
+        yield words("-") if value is None else datum(f"{path}.{name}", value, _count)
+    yield words(_percent(each.learned / each.started) if each.started else fmt.NONE)
+
+
+def _percent(share: float | None) -> str:
+    """With three digits, since shares of many environments are small."""
+    return fmt.NONE if share is None else f"{100 * share:.3g}%"
+
+
+def _count(number: float | None) -> str:
+    return fmt.NONE if number is None else f"{number:,.0f}"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.metering.meter_file import MAY_BE_UNREPORTED, SPANS
 from harness.metering.window import Window, steps_per_s
+from harness.run import chain
+from harness.run.timelines import Spans
 from results.records.schema import Counters, EnvSpread, Figures, Lag, Reading
 from results.statistics import intervals
 
@@ -66,7 +69,7 @@ class Meters(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunOutput:
-    """What the processes of a run left. Times of rows and episodes are on the run's clock, those of meters are not."""
+    """What the processes of a run left. Times are on the run's clock, but for those of meters."""
 
     cell: Cell
     clock: Clock
@@ -76,6 +79,8 @@ class RunOutput:
     """The series: one row for each iteration of each rank."""
     episodes: Sequence[Row]
     telemetry: Readings
+    spans: Sequence[Row]
+    """As in `spans.parquet`; none of a predicted run."""
     in_step: bool
     """Whether the ranks go through the same iterations together."""
     lost: Collection[int]
@@ -152,6 +157,7 @@ def work_out(left: RunOutput, counters: Counters, window: Window | None) -> Figu
             "cpu_percent": telemetry.cpu_percent(begin, end),
             "core_wait": _core_wait(left, window),
             "gpu_power_w": telemetry.gpu_power_w(begin, end),
+            "gains": _gains(left, window),
         }
     )
 
@@ -187,6 +193,18 @@ def _shares(left: RunOutput, window: Window) -> dict[str, float]:
             columns = [f"{lane}{kind}" for lane in lanes]
             seconds[kind] += sum(share * row.get(column, 0.0) for row, share in rows for column in columns)
     return {kind: spent_s / total_s for kind, spent_s in seconds.items() if spent_s > 0}
+
+
+def _gains(left: RunOutput, window: Window) -> dict[str, float]:
+    """What 10 % more of each stage would give, by the chain of the spans of whole iterations in the window."""
+    if not left.spans:
+        return {}
+    moments: dict[int, set[float]] = defaultdict(set)
+    for row, share in _counted(left, window):
+        if share == 1:
+            moments[row["rank"]] |= {row["begin_s"], row["end_s"]}
+    ends = {rank: sorted(each) for rank, each in moments.items()}
+    return chain.gains(Spans.of(left.spans), ends, in_step=left.in_step)
 
 
 def _utilisation(left: RunOutput, window: Window, begin: float, end: float) -> Reading:

@@ -123,7 +123,7 @@ def measure(
     left = replace(_read(folder, cell, time_scale, meters, telemetry, traits, lost), parts=parts)
     write_table(folder / SERIES_FILE, left.rows)
     write_table(folder / "episodes.parquet", left.episodes)
-    write_table(folder / "spans.parquet", _read_spans(meters, left.clock, gathered.read_clocks(folder)))
+    write_table(folder / "spans.parquet", left.spans)
     write_table(folder / "telemetry.parquet", [{**row, "t": left.clock.at(row["t"] or 0.0)} for row in telemetry.rows])
     reduced = reduce(left)
     write_table(folder / ENVIRONMENTS_FILE, reduced.environments)
@@ -203,6 +203,7 @@ def _read(
         rows=rows,
         episodes=_read_episodes(folder, cell.gpus, clock, shifts),
         telemetry=telemetry,
+        spans=_read_spans(meters, clock, shifts),
         in_step=traits.in_step,
         lost=lost,
         fates=[fates for rank in range(cell.gpus) if (fates := read_fates(fates_path(folder, rank)))],

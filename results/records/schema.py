@@ -185,7 +185,8 @@ class Figures(_Part):
     predicted: bool = False
     """Whether a model produced the figures: nothing ran, and they describe the profile."""
     gains: dict[str, float] = Field(default_factory=dict)
-    """What the model was asked besides: how many times as many steps/s 10 % more of each stage would give, by stage."""
+    """How many times as many steps/s 10 % more of each stage would give, by stage. If the run is `predicted` the model
+    says so, else the chain of its spans (`harness.run.chain`); empty where that does not tell."""
     time_scale: float = 1.0
     """Wall-clock seconds per second of the profile; every time and rate of the run is in the profile's seconds."""
 

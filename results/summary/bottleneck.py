@@ -1,4 +1,7 @@
-"""Finds the stage that bounds a system: by what more of it would give where a model can be asked, else from time spent.
+"""Finds the stage that bounds a system: by what more of it would give, where a run's record says that.
+
+The record of a predicted run has it from the model, that of a measured run from the chain of its spans. Where spans are
+missing, as those of most libraries are, the stage is found from shares of time, and the sentence says so.
 
 A rank that does one thing after another has one timeline: the stage that takes most of it bounds the run. A rank that
 collects and learns concurrently has two timelines, the learner's and the sampler's. If the learner hardly ever waits
@@ -55,22 +58,24 @@ class Bottleneck(BaseModel):
     stage: str
     """One of `STAGES`."""
     share: float
-    """Share of the ranks' time, or of the time of the thread that the sentence names, that the stage takes; where a
-    model was asked, the share of 10 % more of the stage that comes out as steps/s."""
+    """The share of 10 % more of the stage that comes out as steps/s; by shares of time, that of the ranks' time, or of
+    the time of the thread that the sentence names."""
     sentence: str
 
 
-def what_would_help(gains: Mapping[str, float]) -> Bottleneck | None:
-    """The stage of which 10 % more would help the most, by a model; None if no stage would help.
+def what_would_help(gains: Mapping[str, float], *, predicted: bool) -> Bottleneck | None:
+    """The stage of which 10 % more would help the most; None if no stage would help.
 
     Args:
         gains: how many times as many steps/s that would give, by stage; see `results.records.schema.Figures`.
+        predicted: whether a model says so; else the chain of a run's spans does.
     """
     stage = max(gains, key=gains.__getitem__, default=None)
     if stage not in STAGES or gains[stage] < LEAST_GAIN:
         return None
     gain = gains[stage] - 1
-    what = f"10% more of it would give {100 * gain:.1f}% more steps/s, by the model"
+    by = "the model" if predicted else "the chain of its spans"
+    what = f"10% more of it would give {100 * gain:.1f}% more steps/s, by {by}"
     sentence = f"bound by {NAMES.get(stage, stage)}: {what}"
     return Bottleneck(stage=stage, share=min(1.0, gain / 0.1), sentence=sentence)
 
@@ -160,7 +165,7 @@ def _largest(
         what += " in the environment workers"
     elif stage == "learner" and of_sampler:
         what = "waiting for the learner"
-    sentence = f"bound by {NAMES.get(stage, stage)}: {what} takes {_percent(share)} of {whose}{said}"
+    sentence = f"bound by {NAMES.get(stage, stage)}, by shares of time: {what} takes {_percent(share)} of {whose}{said}"
     return Bottleneck(stage=stage, share=share, sentence=sentence)
 
 

@@ -185,6 +185,7 @@ def _means(records: Sequence[RunRecord]) -> dict[str, Any]:
     shares, env_shares = (
         _mean_shares(getattr(each, name) for each in figures) for name in ("time_shares", "env_time_shares")
     )
+    gains = _mean_shares(each.gains for each in figures if each.gains)
     lags = [each.lag for each in figures if each.lag]
     readings = [each.utilisation for each in figures]
     source = next((each for each in readings if each.value is not None), readings[0]).source
@@ -203,8 +204,8 @@ def _means(records: Sequence[RunRecord]) -> dict[str, Any]:
         "core_wait": _mean(each.core_wait.value for each in figures),
         "memory_bytes": max((peak for each in figures if (peak := each.memory_bytes.value) is not None), default=None),
         "gpu_power_w": _mean(each.gpu_power_w.value for each in figures),
-        "bottleneck": what_would_help(gains)
-        if (gains := next((each.gains for each in figures if each.gains), None))
+        "bottleneck": what_would_help(gains, predicted=figures[0].predicted)
+        if gains
         else find_bottleneck(
             shares, env_shares, system=system if isinstance(system, dict) else None, gpus=records[0].cell.gpus
         ),

@@ -74,6 +74,7 @@ def as_left(cell: Cell, prediction: Prediction) -> RunOutput:
         rows=[{**row, IN_STEP: in_step, LOST: False} for row in prediction.rows],
         episodes=[],
         telemetry=NoTelemetry(),
+        spans=[],
         in_step=in_step,
         lost=(),
         fates=prediction.fates,

@@ -70,6 +70,22 @@ def test_both_timelines_of_a_rank_count(tmp_path: Path) -> None:
     )
 
 
+def test_the_chain_of_the_spans_in_the_window_counts(tmp_path: Path) -> None:
+    """By hand: of the window, from 2 to 4 s, rank 0 waits 0.8 s for rank 1, which infers longer; both learn for 1 s."""
+    meters = {rank: make_meter(tmp_path, rank, env_steps=40, learned=40) for rank in range(NUM_RANKS)}
+    for rank, inferred_s in enumerate((2.2, 3.0)):
+        make_series(tmp_path, rank, [1, 2, 3, 4], {"span/learn": 0.5})
+        own = Block(meters[rank], 0)
+        for kind, begin, end in (("learn", 0, 2), ("infer", 2, inferred_s), ("wait:straggler", inferred_s, 3)):
+            own.put_span(KIND_OF[kind], begin, end)
+        own.put_span(KIND_OF["learn"], 3, 4)
+    gains = measured(tmp_path).figures.gains
+    assert gains.pop("inference") == gains.pop("learner") == pytest.approx(2 / (2 - 1 / 11))
+    assert set(gains.values()) == {1.0}
+    for meter in meters.values():
+        meter.close()
+
+
 def test_waiting_for_a_core_is_a_share_of_the_ranks_time(tmp_path: Path) -> None:
     """By hand: in a window of 2 s two ranks waited 0.2 s and 0.6 s; without the column of one it is not read."""
     for rank, waited_s in enumerate((0.1, 0.3)):

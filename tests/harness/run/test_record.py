@@ -145,6 +145,15 @@ def test_what_was_learned_from_is_recorded(done: Done) -> None:
     assert {row["name"] for row in short["lengths"]} == {"1"}
 
 
+def test_measured_runs_say_what_would_help(done: Done) -> None:
+    """10 % more of a stage gives between nothing and 10 %, and what all of them save adds up to most of a run."""
+    for run in done.runs:
+        gains = run["figures"]["gains"]
+        assert set(gains) == {"simulator", "inference", "scheduling", "learner", "communication"}
+        assert all(1 <= gain <= 1.1 + 1e-9 for gain in gains.values()), gains
+        assert sum(1 - 1 / gain for gain in gains.values()) == pytest.approx(1 - 1 / 1.1, rel=0.5)
+
+
 def test_limits_end_runs(done: Done) -> None:
     """Iterations end a run exactly, env steps with the iteration that reaches them, a metric as soon as it is known."""
     ends = [done.table(number, "series")["iteration"].max() + 1 for number in range(4)]

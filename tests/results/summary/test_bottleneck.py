@@ -31,31 +31,31 @@ HTSRL = choices(collect="Dynamic", overlap="OneAhead", average="AllReduce")
             {"simulate": 0.4, "reset": 0.1, "infer": 0.45, "learn": 0.05},
             "simulator",
             0.5,
-            "bound by the simulator: waiting for environments takes 50% of the ranks' time",
+            "bound by the simulator, by shares of time: waiting for environments takes 50% of the ranks' time",
         ),
         (
             {"simulate": 0.2, "infer": 0.48, "learn": 0.2, "communicate": 0.12},
             "inference",
             0.48,
-            "bound by inference: inferring actions takes 48% of the ranks' time",
+            "bound by inference, by shares of time: inferring actions takes 48% of the ranks' time",
         ),
         (
             {"simulate": 0.1, "infer": 0.25, "learn": 0.3, "wait:learner": 0.05, "other": 0.3},
             "learner",
             0.35,
-            "bound by the learner: learning takes 35% of the ranks' time",
+            "bound by the learner, by shares of time: learning takes 35% of the ranks' time",
         ),
         (
             {"simulate": 0.2, "learn": 0.3, "communicate": 0.5},
             "communication",
             0.5,
-            "bound by communication: communicating with other ranks takes 50% of the ranks' time",
+            "bound by communication, by shares of time: communicating with other ranks takes 50% of the ranks' time",
         ),
         (
             {"simulate": 0.3, "learn": 0.1, "wait:straggler": 0.51, "communicate": 0.09},
             "stragglers",
             0.51,
-            "bound by stragglers: waiting for slower ranks takes 51% of the ranks' time",
+            "bound by stragglers, by shares of time: waiting for slower ranks takes 51% of the ranks' time",
         ),
     ],
 )
@@ -80,7 +80,7 @@ def test_a_busy_learner_bounds_what_goes_on_beside_it() -> None:
     assert found.stage == "learner"
     assert found.share == pytest.approx(0.9)
     said = "learning takes 90% of the learner's time, and it waits for experience for 10% of it"
-    assert found.sentence == f"bound by the learner: {said}"
+    assert found.sentence == f"bound by the learner, by shares of time: {said}"
 
 
 def test_a_learner_that_never_waits_has_a_timeline_all_the_same() -> None:
@@ -99,17 +99,17 @@ def test_a_learner_that_never_waits_has_a_timeline_all_the_same() -> None:
         (
             {"infer": 0.7, "simulate": 0.3},
             "inference",
-            "bound by inference: inferring actions takes 70% of the sampler's time",
+            "bound by inference, by shares of time: inferring actions takes 70% of the sampler's time",
         ),
         (
             {"infer": 0.3, "simulate": 0.7},
             "simulator",
-            "bound by the simulator: waiting for environments takes 70% of the sampler's time",
+            "bound by the simulator, by shares of time: waiting for environments takes 70% of the sampler's time",
         ),
         (
             {"infer": 0.3, "simulate": 0.1, "wait:learner": 0.6},
             "learner",
-            "bound by the learner: waiting for the learner takes 60% of the sampler's time",
+            "bound by the learner, by shares of time: waiting for the learner takes 60% of the sampler's time",
         ),
     ],
 )
@@ -172,7 +172,7 @@ def test_waiting_for_workers_that_infer_is_split() -> None:
     assert found.stage == "inference"
     assert found.share == pytest.approx(0.6)
     said = "inferring actions in the environment workers takes 60% of the ranks' time"
-    assert found.sentence == f"bound by inference: {said}"
+    assert found.sentence == f"bound by inference, by shares of time: {said}"
     assert bound({"simulate": 0.8, "learn": 0.2}, env_time_shares=of_envs, gpus=2).stage == "simulator"
     assert bound({"simulate": 0.8, "learn": 0.2}, system=system, gpus=2).stage == "simulator"  # nobody knows better
 
@@ -197,15 +197,16 @@ def test_nothing_bounds_what_was_not_metered(shares: dict[str, float]) -> None:
     ],
 )
 def test_what_helps_the_most_bounds_a_run(gains: dict[str, float], stage: str, share: float, said: str) -> None:
-    """By what the model says that more of it would give; the share is what comes out of 10 % more, at most all."""
-    found = what_would_help(gains)
-    assert found is not None
-    assert found.stage == stage
-    assert found.share == pytest.approx(share)
-    assert found.sentence.startswith(said)
+    """By what more of it would give; the share is what comes out of 10 % more, at most all. Who says so is named."""
+    for predicted, who in ((True, "the model"), (False, "the chain of its spans")):
+        found = what_would_help(gains, predicted=predicted)
+        assert found is not None
+        assert found.stage == stage
+        assert found.share == pytest.approx(share)
+        assert found.sentence == f"{said} more steps/s, by {who}"
 
 
 @pytest.mark.parametrize("gains", [{}, {"simulator": 1.009, "learner": 0.99}, {"theirs": 2.0}])
 def test_what_helps_nothing_bounds_nothing(gains: dict[str, float]) -> None:
     """Nor does a stage that only somebody else's record names."""
-    assert what_would_help(gains) is None
+    assert what_would_help(gains, predicted=False) is None

@@ -249,6 +249,27 @@ def test_the_bottleneck_knows_the_system() -> None:
     assert cell.bottleneck.share == pytest.approx(0.99)
 
 
+def test_the_bottleneck_is_what_would_help_where_records_say_that() -> None:
+    """By hand: of two seeds the mean gain counts, a third has none. Shares of time speak where no record says it."""
+    shares = {"time_shares": {"learn": 0.9, "infer": 0.1}}
+    runs = (
+        make_run(seed=seed, figures=shares | {"gains": gains})
+        for seed, gains in enumerate(({"learner": 1.02, "simulator": 1.06}, {"learner": 1.05, "simulator": 1.03}, {}))
+    )
+    cell = cell_of(*runs)
+    assert cell.bottleneck is not None
+    assert cell.bottleneck.sentence == (
+        "bound by the simulator: 10% more of it would give 4.5% more steps/s, by the chain of its spans"
+    )
+    predicted = cell_of(make_run(figures=shares | {"gains": {"learner": 1.05}, "predicted": True}))
+    assert predicted.bottleneck is not None
+    assert predicted.bottleneck.sentence.endswith("by the model")
+    assert cell_of(make_run(figures=shares | {"gains": {"learner": 1.001}})).bottleneck is None
+    by_shares = cell_of(make_run(figures=shares)).bottleneck
+    assert by_shares is not None
+    assert by_shares.sentence == "bound by the learner, by shares of time: learning takes 90% of the rank's time"
+
+
 def test_a_cell_without_a_rate_has_none_to_ask_for() -> None:
     """Only cells with finished runs have a rate."""
     (cell,) = make_cells([stored(make_run(status="failed", reason="died"))])

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.metering.meter_file import MAY_BE_UNREPORTED, SPANS
 from harness.metering.window import Window, steps_per_s
-from harness.run import chain
-from harness.run.timelines import Spans
+from harness.timelines import chain
+from harness.timelines.timelines import Spans
 from results.records.schema import Counters, EnvSpread, Figures, Lag, Reading
 from results.statistics import intervals
 

@@ -186,7 +186,7 @@ class Figures(_Part):
     """Whether a model produced the figures: nothing ran, and they describe the profile."""
     gains: dict[str, float] = Field(default_factory=dict)
     """How many times as many steps/s 10 % more of each stage would give, by stage. If the run is `predicted` the model
-    says so, else the chain of its spans (`harness.run.chain`); empty where that does not tell."""
+    says so, else the chain of its spans (`harness.timelines.chain`); empty where that does not tell."""
     time_scale: float = 1.0
     """Wall-clock seconds per second of the profile; every time and rate of the run is in the profile's seconds."""
 

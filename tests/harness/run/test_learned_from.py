@@ -88,6 +88,7 @@ def left_by(
         meters={rank: Counted(steps, (1.0, 2.0)) for rank, steps in enumerate(env_steps)},
         rows=[],
         episodes=[{"environment": env, "length": length} for env, length in lengths],
+        spans=[],
         telemetry=Readings([], 0),
         in_step=True,
         lost=[lost] if lost >= 0 else [],

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from harness.run import timelines
-from harness.run.chain import OWN, SECOND, STAGES, gains
-from harness.run.timelines import Spans
+from harness.timelines import timelines
+from harness.timelines.chain import OWN, SECOND, STAGES, gains
+from harness.timelines.timelines import Spans
 
 Row = dict[str, Any]
 WORK = 10.0

@@ -45,7 +45,7 @@ class HalfCountedEnv:
             return self._counted.step(action)
         observation, reward, terminated, truncated, info = self._plain.step(action)
         if terminated or truncated:
-            info["episode"] = (math.nan,) * 4
+            info["episode"] = (math.nan, 0.0, math.nan, math.nan)
         return observation, float(reward), bool(terminated), bool(truncated), info
 
     def close(self) -> None:

@@ -149,6 +149,7 @@ class Bench:
                 "terminated": ended[0],
                 "truncated": ended[1] & ~ended[0],
                 "bootstrap": torch.randn(NUM_ENVS, generator=generator),
+                "episode": torch.ones(NUM_ENVS, 4),
             }
             for name, row in step.items():
                 table[name][slots] = row

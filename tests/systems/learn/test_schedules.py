@@ -41,7 +41,7 @@ def test_a_coefficient_follows_its_schedule() -> None:
 def test_a_learned_coefficient_rises_below_its_target(entropy: float, rises: bool) -> None:
     """Its gradient is alpha (H - target), by its logarithm; Adam's first step is the learning rate."""
     settings = LearnSettings(
-        entropy_coef=0.01, entropy_schedule="learned", entropy_target=0.5, learning_rate=0.1, weight_decay=5.0
+        entropy_coef=0.01, entropy_schedule="learned", entropy_target=0.5, learning_rate=0.1, weight_decay=0.5
     )
     coefficient = EntropyCoefficient(settings, "cpu")
     (parameter,) = coefficient.note(torch.tensor(entropy))

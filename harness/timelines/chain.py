@@ -160,9 +160,9 @@ class Chain:
             is_there = reply >= 0 and envs.ends[reply] > begin
             return ("scheduling", envs.ends[reply], reply) if is_there else ("simulator", begin, thread)
         if kind == "wait:rollout" and samples:
-            return _before_wait(self._sampling[thread.rank].thread, moment, "wait:learner")
+            return _before_wait(thread, moment, self._sampling[thread.rank].thread, "wait:learner")
         if kind == "wait:learner":
-            return _before_wait(self._own[thread.rank], moment, "wait:rollout")
+            return _before_wait(thread, moment, self._own[thread.rank], "wait:rollout")
         return SLACK if kind == "wait:rollout" else STAGE_OF.get(kind, "other"), begin, thread
 
     def _at_meeting(self, thread: Thread, begin: float, moment: float, met: set[int]) -> Step:
@@ -206,10 +206,14 @@ def _latest(moments: list[float], by: float) -> float:
     return moments[at] if at >= 0 else -math.inf
 
 
-def _before_wait(thread: Thread, moment: float, waits: str) -> Step:
-    """The step to a rank's other thread, which has ended a wait; if that has waited since, to where it began to."""
-    begin, end, kind = thread.before(moment)
-    return "other", begin if kind == waits and end >= moment else moment, thread
+def _before_wait(waiting: Thread, moment: float, other: Thread, waits: str) -> Step:
+    """The step to a rank's other thread, which has ended a wait; if that has waited since, to where it began to.
+
+    A rank's only thread has waited for something that has no span.
+    """
+    begin, end, kind = other.before(moment)
+    has_waited = other is waiting or (kind == waits and end >= moment)
+    return "other", begin if has_waited else moment, other
 
 
 def gains(spans: Spans, moments: Mapping[int, Sequence[float]], *, in_step: bool = True) -> dict[str, float]:

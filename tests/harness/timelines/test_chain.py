@@ -4,7 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from harness.metering.meter_file import SPANS
 from harness.timelines import timelines
 from harness.timelines.chain import OWN, SECOND, STAGES, gains
 from harness.timelines.timelines import Spans
@@ -148,6 +151,41 @@ def test_threads_that_wait_for_each_other_in_turn() -> None:
         lane(0, SECOND, ("wait:learner", -1, 2), ("infer", 2, 7), ("wait:learner", 7, 11)),
     )
     assert found(spans) == expected(learner=2.5 + 2, inference=5, other=0.5)
+
+
+def test_a_rank_with_one_thread_waits_for_no_other() -> None:
+    """What it has waited for has no span: the time is `other`."""
+    spans = table(
+        lane(0, OWN, ("infer", 0, 4), ("wait:learner", 4, 5), ("wait:rollout", 5, 6), ("learn", 6, 10)),
+    )
+    assert found(spans) == expected(inference=4, learner=4, other=2)
+
+
+@st.composite
+def _runs(draw: st.DrawFn) -> tuple[Spans, dict[int, list[float]]]:
+    """Spans and moments on a coarse grid, so that many coincide, in lanes of up to three ranks."""
+    moments, lanes = {}, []
+    for rank in range(draw(st.integers(1, 3))):
+        moments[rank] = sorted(map(float, draw(st.sets(st.integers(0, 14), min_size=2, max_size=4))))
+        for environment in [OWN, SECOND, 0, 1, 2]:
+            kinds = SPANS if environment < 0 else ("simulate", "reset")
+            at, pieces = 0, []
+            for kind, idle, length in draw(_PIECES):
+                begin, at = at + idle, at + idle + length
+                pieces.append((kinds[kind % len(kinds)], begin, at))
+            lanes.append(lane(rank, environment, *pieces))
+    return table(*lanes), moments
+
+
+_PIECES = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 1), st.integers(0, 3)), max_size=8)
+
+
+@given(run=_runs(), in_step=st.booleans())
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_a_walk_through_any_spans_ends(run: tuple[Spans, dict[int, list[float]]], *, in_step: bool) -> None:
+    """Each step goes back in time, or to where the walk has not been at that moment: no gain is below 1."""
+    spans, moments = run
+    assert all(gain >= 1 for gain in gains(spans, moments, in_step=in_step).values())
 
 
 def test_a_worker_steps_its_environments_in_turn() -> None:

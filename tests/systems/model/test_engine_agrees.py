@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from harness.commands.predict.command import predict_cell
@@ -80,7 +81,7 @@ def test_cores_that_nobody_waits_for_are_not_booked(tmp_path: Path) -> None:
         )
         for cores in (6, 60)
     )
-    assert few.rows == many.rows
+    assert pd.DataFrame(few.rows).equals(pd.DataFrame(many.rows))
 
 
 STREAM = "sync:collect=dynamic:rollout=trajectories:overlap=continuous"

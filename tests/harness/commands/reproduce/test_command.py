@@ -293,8 +293,8 @@ def test_figures_are_left_out_one_column_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of a profile whose step takes twice as long, each figure is predicted by a fit to the others, from elsewhere."""
-    short = Length(seconds=20.0, num_seeds=lambda _: 2)
-    points = [RatePoint(system=system, scenario=SMALL, gpus=gpus) for system in ("sync", "nover") for gpus in (1, 2)]
+    short, stepping = Length(seconds=30.0, num_seeds=lambda _: 2), "emulated/open-fridge:num_envs=4:rollout_steps=64"
+    points = [RatePoint(system=system, scenario=stepping, gpus=gpus) for system in ("sync", "nover") for gpus in (1, 2)]
     made = Planned(points, short).rates({"step.median_ms": 6.0})
     rows = [make_row(f"{p.system} {p.gpus}", made[p], point=p, labels=(str(p.system), str(p.gpus))) for p in points]
     table = replace(

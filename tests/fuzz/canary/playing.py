@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
@@ -97,7 +98,8 @@ class Player:
             kept = self._kept / f"round-{plan.seed}-{plan.number}"
             self._kept.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(kept, ignore_errors=True)
-            shutil.move(place.root, kept)
+            # Onto another device, shutil.move would write out endless files that have nothing in them, and omit pipes.
+            subprocess.run(["mv", place.root, kept], check=True)
         for fault in new:
             self._say(fault if plan.is_slow else self._smallest(fault))
         shutil.rmtree(place.root, ignore_errors=True)

@@ -207,8 +207,10 @@ def read_profile(name: str) -> Profile:
     try:
         with path.open("rb") as file:
             text = file.read(MOST_BYTES + 1).decode("utf-8").replace("\r\n", "\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: cannot be read ({error}); a profile is a TOML file in UTF-8") from None
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: is no text in UTF-8; a profile is a TOML file") from None
     longest = max(map(len, text.split("\n")))
     if len(text) > MOST_BYTES or longest > LONGEST_LINE:
         raise ValueError(

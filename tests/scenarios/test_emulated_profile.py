@@ -54,6 +54,14 @@ def test_a_table_that_is_missing_is_named(table: str, tmp_path: Path) -> None:
         read_profile(str(path))
 
 
+def test_what_is_no_text_is_no_profile(tmp_path: Path) -> None:
+    """The file is named, and what it must be."""
+    path = tmp_path / "mine.toml"
+    path.write_bytes(OPEN_FRIDGE.encode() + b"# \x80")
+    with pytest.raises(ValueError, match=re.escape(f"{path}: is no text in UTF-8; a profile is a TOML file")):
+        read_profile(str(path))
+
+
 def test_what_a_profile_says_reaches_the_gpu() -> None:
     """Cores, actors and the network of a profile are the emulated GPU's costs, in seconds and bytes."""
     scenario = FAMILY.make("open-fridge", "homogeneous")

@@ -117,7 +117,10 @@ def read_text(path: Path, most_bytes: int, *, inside: bool = True) -> str:
             raise ValueError(problem.strerror or str(problem)) from None
     if not left:  # the file has grown, or its size was not known beforehand
         raise ValueError(f"has more than {most_bytes:,} bytes")
-    return b"".join(pieces).decode("utf-8")
+    try:
+        return b"".join(pieces).decode("utf-8")
+    except UnicodeDecodeError:
+        raise ValueError("is no text in UTF-8") from None
 
 
 def read_json(path: Path, most_bytes: int) -> Any:

@@ -147,6 +147,14 @@ def test_what_a_terminal_would_obey_is_made_visible() -> None:
     assert visible(os.fsdecode(b"run\xff\x1b")) == "run\\udcff\\x1b"
 
 
+def test_what_is_no_text_is_said_to_be_none(tmp_path: Path) -> None:
+    """In words, not in those of a codec."""
+    path = tmp_path / "text"
+    path.write_bytes(b"\xff\xd8 a photo")
+    with pytest.raises(ValueError, match=r"^is no text in UTF-8$"):
+        read_text(path, 100, inside=False)
+
+
 def test_text_is_told_from_bytes() -> None:
     """A file's name may hold bytes that are no UTF-8."""
     assert is_text("größer\x1b")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from harness.metering.counted import CountedEnv, episodes_path
 from harness.metering.meter_file import Block, MeterFile
@@ -20,6 +20,25 @@ class MakesEnvs(Protocol):
 
     def make_env(self, seat: Seat) -> gymnasium.Env[dict[str, Any], int]:
         """Makes one environment."""
+
+
+@runtime_checkable
+class InParts(Protocol):
+    """A method of a scenario that `Scenario`s may have whose environments differ: in their games, maps or scenes."""
+
+    def part(self, global_index: int, seed: int) -> str:
+        """The part of the scenario that environment `global_index` of a run has, whose seed is `seed` (`Seat`).
+
+        The record says what each part was learned from; environments with the same text are of the same part.
+        """
+
+
+def env_seeds(seed: int, rank: int, num_envs: int) -> list[int]:
+    """The seeds of the first `num_envs` environments of a rank, of a run with a seed."""
+    from numpy.random import SeedSequence
+
+    seeds: list[int] = SeedSequence([seed, rank]).generate_state(2 + num_envs).tolist()
+    return seeds[2:]
 
 
 def make_counted_env(scenario: MakesEnvs, seat: Seat, folder: Path | str, meter: Path) -> CountedEnv:

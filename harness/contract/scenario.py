@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.contract.device import Seat
 from harness.contract.settings import GpuCosts, LearnSettings
@@ -14,7 +14,7 @@ WORKLOADS = ("homogeneous", "heterogeneous")
 
 
 class Scenario(Protocol):
-    """A cell's work, a frozen dataclass; it may have `sleeps = True` (it only sleeps), `shm_bytes` and `shm_names`."""
+    """A cell's work, a frozen dataclass; may have `sleeps = True` (it only sleeps), `shm_bytes`, `shm_names`, `part`."""
 
     @property
     def name(self) -> str:
@@ -63,17 +63,6 @@ class Scenario(Protocol):
         reward if absent) and, at the end of an episode, `success` and `spl` (0 to 1). An end by time limit is a
         truncation. Rewards must be real numbers within float32, observations must have the dtype of their space;
         anything else ends the run.
-        """
-
-
-@runtime_checkable
-class InParts(Protocol):
-    """A method of a scenario that `Scenario`s may have whose environments differ: in their games, maps or scenes."""
-
-    def part(self, global_index: int, seed: int) -> str:
-        """The part of the scenario that environment `global_index` of a run has, whose seed is `seed` (`Seat`).
-
-        The record says what each part was learned from; environments with the same text are of the same part.
         """
 
 

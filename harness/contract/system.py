@@ -10,9 +10,7 @@ The loop of one rank (`harness/launch/rank.py` makes the context, the system doe
             learn, average                      # meter.span("learn"), meter.span("communicate")
             meter.learned(...), meter.reused(...), meter.discarded(...), meter.end_iteration(...)
         meter.in_flight(samples collected, neither learned nor discarded); end the environment workers; return
-
-A system that knows of which environment its samples are may also call `meter.open_fates`, `settle` and `left`; the
-record then says what each environment was learned from.
+    # `meter.open_fates`, `settle` and `left`: the same for each environment, where the system knows whose samples are
 
 A system must: keep collected = learned + discarded + in flight, to the sample; take its place from `Place` alone;
 leave no process and no shared memory when it returns or raises; raise when one of its processes dies.
@@ -56,6 +54,8 @@ class Context:
 
     def env_seed(self, index: int) -> int:
         """The seed of environment `index` of this rank, the same with every system."""
+        from harness.contract.envs import env_seeds
+
         return env_seeds(self.seed, self.place.rank, 1 + index)[index]
 
     def make_env(self, index: int) -> CountedEnv:
@@ -63,14 +63,6 @@ class Context:
         from harness.contract.envs import make_counted_env
 
         return make_counted_env(self.scenario, self.seat(index, self.env_seed(index)), self.folder, self.meter.path)
-
-
-def env_seeds(seed: int, rank: int, num_envs: int) -> list[int]:
-    """The seeds of the first `num_envs` environments of a rank, of a run with a seed."""
-    from numpy.random import SeedSequence
-
-    seeds: list[int] = SeedSequence([seed, rank]).generate_state(2 + num_envs).tolist()
-    return seeds[2:]
 
 
 class System(Protocol):

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.contract.scenario import InParts
-from harness.contract.system import env_seeds
+from harness.contract.envs import InParts, env_seeds
 from harness.metering.fates import DISCARDED, LEARNED, NUM_BINS, NUM_FATES, bin_of
 from harness.processes import raised
 from results.reading.untrusted import visible

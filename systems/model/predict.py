@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from harness.contract.envs import env_seeds
 from harness.contract.prediction import Prediction, Timed
-from harness.contract.system import env_seeds
 from harness.metering.fates import Fates
 from systems.choices.average import Central, Gossip
 from systems.choices.overlap import Alternate, OneAhead

@@ -16,7 +16,7 @@ from tests.harness.command import RLBENCH, assert_refused, call, launch
 SYNC = ("--systems", "sync")
 POINTNAV = ("--systems", "sync", "--scenario", "pointnav", "--device", "cpu")
 COMMANDS = (
-    *("run", "predict", "reproduce", "list", "doctor"),
+    *("run", "predict", "reproduce", "fit", "list", "doctor"),
     *("results", "report", "compare", "export", "history", "gate", "scenes", "evaluate", "profile", "systems"),
 )
 
@@ -154,7 +154,7 @@ def test_more_gpus_than_there_are(
 
 
 BAD_COMMANDS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
-    (("nope",), ("No such command 'nope'", "known commands: run, predict, reproduce, list, doctor, results")),
+    (("nope",), ("No such command 'nope'", "known commands: run, predict, reproduce, fit, list, doctor, results")),
     (("",), ("No such command ''",)),
     (("--nope",), ("No such option: --nope", "rlbench --help")),
     (("list", "nope"), ("list nope: unknown; known: systems, scenarios",)),

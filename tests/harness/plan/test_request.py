@@ -60,7 +60,7 @@ def test_profiles_that_are_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("missing.toml", "no such profile"),
         ("folder.toml", "no such profile"),
         ("empty.toml", "empty.toml:1: about: is missing"),
-        ("latin.toml", "latin.toml: cannot be read"),
+        ("latin.toml", "latin.toml: is no text in UTF-8"),
     ):
         assert_refused(call("run", "--systems", "sync", "--scenario", f"emulated/{name}"), name, expected)
 

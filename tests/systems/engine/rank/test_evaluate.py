@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from harness.contract.device import Seat
-from harness.contract.system import env_seeds
+from harness.contract.envs import env_seeds
 from harness.devices.kinds import CpuDevice
 from harness.plan.registry import load_system
 from harness.processes.raised import in_a_line

@@ -14,7 +14,7 @@ WORKLOADS = ("homogeneous", "heterogeneous")
 
 
 class Scenario(Protocol):
-    """A cell's work, a frozen dataclass; may have `sleeps = True` (it only sleeps), `shm_bytes`, `shm_names`, `part`."""
+    """A cell's work, a frozen dataclass; may have `sleeps = True` (only sleeps), `shm_bytes`, `shm_names`, `part`."""
 
     @property
     def name(self) -> str:

@@ -148,6 +148,8 @@ class GpuCosts:
     schedule_s: float = 0.0
     """Per env step, of the rank's process: to choose who acts, send the action and file the reply. Only models take it;
     an emulated rank really does it."""
+    answer_s: float = 0.0
+    """Per env step, of the process that steps: to take the action and write what follows. Only models take it, too."""
     network: NetworkCosts = field(default_factory=NetworkCosts)
     """Times of messages between ranks."""
 

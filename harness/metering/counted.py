@@ -158,6 +158,10 @@ class CountedEnv:
     def _refused(self, what: str, value: Any, rule: str) -> ValueError:
         return ValueError(f"environment {self._environment} {what} {shown(value)}: it must be {rule}")
 
+    def answered(self, cpu_s: float) -> None:
+        """Counts CPU time, in seconds, of what the process does for this environment beside its steps and resets."""
+        self._block.floats[self._block.word("answer_s")] += cpu_s
+
     def close(self) -> None:
         """Closes the environment and the episode file."""
         try:

@@ -19,7 +19,7 @@ import mmap
 import os
 from pathlib import Path
 
-MAGIC = 0x3430_4D4C_5252
+MAGIC = 0x3530_4D4C_5252
 HEADER_WORDS = 4
 INT_COUNTERS = (
     "pid",
@@ -38,7 +38,7 @@ INT_COUNTERS = (
 )
 MAY_BE_UNREPORTED = ("learned", "reused", "discarded", "in_flight", "lag_sum")
 """Counters that somebody else's system need not report; each has a bit in `unreported`, which is 0 for our systems."""
-FLOAT_COUNTERS = ("step_s", "reset_s", "step_s_squared")
+FLOAT_COUNTERS = ("step_s", "reset_s", "step_s_squared", "answer_s")
 SPANS = (
     "other",
     "simulate",

@@ -25,6 +25,7 @@ NUM_LAST_EPISODES = 100
 """Episode figures are means over this many last episodes."""
 LANES = ("span/", "sampler/")
 """Column prefixes of a rank's two timelines; a rank has the second one only if its rows have such columns."""
+ANSWER_SOURCE = "CPU time of threads that step environments, beside steps and resets / env steps"
 CORE_WAIT_SOURCE = "schedstat, time for which threads of ranks were ready to run and had no core / the ranks' time"
 ENV_SPANS = ("simulate", "reset", "wait:inference")
 _RANK_COUNTERS = ("learned", "reused", "discarded", "in_flight")
@@ -133,6 +134,7 @@ def work_out(left: RunOutput, counters: Counters, window: Window | None) -> Figu
         memory_bytes=telemetry.memory_bytes(),
         gpu_memory_bytes=telemetry.gpu_memory_bytes(),
         env_step_s=_step_spread(left),
+        env_answer=_env_answer(left, counters),
         env_time_shares=_env_shares(left),
         episode_return=_mean(last, "return"),
         episode_length=_mean(last, "length"),
@@ -249,6 +251,14 @@ def _step_spread(left: RunOutput) -> EnvSpread | None:
     mean = sum(means) / len(means)
     variance = sum((value - mean) ** 2 for value in means) / len(means)
     return EnvSpread(mean=mean, min=min(means), max=max(means), cv=math.sqrt(variance) / mean if mean else 0.0)
+
+
+def _env_answer(left: RunOutput, counters: Counters) -> Reading:
+    """Seconds for each env step."""
+    totals = [meter.seconds(1 + env, "answer_s") for meter in left.meters.values() for env in range(meter.num_envs)]
+    if not any(totals) or not counters.env_steps:
+        return Reading(source=f"n/a: no worker says {ANSWER_SOURCE}")
+    return Reading(value=sum(totals) / counters.env_steps, source=ANSWER_SOURCE)
 
 
 def _mean(episodes: Sequence[Row], name: str) -> float | None:

@@ -172,6 +172,7 @@ class Figures(_Part):
     """Mean over the window, summed over GPUs."""
     window: WindowRecord | None = None
     env_step_s: EnvSpread | None = None
+    env_answer: Reading = Field(default_factory=Reading)
     """Each environment's mean time of an env step, and how these means differ."""
     episode_return: Measured = None
     """Mean over the last finished episodes, like the next three."""

@@ -23,7 +23,7 @@ QUICKENED = {
     "simulator": ("step.median_ms", "collision.median_ms", "episode.reset_ms", "gpu.render_ms"),
     "inference": ("gpu.infer_fixed_ms", "gpu.infer_item_ms", "cpu.actor_infer_ms"),
     "learner": ("gpu.prepare_ms", "gpu.learn_fixed_ms", "gpu.learn_item_ms"),
-    "scheduling": ("cpu.schedule_ms",),
+    "scheduling": ("cpu.schedule_ms", "cpu.answer_ms"),
     "communication": (
         "network.synchronize_ms",
         "network.synchronize_doubling_ms",
@@ -77,6 +77,7 @@ class EmulatedScenario:
             cores=cpu.cores_per_gpu,
             learn_cores=cpu.learn_cores,
             schedule_s=cpu.schedule_ms * unit,
+            answer_s=cpu.answer_ms * unit,
             network=NetworkCosts(
                 synchronize_s=network.synchronize_ms * unit,
                 synchronize_doubling_s=network.synchronize_doubling_ms * unit,

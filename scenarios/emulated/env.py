@@ -57,6 +57,10 @@ class RecallEnv(gymnasium.Env[dict[str, Any], int]):
         self._previous, self._cue = self._cue, int(self._rng.integers(NUM_CUES))
         return {"cue": self._cues[self._cue]}
 
+    def _simulated_at(self, begin: float, seconds: float) -> float:
+        gpu = self._gpu_of_cores
+        return begin + seconds if gpu is None else gpu.simulated_at(begin, seconds, self._num_envs)
+
     def reset(
         self,
         *,
@@ -64,7 +68,7 @@ class RecallEnv(gymnasium.Env[dict[str, Any], int]):
         options: dict[str, Any] | None = None,  # noqa: ARG002  there are none
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Begins an episode after the reset time; the first action has no cue to recall and cannot be wrong."""
-        until = time.perf_counter() + self._reset_s
+        until = self._simulated_at(time.perf_counter(), self._reset_s)
         self._num_steps = self._num_right = 0
         observation = self._observe()
         sleep_until(until)
@@ -82,8 +86,7 @@ class RecallEnv(gymnasium.Env[dict[str, Any], int]):
         if ends:
             info["success"] = float(self._num_right >= SUCCESS_SHARE * self._num_steps)
         simulation_s *= self._scale
-        gpu = self._gpu_of_cores
-        sleep_until(begin + simulation_s if gpu is None else gpu.simulated_at(begin, simulation_s, self._num_envs))
+        sleep_until(self._simulated_at(begin, simulation_s))
         with self._device.busy("render", 1):
             pass
         return observation, float(right), ends, False, info

@@ -86,6 +86,7 @@ class Cpu(_Table):
     actor_infer_ms: Milliseconds
     learn_cores: Annotated[int, Field(ge=0, le=MOST_CORES)] = 0
     schedule_ms: Milliseconds = 0.0
+    answer_ms: Milliseconds = 0.0
 
     @model_validator(mode="after")
     def _enough(self) -> Cpu:

@@ -1,6 +1,7 @@
 """Environments, their workers, cores and GPUs: what happens between an action and its reply (compiled).
 
-    send -> begin_step -> simulate (on a core, if they are shared) -> render (on a GPU's first lane) -> reset -> reply
+    send -> begin_step -> simulate (on a core, if they are shared) -> render (on a GPU's first lane)
+        -> reset (on a core, if they are shared) -> reply
 
 An actor infers on a core before it simulates, and goes on with its next step instead of replying.
 
@@ -21,6 +22,7 @@ from systems.model.state import (
     QUEUED,
     RENDERING,
     REPLIED,
+    RESETTING,
     SIMULATING,
     STARTING,
     STREAM,
@@ -80,7 +82,7 @@ def _simulate(st: State, rules: Rules, s: int, env: int, now: float) -> None:
     st.envs[s, env].phase = SIMULATING
     st.envs[s, env].began_step = now
     st.envs[s, env].wait_s += now - st.envs[s, env].answered
-    _compute(st, rules, s, env, now, st.seconds[s, env, st.envs[s, env].position])
+    _compute(st, rules, s, env, now, st.seconds[s, env, st.envs[s, env].position] + rules.answer_s)
 
 
 @inlined
@@ -119,7 +121,7 @@ def _free_worker(st: State, rules: Rules, s: int, env: int, now: float) -> None:
 def _render(st: State, rules: Rules, s: int, env: int, now: float) -> None:
     words = st.words[s, st.envs[s, env].gpu_of]
     end = book(words, 0, now, rules.render_s, rules.render_factor, rules.learn_factor)
-    took = end - st.envs[s, env].began_step
+    took = end - st.envs[s, env].began_step - rules.answer_s
     at = st.envs[s, env].position
     ended = st.ends[s, env, at]
     st.envs[s, env].position = at + 1
@@ -133,11 +135,22 @@ def _render(st: State, rules: Rules, s: int, env: int, now: float) -> None:
         st.partial_ended[s, env, st.envs[s, env].taken + played] = ended
     if ended:
         st.envs[s, env].num_episodes += 1
-        st.envs[s, env].reset_s += rules.reset_s
-        end += rules.reset_s
+        if rules.cores == 0:
+            st.envs[s, env].reset_s += rules.reset_s
+            end += rules.reset_s
     st.envs[s, env].answered = end
     st.envs[s, env].phase = RENDERING
     put_event(st.events[s], env, end)
+
+
+@inlined
+def _reset(st: State, rules: Rules, s: int, env: int, now: float) -> None:
+    """An environment waits for a core, and resets on it."""
+    done = book_core(st.words[s, st.envs[s, env].cores_of], rules.cores, now, rules.reset_s)
+    st.envs[s, env].reset_s += done - now
+    st.envs[s, env].answered = done
+    st.envs[s, env].phase = RESETTING
+    put_event(st.events[s], env, done)
 
 
 @inlined
@@ -151,6 +164,9 @@ def go_on(st: State, rules: Rules, s: int, env: int, now: float) -> bool:
         return False
     if st.envs[s, env].phase == SIMULATING:
         _render(st, rules, s, env, now)
+        return False
+    if st.envs[s, env].phase == RENDERING and st.envs[s, env].has_ended and rules.cores > 0 and rules.reset_s > 0:
+        _reset(st, rules, s, env, now)
         return False
     st.envs[s, env].played += 1
     st.envs[s, env].burst -= 1

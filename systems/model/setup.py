@@ -62,6 +62,7 @@ def make_rules(system: Choices, scenario: Scenario, num_ranks: int) -> Rules:
         infer_cores=min(1, costs.learn_cores, cores),
         learn_cores=min(costs.learn_cores, cores),
         schedule_s=costs.schedule_s,
+        answer_s=0.0 if isinstance(collect, ActorSide) else costs.answer_s,
     )
 
 

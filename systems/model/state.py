@@ -28,7 +28,7 @@ FIXED, VARIABLE, STREAM = range(3)
 """What fills a batch."""
 NEVER, THRESHOLD, OPTIMAL = range(3)
 """When stragglers are cut."""
-IDLE, QUEUED, STARTING, INFERRING, SIMULATING, RENDERING, REPLIED = range(7)
+IDLE, QUEUED, STARTING, INFERRING, SIMULATING, RENDERING, RESETTING, REPLIED = range(8)
 """Phases of an environment: it has no action; it waits for others of its worker; the worker is about to begin; its
 actor infers; it simulates; it renders and resets; its reply is not read yet."""
 OFF, WAITING, ACTING = range(3)
@@ -74,6 +74,8 @@ class Rules(NamedTuple):
     """Cores that learning holds."""
     schedule_s: float
     """Per env step, of the sampler."""
+    answer_s: float
+    """Per env step, of the environment's process, beside the step."""
 
 
 ENVIRONMENT = np.dtype(

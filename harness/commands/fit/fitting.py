@@ -34,7 +34,10 @@ SUPPOSED = 4.0
 """Residuals that are supposed beside those of the figures."""
 DETERMINED = 0.7
 """A key is determined where its 95 % interval reaches less far than this, in coordinates: a factor of 2."""
-MOST_ROUNDS = 12
+MOST_ROUNDS, MOST_STEPS = 8, 20
+"""Rounds that begin with derivatives anew, and steps of each."""
+SETTLED = 0.01
+"""A round that brings the sum of squares down by no more than this part is the last."""
 
 Floats = npt.NDArray[np.float64]
 Predict = Callable[[Mapping[str, float]], Sequence[float]]
@@ -100,14 +103,21 @@ def fit(keys: Sequence[Key], figures: Sequence[float | None], predict: Predict) 
         return np.concatenate([(model.logs(at)[is_given] - wanted) / NOISE, at / WIDTH])
 
     def derivatives(at: Floats) -> Floats:
-        return np.concatenate([model.slopes(at)[is_given] / NOISE, np.eye(len(keys)) / WIDTH])
+        return np.concatenate([model.secants(at)[is_given] / NOISE, np.eye(len(keys)) / WIDTH])
 
     low, high = np.array([key.bounds for key in keys]).T
-    start = np.clip(np.zeros(len(keys)), low + 1e-6, high - 1e-6)
-    solved = optimize.least_squares(
-        residuals, start, derivatives, bounds=(low, high), ftol=1e-3, xtol=1e-3, gtol=1e-3, max_nfev=MOST_ROUNDS
-    )
-    return _fitted(model, np.asarray(solved.x), is_given, wanted, has_converged=solved.status > 0)
+    at, has_converged = np.clip(np.zeros(len(keys)), low + 1e-6, high - 1e-6), False
+    for _ in range(MOST_ROUNDS):
+        before = at
+        at = optimize.least_squares(
+            residuals, at, derivatives, bounds=(low, high), ftol=1e-3, xtol=1e-3, gtol=1e-3, max_nfev=MOST_STEPS
+        ).x
+        gained = float((residuals(before) ** 2).sum() - (residuals(at) ** 2).sum())
+        has_converged = gained <= SETTLED * float((residuals(before) ** 2).sum())
+        if has_converged:
+            break
+        model.forget_secants()
+    return _fitted(model, np.asarray(at), is_given, wanted, has_converged=has_converged)
 
 
 class _Model:
@@ -117,12 +127,31 @@ class _Model:
         self.keys = keys
         self._predict = predict
         self._known: dict[bytes, Floats] = {}
+        self._secants: tuple[Floats, Floats] | None = None
 
     def logs(self, at: Floats) -> Floats:
         if at.tobytes() not in self._known:
             numbers = {key.name: key.number(value) for key, value in zip(self.keys, at.tolist(), strict=True)}
             self._known[at.tobytes()] = np.log(self._predict(numbers))
         return self._known[at.tobytes()]
+
+    def secants(self, at: Floats) -> Floats:
+        """Derivatives, [F, K], by what the last step has told of those before it (Broyden 1965): one prediction each.
+
+        The first are `slopes`.
+        """
+        if self._secants is None:
+            self._secants = at.copy(), self.slopes(at)
+        elif not np.array_equal(self._secants[0], at):
+            last, slopes = self._secants
+            step = at - last
+            missed = self.logs(at) - self.logs(last) - slopes @ step
+            self._secants = at.copy(), slopes + np.outer(missed, step) / (step @ step)
+        return self._secants[1]
+
+    def forget_secants(self) -> None:
+        """So that the next ones are `slopes`."""
+        self._secants = None
 
     def slopes(self, at: Floats) -> Floats:
         """Derivatives, [F, K], by steps to the side where there is room."""

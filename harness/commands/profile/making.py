@@ -211,7 +211,15 @@ def _cpu_table(cores: Cores, gpu: Table, schedule: Entry, record: RunRecord) -> 
             cores.num_learning, "all: the rank has no GPU" if cores.num_learning else "none: the rank has a GPU"
         ),
         "schedule_ms": schedule,
+        "answer_ms": _answer(record),
     }
+
+
+def _answer(record: RunRecord) -> Entry:
+    answer = record.figures.env_answer
+    if answer.value is None:
+        return Entry(0.0, f"{ASSUMED}: the run does not tell")
+    return Entry(1e3 * answer.value, answer.source)
 
 
 def _about(record: RunRecord) -> str:

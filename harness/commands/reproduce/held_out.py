@@ -77,9 +77,14 @@ def _left_out(table: PaperTable, fits: Fits, console: Console) -> Iterator[LeftO
     numbers = numbers_of(profile_document(fits.scenario)) | dict(fits.start)
     keys = keys_to_fit(numbers, fits.start)
 
+    known: dict[tuple[float, ...], list[float]] = {}
+
     def predict(changed: Mapping[str, float]) -> list[float]:
-        rates = planned.rates(changed, least=LEAST_RATE)
-        return [row.value(rates) or LEAST_RATE for row in rows]
+        at = tuple(changed.values())
+        if at not in known:  # all fits begin at the same numbers
+            rates = planned.rates(changed, least=LEAST_RATE)
+            known[at] = [row.value(rates) or LEAST_RATE for row in rows]
+        return known[at]
 
     for by in fits.leave_out:
         column = table.titles.index(by)

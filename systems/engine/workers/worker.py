@@ -18,6 +18,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -133,6 +134,8 @@ class Worker:
         self._commands, self._replies = commands, replies
         self._envs: dict[int, CountedEnv] = {}
         self._index: int | None = None
+        self._rested_s = time.thread_time()
+        """When this thread, by its CPU time, last came back from a simulator."""
         seats = dict(enumerate(settings.seats, start=settings.first))
         self._player = None if settings.acting is None else settings.acting.open(self._table, seats, self.step)
         keys = settings.scenario.observation_space.spaces
@@ -193,6 +196,7 @@ class Worker:
         env = make_counted_env(self._settings.scenario, seat, self._settings.folder, meter)
         self._envs[index] = env
         self._write_observation(self._observations, slot, env.reset(seed=seat.seed))
+        self._rested_s = time.thread_time()
         self._start_episode(slot)
         process.note_shared_memory(self._settings.label, [os.getpid()])
 
@@ -200,7 +204,9 @@ class Worker:
         """Applies the action in `slot` to an environment, and writes what follows to `slot_next`."""
         env = self._envs[index]
         action = int(self._action[slot])
+        self._count_answer(env)
         observation, reward, terminated, truncated, info = env.step(action)
+        self._rested_s = time.thread_time()
         self._reward[slot] = reward
         are_terminated, are_truncated = self._ends
         are_terminated[slot] = terminated
@@ -209,12 +215,22 @@ class Worker:
             self._episode[slot] = info["episode"]
             if truncated:
                 self._write_observation(self._final, index, observation)
+            self._count_answer(env)
             observation = env.reset()
+            self._rested_s = time.thread_time()
             self._start_episode(slot_next)
         else:
             self._prev_action[slot_next] = action
             self._episode_start[slot_next] = False
         self._write_observation(self._observations, slot_next, observation)
+
+    def _count_answer(self, env: CountedEnv) -> None:
+        """Counts the CPU time since a simulator had the thread: for commands, actions, observations and replies.
+
+        Where the policy acts here, it is in that time, which therefore says nothing of the rest.
+        """
+        if self._player is None:
+            env.answered(time.thread_time() - self._rested_s)
 
     def _start_episode(self, slot: int) -> None:
         self._prev_action[slot] = -1

@@ -309,7 +309,7 @@ def test_figures_are_left_out_one_column_at_a_time(
             ),
         ),
     )
-    monkeypatch.setattr(command, "TABLES", command.TABLES | {"tiny": lambda: table})
+    monkeypatch.setattr(command, "TABLES", {**TABLES, "tiny": lambda: table})
     assert command.reproduce("tiny", tmp_path, held_out=True) == 0
     out = capsys.readouterr().out
     lines = [[cell.strip() for cell in line.split("|")] for line in out.splitlines() if line.count("|") == 5]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 EPISODE = struct.Struct("<qddqqdd")
 EPISODE_FIELDS = ("environment", "end_s", "return", "length", "frames", "success", "spl")
-SIMULATE, RESET = KIND_OF["simulate"], KIND_OF["reset"]
+SIMULATE, RESET, WAIT = KIND_OF["simulate"], KIND_OF["reset"], KIND_OF["wait:inference"]
 MOST_REWARD = (2 - 2**-23) * 2.0**127
 """The largest float32, since rewards are learned from as float32."""
 MOST_FRAMES = 2**31
@@ -51,7 +51,7 @@ class CountedEnv:
         self._seed: int | None = seed
         self._step_s, self._squared = block.word("step_s"), block.word("step_s_squared")
         self._env_steps, self._frames = block.word("env_steps"), block.word("frames")
-        self._wait_s = block.word("pid") + TOTALS_AT + KIND_OF["wait:inference"]
+        self._wait_s = block.word("pid") + TOTALS_AT + WAIT
         self._answered_at = 0.0  # set by the first reset, which comes before the first step
         self._return, self._length, self._episode_frames = 0.0, 0, 0
 
@@ -158,9 +158,10 @@ class CountedEnv:
     def _refused(self, what: str, value: Any, rule: str) -> ValueError:
         return ValueError(f"environment {self._environment} {what} {shown(value)}: it must be {rule}")
 
-    def answered(self, cpu_s: float) -> None:
-        """Counts CPU time, in seconds, of what the process does for this environment beside its steps and resets."""
-        self._block.floats[self._block.word("answer_s")] += cpu_s
+    def used(self, waiting_s: float, stepping_s: float) -> None:
+        """Counts CPU time, in seconds: of what its thread did for this environment before a step, and of the step."""
+        self._block.add_cpu(WAIT, waiting_s)
+        self._block.add_cpu(SIMULATE, stepping_s)
 
     def close(self) -> None:
         """Closes the environment and the episode file."""

@@ -59,7 +59,7 @@ class Lane:
     def __init__(self, block: Block) -> None:
         self._block = block
         self._lock = threading.Lock()
-        self._open: list[tuple[int, float]] = []  # kind, start; the last one is running
+        self._open: list[tuple[int, float, float]] = []  # kind, start, CPU time then; the last one is running
         self._last_s = [0.0] * len(SPANS)
         self._spans = {name: _Span(self, kind) for name, kind in KIND_OF.items()}
 
@@ -70,22 +70,24 @@ class Lane:
     def begin(self, kind: int) -> None:
         """Begins a span of that kind and pauses the one around it."""
         with self._lock:
-            now = time.perf_counter()
+            now, cpu_s = time.perf_counter(), time.thread_time()
             if self._open:
-                outer, since = self._open[-1]
+                outer, since, used_s = self._open[-1]
                 self._block.put_span(outer, since, now)
-            self._open.append((kind, now))
+                self._block.add_cpu(outer, cpu_s - used_s)
+            self._open.append((kind, now, cpu_s))
             self._block.set_phase(kind)
 
     def end(self) -> None:
         """Ends the innermost span and resumes the one around it."""
         with self._lock:
-            now = time.perf_counter()
-            kind, since = self._open.pop()
+            now, cpu_s = time.perf_counter(), time.thread_time()
+            kind, since, used_s = self._open.pop()
             self._block.put_span(kind, since, now)
+            self._block.add_cpu(kind, cpu_s - used_s)
             if self._open:
-                outer, _ = self._open[-1]
-                self._open[-1] = (outer, now)
+                outer, *_ = self._open[-1]
+                self._open[-1] = (outer, now, cpu_s)
                 self._block.set_phase(outer)
 
     def cut(self, at: float | None = None) -> dict[str, float]:
@@ -96,7 +98,7 @@ class Lane:
         with self._lock:
             seconds = self._block.span_seconds()
             if self._open:
-                kind, since = self._open[-1]
+                kind, since, _ = self._open[-1]
                 seconds[kind] += (time.perf_counter() if at is None else at) - since
         passed = {kind: now - last for kind, now, last in zip(SPANS, seconds, self._last_s, strict=True)}
         self._last_s = seconds

@@ -7,7 +7,7 @@ torn one, since every word is 8 aligned bytes. Nothing blocks. A process that di
 file's space is allocated when it is made, so a full disk is an error then and not a SIGBUS later.
 
 Layout, in words of 8 bytes: header (magic, number of environments, span capacity, unused), then equal blocks. A block
-has counters (`COUNTERS`, int64 or float64), seconds for each kind of span (`SPANS`), number of spans, the current
+has counters (`COUNTERS`, int64 or float64), seconds and CPU seconds for each kind of span (`SPANS`), number of spans, the current
 phase, and a ring of the latest spans (begin, end, kind). Totals are exact; for timelines, the ring keeps the last
 `span_capacity` spans. It has one more place, for the span that is being written; readers skip that, since a killed
 process may have left it half done. Times are `time.perf_counter()`, which all processes of a machine share on Linux.
@@ -38,7 +38,7 @@ INT_COUNTERS = (
 )
 MAY_BE_UNREPORTED = ("learned", "reused", "discarded", "in_flight", "lag_sum")
 """Counters that somebody else's system need not report; each has a bit in `unreported`, which is 0 for our systems."""
-FLOAT_COUNTERS = ("step_s", "reset_s", "step_s_squared", "answer_s")
+FLOAT_COUNTERS = ("step_s", "reset_s", "step_s_squared")
 SPANS = (
     "other",
     "simulate",
@@ -57,7 +57,8 @@ COUNTERS = INT_COUNTERS + FLOAT_COUNTERS
 WORD_OF = {name: i for i, name in enumerate(COUNTERS)}
 KIND_OF = {name: i for i, name in enumerate(SPANS)}
 TOTALS_AT = len(COUNTERS)
-NUM_SPANS_AT = TOTALS_AT + len(SPANS)
+CPU_AT = TOTALS_AT + len(SPANS)
+NUM_SPANS_AT = CPU_AT + len(SPANS)
 PHASE_AT = NUM_SPANS_AT + 1
 RING_AT = PHASE_AT + 1
 SPAN_CAPACITY = 4096
@@ -126,6 +127,10 @@ class MeterFile:
         """A float counter of a block, or the seconds spent in a kind of span."""
         at = WORD_OF[name] if name in WORD_OF else TOTALS_AT + KIND_OF[name]
         return self.floats[self.block_at(index) + at]
+
+    def cpu_seconds(self, index: int, kind: str) -> float:
+        """CPU time in a kind of span of a block."""
+        return self.floats[self.block_at(index) + CPU_AT + KIND_OF[kind]]
 
     def is_reported(self, name: str) -> bool:
         """Whether the system reports a counter of `MAY_BE_UNREPORTED`."""
@@ -211,6 +216,10 @@ class Block:
         """Seconds in ended spans of each kind, in the order of `SPANS`."""
         first = self._at + TOTALS_AT
         return list(self.floats[first : first + len(SPANS)])
+
+    def add_cpu(self, kind: int, seconds: float) -> None:
+        """Adds CPU time to that of a kind of span."""
+        self.floats[self._at + CPU_AT + kind] += seconds
 
     def put_span(self, kind: int, begin: float, end: float) -> None:
         """Records one span: adds its seconds to the total, and the span to the ring."""

@@ -55,11 +55,18 @@ class Meters(Protocol):
     def num_envs(self) -> int:
         """Number of environments of the rank."""
 
+    @property
+    def lane_index(self) -> int:
+        """Index of the block of the rank's second thread."""
+
     def count(self, index: int, name: str) -> int:
         """An integer counter of a block."""
 
     def is_reported(self, name: str) -> bool:
         """Whether the system reports this counter, one of `MAY_BE_UNREPORTED`."""
+
+    def cpu_seconds(self, index: int, kind: str) -> float:
+        """CPU time in a kind of span of a block."""
 
     def seconds(self, index: int, name: str) -> float:
         """A float counter of a block, or the seconds spent in a kind of span."""
@@ -134,7 +141,8 @@ def work_out(left: RunOutput, counters: Counters, window: Window | None) -> Figu
         memory_bytes=telemetry.memory_bytes(),
         gpu_memory_bytes=telemetry.gpu_memory_bytes(),
         env_step_s=_step_spread(left),
-        env_answer=_env_answer(left, counters),
+        cpu_shares=_cpu_shares(left),
+        **_of_envs(left),
         env_time_shares=_env_shares(left),
         episode_return=_mean(last, "return"),
         episode_length=_mean(last, "length"),
@@ -253,12 +261,30 @@ def _step_spread(left: RunOutput) -> EnvSpread | None:
     return EnvSpread(mean=mean, min=min(means), max=max(means), cv=math.sqrt(variance) / mean if mean else 0.0)
 
 
-def _env_answer(left: RunOutput, counters: Counters) -> Reading:
-    """Seconds for each env step."""
-    totals = [meter.seconds(1 + env, "answer_s") for meter in left.meters.values() for env in range(meter.num_envs)]
-    if not any(totals) or not counters.env_steps:
-        return Reading(source=f"n/a: no worker says {ANSWER_SOURCE}")
-    return Reading(value=sum(totals) / counters.env_steps, source=ANSWER_SOURCE)
+def _cpu_shares(left: RunOutput) -> dict[str, float]:
+    """Of the ranks' spans; both timelines of a rank count."""
+    blocks = [(meter, index) for meter in left.meters.values() for index in (0, meter.lane_index)]
+    shares = {}
+    for kind in SPANS:
+        used_s = sum(meter.cpu_seconds(index, kind) for meter, index in blocks)
+        if used_s > 0:
+            shares[kind] = used_s / sum(meter.seconds(index, kind) for meter, index in blocks)
+    return shares
+
+
+def _of_envs(left: RunOutput) -> dict[str, Any]:
+    """How much of their steps' time the environments' threads used a core, and for how long beside them."""
+    blocks = [(meter, 1 + env) for meter in left.meters.values() for env in range(meter.num_envs)]
+    answering_s = sum(meter.cpu_seconds(index, "wait:inference") for meter, index in blocks)
+    if answering_s <= 0:
+        return {"env_answer": Reading(source=f"not read: {ANSWER_SOURCE}")}
+    num_steps = sum(meter.count(index, "env_steps") for meter, index in blocks)
+    stepping_s = sum(meter.cpu_seconds(index, "simulate") for meter, index in blocks)
+    answer = Reading(value=left.clock.lasting(answering_s) / num_steps, source=ANSWER_SOURCE)
+    return {
+        "env_cpu_share": stepping_s / sum(meter.seconds(index, "step_s") for meter, index in blocks),
+        "env_answer": answer,
+    }
 
 
 def _mean(episodes: Sequence[Row], name: str) -> float | None:

@@ -43,6 +43,11 @@ class PredictedMeter:
         """Environments of the rank."""
         return int(self.prediction.of_envs["env_steps"].shape[1])
 
+    @property
+    def lane_index(self) -> int:
+        """Index of the block of the rank's second thread."""
+        return 1 + self.num_envs
+
     def count(self, index: int, name: str) -> int:
         """An integer counter of a block."""
         if index == 0:
@@ -57,6 +62,10 @@ class PredictedMeter:
     def seconds(self, index: int, name: str) -> float:
         """A float counter of an environment's block, or the seconds spent in a kind of span."""
         return float(self.prediction.of_envs[name][self.rank, index - 1])
+
+    def cpu_seconds(self, index: int, kind: str) -> float:  # noqa: ARG002  no process has computed
+        """CPU time in a kind of span of a block."""
+        return 0.0
 
     def total(self, name: str) -> int:
         """An integer counter, summed over the environments of the rank."""

@@ -1,13 +1,18 @@
-"""The cores of a rank, and the core time of each span while more wanted a core than there were.
+"""The cores of a rank, and the work in each span while more wanted a core than there were.
 
-A span is the wall-clock time from call to return. Where 16 environments share 2 cores, most of it is waiting for a
+A span is the wall-clock time from call to return. Where 16 environments share 2 cores, some of it may be waiting for a
 core; where the rank has no GPU, its inference and learning want cores, too. A profile needs the work alone: what it is
-for waits for `cpu.cores_per_gpu` cores itself, and would otherwise wait twice. S spans.
+for waits for `cpu.cores_per_gpu` cores itself, and would otherwise wait twice.
+
+The CPU time of the thread tells, which runs do record. It does not tell of a simulator in another process. There, the
+spans that are open at a moment are taken to have had equal shares of the cores, which is the least that they had: a
+kernel lets a process that wakes for a short step go before one that computes all the time. S spans.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -43,6 +48,21 @@ class Cores:
         return max(1, round(self.num)) if math.isfinite(self.num) else 0
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CpuShares:
+    """CPU time / time, as a run recorded it."""
+
+    ranks: Mapping[str, float]
+    """In the ranks' spans of each kind."""
+    env: float | None
+    """In env steps; None where the run does not tell."""
+
+
+def cpu_shares_of(record: RunRecord) -> CpuShares:
+    """What a run recorded."""
+    return CpuShares(ranks=record.figures.cpu_shares, env=record.figures.env_cpu_share)
+
+
 def cores_of(record: RunRecord) -> Cores:
     """The cores that each rank of a run had: those of its profile if it had one, else its share of the machine's."""
     cell = record.cell
@@ -63,20 +83,29 @@ def cores_of(record: RunRecord) -> Cores:
     )
 
 
-def with_work(spans: pd.DataFrame, cores: Cores) -> pd.DataFrame:
+def with_work(spans: pd.DataFrame, cores: Cores, cpu: CpuShares) -> pd.DataFrame:
     """The spans with a column `work_s`: seconds for which each had the cores that it wanted.
 
-    A rank that waits wants none, and one with a GPU never does.
+    A rank that waits wants none, and on a GPU a rank does not need one to infer or learn.
     """
-    work_s = (spans["end_s"] - spans["begin_s"]).to_numpy(np.float64, copy=True)
+    took_s = (spans["end_s"] - spans["begin_s"]).to_numpy(np.float64)
     is_env = (spans["environment"] >= 0).to_numpy()
     waits = spans["kind"].str.startswith(WAITS).to_numpy(np.bool_) & ~is_env
-    wants = is_env | (~waits if cores.num_learning else False)
+    wants = is_env | (~waits if cores.num_learning else (spans["kind"] == "schedule").to_numpy())
     claims = np.where((spans["kind"] == "learn").to_numpy(), float(max(1, cores.num_learning)), 1.0)
+    work_s = took_s.copy()
     for rank in spans["rank"].unique():
         those = wants & (spans["rank"] == rank).to_numpy()
         begin_s, end_s = (spans[name].to_numpy(np.float64)[those] for name in ("begin_s", "end_s"))
         work_s[those] = seconds_of_work(begin_s, end_s, claims[those], cores.num)
+    if cpu.env is not None and is_env.any() and math.isfinite(cores.num):
+        steps = is_env & (spans["kind"] == "simulate").to_numpy()
+        had = float(work_s[steps].sum() / took_s[steps].sum()) if took_s[steps].sum() > 0 else 1.0
+        if cpu.env > had:
+            work_s[is_env] = min(cpu.env, 1.0) * took_s[is_env]
+    for kind, share in cpu.ranks.items():
+        those = wants & ~is_env & (spans["kind"] == kind).to_numpy()
+        work_s[those] = min(share, 1.0) * took_s[those]
     return spans.assign(work_s=work_s)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from harness.commands.profile import ASSUMED, Entry, Table
-from harness.commands.profile.cores import Cores, cores_of, with_work
+from harness.commands.profile.cores import Cores, cores_of, cpu_shares_of, with_work
 from harness.commands.profile.gpu import (
     SCHEDULING,
     AssumedLink,
@@ -123,7 +123,8 @@ def _told(run: StoredRun, work: Callable[[StoredRun], T]) -> T:
 
 def _tables(run: StoredRun, cores: Cores) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The spans with their work, and the iterations that count."""
-    spans = with_work(_read(run.path / SPANS_FILE, SPANS_COLUMNS, {}, SPANS_ROWS), cores)
+    spans = _read(run.path / SPANS_FILE, SPANS_COLUMNS, {}, SPANS_ROWS)
+    spans = with_work(spans, cores, cpu_shares_of(run.record))
     return spans, _counted(_read(run.path / SERIES_FILE, PROFILED, MARKS, SERIES_ROWS), run.record)
 
 

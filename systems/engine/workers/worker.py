@@ -135,7 +135,7 @@ class Worker:
         self._envs: dict[int, CountedEnv] = {}
         self._index: int | None = None
         self._rested_s = time.thread_time()
-        """When this thread, by its CPU time, last came back from a simulator."""
+        """CPU time of this thread when it last came back from a simulator, and what resets have taken since."""
         seats = dict(enumerate(settings.seats, start=settings.first))
         self._player = None if settings.acting is None else settings.acting.open(self._table, seats, self.step)
         keys = settings.scenario.observation_space.spaces
@@ -204,9 +204,12 @@ class Worker:
         """Applies the action in `slot` to an environment, and writes what follows to `slot_next`."""
         env = self._envs[index]
         action = int(self._action[slot])
-        self._count_answer(env)
+        before_s = time.thread_time()
         observation, reward, terminated, truncated, info = env.step(action)
-        self._rested_s = time.thread_time()
+        after_s = time.thread_time()
+        if self._player is None:  # where the policy acts here, it is in that time
+            env.used(before_s - self._rested_s, after_s - before_s)
+        self._rested_s = after_s
         self._reward[slot] = reward
         are_terminated, are_truncated = self._ends
         are_terminated[slot] = terminated
@@ -215,22 +218,14 @@ class Worker:
             self._episode[slot] = info["episode"]
             if truncated:
                 self._write_observation(self._final, index, observation)
-            self._count_answer(env)
+            before_s = time.thread_time()
             observation = env.reset()
-            self._rested_s = time.thread_time()
+            self._rested_s += time.thread_time() - before_s  # a reset is no part of the next answer
             self._start_episode(slot_next)
         else:
             self._prev_action[slot_next] = action
             self._episode_start[slot_next] = False
         self._write_observation(self._observations, slot_next, observation)
-
-    def _count_answer(self, env: CountedEnv) -> None:
-        """Counts the CPU time since a simulator had the thread: for commands, actions, observations and replies.
-
-        Where the policy acts here, it is in that time, which therefore says nothing of the rest.
-        """
-        if self._player is None:
-            env.answered(time.thread_time() - self._rested_s)
 
     def _start_episode(self, slot: int) -> None:
         self._prev_action[slot] = -1

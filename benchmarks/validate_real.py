@@ -22,7 +22,10 @@ from harness.plan.planning import parse_gpus
 from harness.run.sweep import PLAN_FILE
 from results.records import labels, store
 
-PROFILED, OTHERS = "nover", "sync,ddppo,ver,appo,impala,gossip"
+STILL = ":learn.learning_rate=1e-12"
+"""Policies stay as they are: where a system learns more in these seconds, its episodes get longer than the others'."""
+PROFILED = f"nover{STILL}"
+OTHERS = ",".join(f"{name}{STILL}" for name in ("sync", "ddppo", "ver", "appo", "impala", "gossip"))
 MOST_OF_ITSELF, MOST_OF_OTHERS = 0.05, 0.15
 """Largest relative errors of steps/s."""
 PREDICTED = Length(seconds=60.0, num_seeds=lambda _: 3)
@@ -53,7 +56,8 @@ class Compared:
 
     def row(self) -> str:
         """Its row of the Markdown table."""
-        named = f"{self.system}, profiled" if self.system == PROFILED else self.system
+        named = self.system.removesuffix(STILL)
+        named = f"{named}, profiled" if self.system == PROFILED else named
         return (
             f"| {self.scenario} | {self.ranks} | {named} | {self.measured:,.0f} | {self.predicted:,.0f} | "
             f"{self.error:+.1%} |"

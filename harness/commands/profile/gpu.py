@@ -19,10 +19,15 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
+    from harness.commands.profile.cores import CpuShares
+
 OWN, SAMPLER = -1, -2
 """Values of `environment` in `spans.parquet` that stand for the rank's main thread and for its sampler thread."""
 SCHEDULING = ("span/schedule", "sampler/schedule")
-"""Columns of a series: of the main thread, and of the one that samples, where there are two."""
+LISTENING = ("span/simulate", "sampler/simulate")
+"""Columns of a series: of the main thread, and of the one that samples, where there are two. It waits for replies in
+spans `simulate`, and reads them.
+"""
 LEAST_FOLLOWING = 0.5
 """Share of the env steps that must follow an inference of their rank; where actors infer by themselves, few do."""
 
@@ -135,10 +140,13 @@ def fit_learning(learning: Learning, other: Learning | None) -> tuple[Entry, Ent
     return Entry(fixed_ms, line), Entry(ms - fixed_ms * updates, f"{how}, less that")
 
 
-def schedule_item(series: pd.DataFrame, spans: pd.DataFrame) -> Entry:
+def schedule_item(series: pd.DataFrame, spans: pd.DataFrame, cpu: CpuShares) -> Entry:
     """Milliseconds of the rank's process for each env step, beside inference and learning."""
     num_steps = int(series["learned"].sum())
-    seconds = float(sum(series[name].sum() for name in SCHEDULING if name in series)) * had_of(spans, "schedule")
+    choosing_s, listening_s = (
+        float(sum(series[name].sum() for name in names if name in series)) for names in (SCHEDULING, LISTENING)
+    )
+    seconds = choosing_s * had_of(spans, "schedule") + listening_s * cpu.ranks.get("simulate", 0.0)
     return Entry(1e3 * seconds / max(1, num_steps), f"{seconds:.3g} s of scheduling / {num_steps:,} env steps")
 
 
@@ -198,8 +206,9 @@ def network_table(series: pd.DataFrame, num_ranks: int, weights_bytes: int | Non
         link: what is assumed.
     """
     if num_ranks > 1:
-        mean_ms = 1e3 * float(series["span/communicate"].mean())
-        synchronize = Entry(mean_ms, f"mean of {len(series):,} iterations of {num_ranks} ranks on one machine")
+        least_s = series.groupby("iteration")["span/communicate"].min()  # the others also wait for the last to come
+        how = f"mean of {len(least_s):,} iterations of {num_ranks} ranks on one machine, the least of each"
+        synchronize = Entry(1e3 * float(least_s.mean()), how)
     else:
         synchronize = Entry(0.0, f"{ASSUMED}: the run had one rank")
     if weights_bytes is None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from harness.commands.profile import ASSUMED, Entry, Table
 from harness.commands.profile.cores import Cores, cores_of, cpu_shares_of, with_work
 from harness.commands.profile.gpu import (
+    LISTENING,
     SCHEDULING,
     AssumedLink,
     Learning,
@@ -50,7 +51,7 @@ PROFILED = {
     "span/communicate": "float64",
 }
 """Columns of a series that a profile is made from, with their types."""
-MARKS = {LOST: "bool", **dict.fromkeys(SCHEDULING, "float64")}
+MARKS = {LOST: "bool", **dict.fromkeys((*SCHEDULING, *LISTENING), "float64")}
 LEARNED = ("epochs", "num_minibatches")
 """Keys of the table `learn`."""
 PREDICTED = "predicted"
@@ -153,7 +154,7 @@ def _measure(run: StoredRun, link: AssumedLink, other: Learning | None) -> Measu
     tables = {
         "collect": {key: _configured(record, key) for key in ("num_envs", "rollout_steps")},
         **step_tables(steps, record.counters, record.cell.workload),
-        "cpu": _cpu_table(cores, gpu, schedule_item(series, spans), record),
+        "cpu": _cpu_table(cores, gpu, schedule_item(series, spans, cpu_shares_of(record)), record),
         "gpu": gpu,
         "network": network_table(series, record.cell.gpus, weights.stat().st_size if weights.exists() else None, link),
         "learn": _learn_table(record),

@@ -10,7 +10,8 @@ Layout, in words of 8 bytes: header (magic, number of environments, span capacit
 has counters (`COUNTERS`, int64 or float64), seconds for each kind of span (`SPANS`) and CPU time in it, number of
 spans, the current phase, and a ring of the latest spans (begin, end, kind). Totals are exact; for timelines, the ring
 keeps the last `span_capacity` spans. It has one more place, for the span that is being written; readers skip that,
-since a killed process may have left it half done. Times are `time.perf_counter()`, which all processes of a machine share on Linux.
+since a killed process may have left it half done. Times are `time.perf_counter()`, which all processes of a machine
+share on Linux.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from harness.commands.profile.gpu import AssumedLink
 from harness.commands.profile.making import measure, write_profile
+from harness.commands.profile.own_rate import brought_to_its_rate
 from harness.plan import registry
 from reports.figures import format as fmt
 from results.records import store
@@ -30,6 +31,8 @@ def from_run(asked: PredictOptions, folder: Path, out: Path) -> tuple[PredictOpt
     measured = measure(run, AssumedLink())
     path = free_path(out, run.record.id)
     out.mkdir(parents=True, exist_ok=True)
+    write_profile(measured.profile, path, measured.comments)
+    measured = brought_to_its_rate(measured, run, path)
     write_profile(measured.profile, path, measured.comments)
     asked = replace(
         asked,

@@ -19,6 +19,7 @@ from harness.commands import INTERRUPTED
 from harness.commands.profile import ASSUMED
 from harness.commands.profile.making import WHOLE, MeasuredProfile, mean_step_ms, measure, write_profile
 from harness.commands.profile.options import ProfileOptions
+from harness.commands.profile.own_rate import brought_to_its_rate
 from harness.commands.run import run_sweep
 from harness.contract.scenario import WORKLOADS
 from harness.devices.kinds import choose_device
@@ -150,6 +151,8 @@ def _write(run: StoredRun, out: Path, link: AssumedLink, other: StoredRun | None
     except ValueError as error:
         out.unlink()
         raise ValueError(f"{run.path}: the run gives no profile that can be used: {error}") from None
+    measured = brought_to_its_rate(measured, run, out)
+    write_profile(measured.profile, out, measured.comments)
     _print(measured, run, out, make_console())
 
 

@@ -105,6 +105,8 @@ def with_work(spans: pd.DataFrame, cores: Cores, cpu: CpuShares) -> pd.DataFrame
             work_s[is_env] = min(cpu.env, 1.0) * took_s[is_env]
     for kind, share in cpu.ranks.items():
         those = wants & ~is_env & (spans["kind"] == kind).to_numpy()
+        if kind == "learn" and cores.num_learning > 1:
+            continue  # the thread waits for others that learn, too
         work_s[those] = min(share, 1.0) * took_s[those]
     return spans.assign(work_s=work_s)
 

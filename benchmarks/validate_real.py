@@ -1,9 +1,9 @@
 """Compares predictions from profiles of real scenarios with runs on this machine: `nox -s validate -- --real`.
 
 For each scenario and number of CPU ranks: runs all systems, in turn; profiles the middle run of one of them; predicts
-all of them from that profile. The one that was profiled is to be within 5 %, the others, which had no part in it, within
-15 %. Prints a table; the exit code is 1 if a cell misses its aim. `--out` keeps runs and profiles, and goes on with
-them after a stop.
+all of them from that profile. The one that was profiled is to be within 5 %, the others, which had no part in it,
+within 15 %. Prints a table; the exit code is 1 if a cell misses its aim. `--out` keeps runs and profiles, and goes on
+with them after a stop.
 """
 
 from __future__ import annotations

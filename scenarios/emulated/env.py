@@ -52,6 +52,7 @@ class RecallEnv(gymnasium.Env[dict[str, Any], int]):
         self._cues = np.eye(NUM_CUES, dtype=np.float32)
         self._cue = self._previous = 0
         self._num_steps = self._num_right = 0
+        self._has_begun = False
 
     def _observe(self) -> dict[str, Any]:
         self._previous, self._cue = self._cue, int(self._rng.integers(NUM_CUES))
@@ -68,7 +69,10 @@ class RecallEnv(gymnasium.Env[dict[str, Any], int]):
         options: dict[str, Any] | None = None,  # noqa: ARG002  there are none
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Begins an episode after the reset time; the first action has no cue to recall and cannot be wrong."""
-        until = self._simulated_at(time.perf_counter(), self._reset_s)
+        begin = time.perf_counter()
+        takes_core = self._has_begun and self._reset_s > 0  # the first one comes before anything is timed
+        until = self._simulated_at(begin, self._reset_s) if takes_core else begin + self._reset_s
+        self._has_begun = True
         self._num_steps = self._num_right = 0
         observation = self._observe()
         sleep_until(until)

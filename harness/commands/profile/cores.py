@@ -58,6 +58,9 @@ class CpuShares:
     """In env steps; None where the run does not tell."""
 
 
+NOT_TOLD = CpuShares(ranks={}, env=None)
+
+
 def cpu_shares_of(record: RunRecord) -> CpuShares:
     """What a run recorded."""
     return CpuShares(ranks=record.figures.cpu_shares, env=record.figures.env_cpu_share)
@@ -83,7 +86,7 @@ def cores_of(record: RunRecord) -> Cores:
     )
 
 
-def with_work(spans: pd.DataFrame, cores: Cores, cpu: CpuShares) -> pd.DataFrame:
+def with_work(spans: pd.DataFrame, cores: Cores, cpu: CpuShares = NOT_TOLD) -> pd.DataFrame:
     """The spans with a column `work_s`: seconds for which each had the cores that it wanted.
 
     A rank that waits wants none, and on a GPU a rank does not need one to infer or learn.

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.commands.profile import ASSUMED, Entry, Table
+from harness.commands.profile.cores import NOT_TOLD, CpuShares
 from harness.contract.network_costs import LEAST_MB_PER_S, MOST_LATENCY_MS, MOST_MB_PER_S
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
-
-    from harness.commands.profile.cores import CpuShares
 
 OWN, SAMPLER = -1, -2
 """Values of `environment` in `spans.parquet` that stand for the rank's main thread and for its sampler thread."""
@@ -140,7 +139,7 @@ def fit_learning(learning: Learning, other: Learning | None) -> tuple[Entry, Ent
     return Entry(fixed_ms, line), Entry(ms - fixed_ms * updates, f"{how}, less that")
 
 
-def schedule_item(series: pd.DataFrame, spans: pd.DataFrame, cpu: CpuShares) -> Entry:
+def schedule_item(series: pd.DataFrame, spans: pd.DataFrame, cpu: CpuShares = NOT_TOLD) -> Entry:
     """Milliseconds of the rank's process for each env step, beside inference and learning."""
     num_steps = int(series["learned"].sum())
     choosing_s, listening_s = (

@@ -102,6 +102,19 @@ def test_series_rows_are_differences_that_sum_to_the_counters(tmp_path: Path) ->
         assert sum(row[f"span/{kind}"] for kind in SPANS) == pytest.approx(row["end_s"] - row["begin_s"], abs=1e-9)
 
 
+def test_spans_have_the_cpu_time_of_their_thread(meter: RankMeter) -> None:
+    """A thread that sleeps has used next to none; what a span inside another one used is not the outer one's."""
+    with meter.span("infer"):
+        time.sleep(0.05)
+        with meter.span("learn"):
+            until = time.thread_time() + 0.05
+            while time.thread_time() < until:
+                pass
+    file = MeterFile(meter.path, writable=False)
+    assert file.cpu_seconds(0, "learn") >= 0.05
+    assert file.cpu_seconds(0, "infer") < 0.02 < 0.05 <= file.seconds(0, "infer")
+
+
 def test_a_lane_is_a_timeline_of_its_own(meter: RankMeter) -> None:
     """Spans of the two threads do not pause each other; each is in its own block, the lane's in the last one."""
     lane = meter.open_lane()

@@ -160,6 +160,22 @@ def test_environments_say_where_their_time_went(tmp_path: Path) -> None:
     assert measured(tmp_path).figures.env_time_shares == {kind: seconds / 8 for kind, seconds in spent.items()}
 
 
+def test_cpu_time_is_a_share_of_the_spans(tmp_path: Path) -> None:
+    """Of both timelines of all ranks; environments say it of their steps, and how much they used beside each."""
+    for rank in range(NUM_RANKS):
+        make_series(tmp_path, rank, [1], {"span/learn": 1.0})
+        file = make_meter(tmp_path, rank, env_steps=10, learned=10)
+        for index, kind, used_s in ((0, "learn", 1.0), (file.lane_index, "learn", 0.5), (0, "infer", 0.0)):
+            Block(file, index).put_span(KIND_OF[kind], 0.0, 2.0)
+            Block(file, index).add_cpu(KIND_OF[kind], used_s)
+        Block(file, 1).add_cpu(KIND_OF["simulate"], 0.25)
+        Block(file, 1).add_cpu(KIND_OF["wait:inference"], 0.02)
+    figures = measured(tmp_path).figures
+    assert figures.cpu_shares == pytest.approx({"learn": 0.375})
+    assert figures.env_cpu_share == pytest.approx(0.25)
+    assert figures.env_answer.value == pytest.approx(0.002)
+
+
 def test_what_no_rank_reports_is_none(tmp_path: Path) -> None:
     """A counter is summed where a rank reports it; where none does it is None, and rates are of env steps collected."""
     for rank in range(NUM_RANKS):

@@ -47,6 +47,15 @@ class Counted:
         """Seconds of its steps."""
         return self.env_steps[index - 1] * self.step_ms[index - 1] / 1e3 if name == "step_s" else 0.0
 
+    @property
+    def lane_index(self) -> int:
+        """The block after the environments'."""
+        return 1 + self.num_envs
+
+    def cpu_seconds(self, index: int, kind: str) -> float:
+        """Nothing has computed."""
+        return 0.0 * (index + len(kind))
+
     def is_reported(self, name: str) -> bool:
         """All is."""
         return bool(name)

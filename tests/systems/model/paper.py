@@ -54,7 +54,7 @@ class Draws:
 
 
 def step_s(scenario: EmulatedScenario, step: Step) -> float:
-    """Seconds of a step: one inference, then all simulate, render one after the other, and reset if they must."""
+    """Seconds of a step: one inference, then all simulate, render one after the other, and reset on a core if they must."""
     costs = scenario.gpu_costs
     cores_free_at = [0.0] * (costs.cores or len(step))
     simulated: list[tuple[float, bool]] = []
@@ -65,7 +65,11 @@ def step_s(scenario: EmulatedScenario, step: Step) -> float:
     gpu_free_at = last = 0.0
     for moment, ends in sorted(simulated):
         gpu_free_at = max(gpu_free_at, moment) + costs.render_s
-        last = max(last, gpu_free_at + (scenario.reset_s if ends else 0.0))
+        last = max(last, gpu_free_at)
+        if ends:
+            core = cores_free_at.index(min(cores_free_at))
+            cores_free_at[core] = max(cores_free_at[core], gpu_free_at) + scenario.reset_s
+            last = max(last, cores_free_at[core])
     return costs.infer_fixed_s + costs.infer_item_s * len(step) + last
 
 

@@ -66,3 +66,21 @@ def test_learning_goes_at_the_pace_of_the_slowest_rank() -> None:
     ends = [ends_of(predicted("sync", 4, scenario=one))[1] for one in (slow, fast)]
     all_reduce_s, learn_s = 2 * 3 / 4, fast.gpu_costs.learn_item_s * 64 * 16 / 2
     assert ends[0] - ends[1] == pytest.approx(2 * 4 * (all_reduce_s - learn_s))
+
+
+def test_what_a_worker_does_beside_its_step_takes_as_long_as_a_step() -> None:
+    """On a core, but it is no part of the step's time."""
+    even: Changes = {"collision": {"share": 0.0}, "episode": {"sigma": 0.0}}
+    slow, answering = (
+        predicted(
+            "sync",
+            2,
+            scenario=scenario_of(SHORTER | even | {"step": {"median_ms": step_ms, "sigma": 0.0}, "cpu": cpu}),
+            limits=Limits(iterations=2),
+        )
+        for step_ms, cpu in ((6.0, {"cores_per_gpu": 5}), (4.0, {"cores_per_gpu": 5, "answer_ms": 2.0}))
+    )
+    ends = [[row["end_s"] for row in prediction.rows] for prediction in (slow, answering)]
+    assert ends[0] == pytest.approx(ends[1])
+    num_steps = slow.of_envs["env_steps"]
+    assert slow.of_envs["step_s"] - answering.of_envs["step_s"] == pytest.approx(0.002 * num_steps)

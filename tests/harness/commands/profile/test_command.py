@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from harness.commands.predict.points import Length, Planned, RatePoint
 from harness.commands.profile.command import with_other_minibatches
+from harness.commands.profile.own_rate import NUM_SEEDS, SECONDS
 from harness.devices import kinds
 from harness.plan.options import RunOptions
 from harness.plan.planning import plan
 from harness.plan.request import complete
+from results.records.schema import RunRecord
 from scenarios.emulated.profile import Profile, read_profile
 from tests.harness.command import Ended, assert_refused, call, launch
 from tests.harness.commands.profile.measured_profile import write_truth
@@ -55,6 +58,18 @@ def test_a_profile_of_an_emulated_run_has_its_costs(profiled: Profiled) -> None:
     assert found.gpu.infer_fixed_ms + 4 * found.gpu.infer_item_ms > 0.9 * truth.gpu.infer_fixed_ms
     assert found.network.latency_ms == 0.1
     assert found.network.weights_mb > 0
+
+
+def test_a_profile_gives_the_rate_of_its_run(profiled: Profiled) -> None:
+    """What no span tells is counted as scheduling, so that the model of the run has its rate."""
+    run = re.search(r"profile: found.toml, of (\S+)", profiled.ended.out)
+    assert run is not None
+    rate = RunRecord.model_validate_json((profiled.folder / run[1] / "run.json").read_text()).figures.steps_per_s
+    found = f"emulated/{profiled.folder / 'found.toml'}"
+    point = RatePoint(system="nover", scenario=found)
+    (predicted,) = Planned([point], Length(seconds=SECONDS, num_seeds=lambda _: NUM_SEEDS)).rates().values()
+    assert predicted == pytest.approx(rate, rel=0.02)
+    assert "so much that the model gives the run's rate" in profiled.ended.out
 
 
 def test_what_it_prints(profiled: Profiled) -> None:

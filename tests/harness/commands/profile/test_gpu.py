@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.commands.profile.cores import Cores, with_work
+from harness.commands.profile.cores import Cores, CpuShares, with_work
 from harness.commands.profile.gpu import (
     AssumedLink,
     Inferences,
@@ -113,7 +113,11 @@ def test_scheduling_is_of_each_env_step() -> None:
     assert schedule_item(series, _own()).value == 0.0
     both = series.assign(**{"span/schedule": 0.2, "sampler/schedule": 0.3})
     assert schedule_item(both, _own()).value == pytest.approx(1.0)
-    assert schedule_item(both, _own(("schedule", 2.0, 1.0), ("infer", 9.0, 1.0))).value == pytest.approx(0.5)
+    half = _own(("schedule", 2.0, 1.0), ("infer", 9.0, 1.0))
+    assert schedule_item(both, half).value == pytest.approx(0.5)
+    listening = both.assign(**{"span/simulate": 0.4, "sampler/simulate": 0.6})
+    shares = CpuShares(ranks={"simulate": 0.25}, env=None)
+    assert schedule_item(listening, half, shares).value == pytest.approx(0.5 + 0.5)
 
 
 def _own(*spans: tuple[str, float, float]) -> pd.DataFrame:

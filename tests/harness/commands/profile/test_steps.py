@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.commands.profile.cores import Cores, cores_of, seconds_of_work, with_work
+from harness.commands.profile.cores import Cores, CpuShares, cores_of, seconds_of_work, with_work
 from harness.commands.profile.gpu import AssumedLink
 from harness.commands.profile.making import mean_step_ms, measure, to_toml, write_profile
 from harness.commands.profile.modes import find_modes
@@ -166,6 +166,22 @@ def test_the_work_of_a_rank_competes_where_it_has_no_gpu() -> None:
     assert with_gpu.tolist() == pytest.approx([3, 3, 6, 4, 4, 2, 2, 6])
 
 
+def test_cpu_times_say_what_was_work() -> None:
+    """Steps had at least equal shares of the cores; a rank's own spans what its thread had, unless several learn."""
+    rows = [(0, env, 0.0, 6.0, "simulate") for env in (0, 1)]
+    rows += [(0, 0, 6.0, 7.0, "reset"), (0, -1, 0.0, 6.0, "schedule"), (0, -1, 8.0, 10.0, "learn")]
+    spans = pd.DataFrame(rows, columns=["rank", "environment", "begin_s", "end_s", "kind"])
+    one = Cores(num=1, num_learning=1, how="")
+    told = CpuShares(ranks={"schedule": 0.25, "learn": 0.5}, env=0.9)
+    assert with_work(spans, one, told)["work_s"].tolist() == pytest.approx([5.4, 5.4, 0.9, 1.5, 1.0])
+    in_another_process = CpuShares(ranks={}, env=0.01)
+    assert with_work(spans, one, in_another_process)["work_s"].tolist() == pytest.approx([2, 2, 1, 2, 2])
+    two = Cores(num=2, num_learning=2, how="")
+    assert with_work(spans, two, told)["work_s"].tolist()[3:] == pytest.approx([1.5, 2.0])
+    with_gpu = Cores(num=1, num_learning=0, how="")
+    assert with_work(spans, with_gpu, told)["work_s"].tolist()[3:] == pytest.approx([1.5, 2.0])
+
+
 def test_cores_of_a_run() -> None:
     """A real run has its share of the machine's usable cores; an emulated one those of its profile."""
     spans = make_spans(OPEN_FRIDGE, num_envs=2, num_steps=8)
@@ -227,9 +243,10 @@ def test_every_value_says_where_it_comes_from(tmp_path: Path) -> None:
 
 
 def test_the_network_of_several_ranks(tmp_path: Path) -> None:
-    """With several ranks, an iteration's communication is that of all ranks' counted iterations on average."""
+    """With several ranks, an iteration's communication is that of the rank that came last and waited for no other."""
     spans = make_spans(OPEN_FRIDGE, num_steps=64)
     series = make_series(num_learned=100, num_reused=0, num_ranks=2)
+    series["span/communicate"] += 0.1
     record = record_of(OPEN_FRIDGE, spans, cell={"gpus": 2, "device": "cpu"})
     run = StoredRun(path=write_run(tmp_path, spans, series), record=record)
     network = measure(run, AssumedLink()).tables["network"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from harness.contract.device import Place, Seat
 from harness.devices.kinds import CpuDevice
 from harness.metering.meter import RankMeter
+from harness.metering.meter_file import MeterFile, meter_path
 from harness.processes.remarks import read
 from systems.engine.wire.commands import COMMAND, RESET
 from systems.engine.workers.tables import SharedColumn, SharedTable, rollout_columns
@@ -54,6 +56,20 @@ def serve_steps(settings: WorkerSettings, num_steps: int, *, is_heard: bool = Tr
     finally:
         for fd in (out, replies_into, *([replies_out] if is_heard else [])):
             os.close(fd)
+
+
+def test_a_worker_counts_what_it_computes_beside_steps(tmp_path: Path) -> None:
+    """The CPU time of its thread is that of steps, or of each environment's waits; that of resets is in neither."""
+    began_s = time.thread_time()
+    assert serve_steps(settings_of(tmp_path, "nothing", "none"), 50) == 0
+    used_s = time.thread_time() - began_s
+    file = MeterFile(meter_path(tmp_path, 0), writable=False)
+    stepping_s, waiting_s = (
+        [file.cpu_seconds(1 + env, kind) for env in range(NUM_ENVS)] for kind in ("simulate", "wait:inference")
+    )
+    assert min(*stepping_s, *waiting_s) > 0
+    assert sum(stepping_s) + sum(waiting_s) < used_s
+    assert [file.cpu_seconds(1 + env, "reset") for env in range(NUM_ENVS)] == [0, 0]
 
 
 @pytest.mark.parametrize("kind", ["BrokenPipeError", "SystemExit", "KeyboardInterrupt", "GeneratorExit", "StrExits"])

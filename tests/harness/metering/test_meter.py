@@ -112,7 +112,8 @@ def test_spans_have_the_cpu_time_of_their_thread(meter: RankMeter) -> None:
                 pass
     file = MeterFile(meter.path, writable=False)
     assert file.cpu_seconds(0, "learn") >= 0.05
-    assert file.cpu_seconds(0, "infer") < 0.02 < 0.05 <= file.seconds(0, "infer")
+    assert file.cpu_seconds(0, "infer") < 0.02
+    assert file.seconds(0, "infer") >= 0.05
 
 
 def test_a_lane_is_a_timeline_of_its_own(meter: RankMeter) -> None:

@@ -54,7 +54,7 @@ class Draws:
 
 
 def step_s(scenario: EmulatedScenario, step: Step) -> float:
-    """Seconds of a step: one inference, then all simulate, render one after the other, and reset on a core if they must."""
+    """Seconds of a step: one inference, then all simulate, render one after the other, and some reset on a core."""
     costs = scenario.gpu_costs
     cores_free_at = [0.0] * (costs.cores or len(step))
     simulated: list[tuple[float, bool]] = []

@@ -71,14 +71,13 @@ def test_learning_goes_at_the_pace_of_the_slowest_rank() -> None:
 def test_what_a_worker_does_beside_its_step_takes_as_long_as_a_step() -> None:
     """On a core, but it is no part of the step's time."""
     even: Changes = {"collision": {"share": 0.0}, "episode": {"sigma": 0.0}}
+    cells: tuple[Changes, ...] = (
+        {"step": {"median_ms": 6.0, "sigma": 0.0}, "cpu": {"cores_per_gpu": 5}},
+        {"step": {"median_ms": 4.0, "sigma": 0.0}, "cpu": {"cores_per_gpu": 5, "answer_ms": 2.0}},
+    )
     slow, answering = (
-        predicted(
-            "sync",
-            2,
-            scenario=scenario_of(SHORTER | even | {"step": {"median_ms": step_ms, "sigma": 0.0}, "cpu": cpu}),
-            limits=Limits(iterations=2),
-        )
-        for step_ms, cpu in ((6.0, {"cores_per_gpu": 5}), (4.0, {"cores_per_gpu": 5, "answer_ms": 2.0}))
+        predicted("sync", 2, scenario=scenario_of(SHORTER | even | times), limits=Limits(iterations=2))
+        for times in cells
     )
     ends = [[row["end_s"] for row in prediction.rows] for prediction in (slow, answering)]
     assert ends[0] == pytest.approx(ends[1])

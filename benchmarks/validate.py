@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.against.programs import machine, rlbench
-from harness.commands.predict.command import predict_cell
-from harness.commands.predict.record import as_left
 from harness.contract.budget import Limits
 from harness.contract.prediction import Prediction
 from harness.metering.window import Window
 from harness.plan.cells import Cell
 from harness.plan.planning import parse_gpus
+from harness.predicting.planning import predict_cell
+from harness.predicting.record import as_left
 from harness.run.figures import count, work_out
 from harness.run.sweep import PLAN_FILE, Sweep
 from results.records import store

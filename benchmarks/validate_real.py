@@ -17,8 +17,8 @@ from pathlib import Path
 from statistics import fmean, median
 
 from benchmarks.against.programs import machine, rlbench
-from harness.commands.predict.points import Length, Planned, RatePoint
 from harness.plan.planning import parse_gpus
+from harness.predicting.points import Length, Planned, RatePoint
 from harness.run.sweep import PLAN_FILE
 from results.records import labels, store
 

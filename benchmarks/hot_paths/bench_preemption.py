@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from harness.commands.predict.command import predict_cell
+from harness.predicting.planning import predict_cell
 from harness.run.sweep import Sweep
 from results.records import store
 from results.records.parts import SERIES_FILE

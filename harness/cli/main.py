@@ -22,8 +22,8 @@ from harness.cli.libraries import libraries
 from harness.cli.read_runs import OUT, READING, command_line, evaluate
 from harness.cli.run import OutOption, run
 from harness.commands import INTERRUPTED
-from harness.commands.predict.options import PredictOptions
 from harness.commands.profile.options import ProfileOptions
+from harness.predicting.options import PredictOptions
 
 app = typer.Typer(
     name="rlbench",

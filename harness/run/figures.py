@@ -267,8 +267,9 @@ def _cpu_shares(left: RunOutput) -> dict[str, float]:
     shares = {}
     for kind in SPANS:
         used_s = sum(meter.cpu_seconds(index, kind) for meter, index in blocks)
-        if used_s > 0:
-            shares[kind] = used_s / sum(meter.seconds(index, kind) for meter, index in blocks)
+        took_s = sum(meter.seconds(index, kind) for meter, index in blocks) if used_s > 0 else 0.0
+        if took_s > 0:
+            shares[kind] = used_s / took_s
     return shares
 
 
@@ -281,8 +282,9 @@ def _of_envs(left: RunOutput) -> dict[str, Any]:
     num_steps = sum(meter.count(index, "env_steps") for meter, index in blocks)
     stepping_s = sum(meter.cpu_seconds(index, "simulate") for meter, index in blocks)
     answer = Reading(value=left.clock.lasting(answering_s) / num_steps, source=ANSWER_SOURCE)
+    took_s = sum(meter.seconds(index, "step_s") for meter, index in blocks)
     return {
-        "env_cpu_share": stepping_s / sum(meter.seconds(index, "step_s") for meter, index in blocks),
+        "env_cpu_share": stepping_s / took_s if took_s > 0 else None,
         "env_answer": answer,
     }
 

@@ -14,13 +14,13 @@ from rich.text import Text
 from harness.commands.fit.figures import read_figures
 from harness.commands.fit.fitting import fit
 from harness.commands.fit.keys import keys_to_fit
-from harness.commands.predict.points import Length, Planned
 from harness.commands.profile import ASSUMED
 from harness.commands.profile.command import check_out
 from harness.commands.profile.making import write_profile
 from harness.contract.prediction import Profiled
 from harness.contract.scenario import WORKLOADS
 from harness.plan import registry
+from harness.predicting.points import Length, Planned
 from reports.figures import format as fmt
 from reports.terminal.table import make_console, make_table
 

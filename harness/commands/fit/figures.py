@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from harness.commands.predict.points import RatePoint
+from harness.predicting.points import RatePoint
 from results.reading.untrusted import read_text, visible
 
 MOST_BYTES = 1_000_000

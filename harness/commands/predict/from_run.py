@@ -16,7 +16,7 @@ from reports.figures import format as fmt
 from results.records import store
 
 if TYPE_CHECKING:
-    from harness.commands.predict.options import PredictOptions
+    from harness.predicting.options import PredictOptions
 
 
 def from_run(asked: PredictOptions, folder: Path, out: Path) -> tuple[PredictOptions, str]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.commands.profile import Entry
+from harness.predicting.points import Length, Planned, RatePoint
 from reports.figures import format as fmt
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ def brought_to_its_rate(measured: MeasuredProfile, run: StoredRun, path: Path) -
         path: a file that holds the profile.
     """
     from scipy import optimize
-
-    from harness.commands.predict.points import Length, Planned, RatePoint  # imports profiles itself
 
     cell, rate = run.record.cell, run.record.figures.steps_per_s
     if rate is None:

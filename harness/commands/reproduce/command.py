@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from harness.commands.predict.points import Rates
     from harness.commands.reproduce.table import ClaimOutcome, Filled, PaperTable
+    from harness.predicting.points import Rates
 
 ALL = "all"
 NONE = "-"

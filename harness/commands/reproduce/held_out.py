@@ -14,7 +14,7 @@ from rich.text import Text
 
 from harness.commands.fit.command import LEAST_RATE, fit_with_progress, numbers_of, profile_document
 from harness.commands.fit.keys import keys_to_fit
-from harness.commands.predict.points import Planned
+from harness.predicting.points import Planned
 from reports.figures import format as fmt
 from reports.terminal.table import make_table
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from harness.commands.fit.command import LENGTH
-from harness.commands.predict.points import Length, RatePoint
 from harness.commands.reproduce.claims import AgainstPrediction, EachWithin, MeanErrorWithin, MostWithin, RatioWithin
 from harness.commands.reproduce.sample_factory import sample_factory_table1, sample_factory_table_a2
 from harness.commands.reproduce.table import Fit, Fits, PaperTable, Row
+from harness.predicting.points import Length, RatePoint
 from results import published
 
 STEADY = Length(seconds=200.0, num_seeds=lambda _: 3)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from harness.commands.predict.points import Length, RatePoint
 from harness.commands.reproduce.claims import EachWithin
 from harness.commands.reproduce.table import Fit, PaperTable, Row
+from harness.predicting.points import Length, RatePoint
 from results import published
 
 SYSTEMS = {"sample_factory_appo": "appo:overlap.max_lag=1000", "deepmind_impala": "impala:overlap.max_lag=1000"}

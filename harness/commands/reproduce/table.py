@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from harness.commands.predict.points import Length, RatePoint, Rates
+from harness.predicting.points import Length, RatePoint, Rates
 
 Fit = Literal["fitted", "held out", "-"]
 """Whether a profile was fitted to a published figure, or the figure is one that the profile had no part in."""

@@ -148,8 +148,8 @@ def _serve() -> None:
 
 def _compile() -> None:
     """Has numba compile what predictions need, which takes longer than any command."""
-    from harness.commands.predict.command import plan_predictions, predict_cell
-    from harness.commands.predict.options import PredictOptions
+    from harness.predicting.options import PredictOptions
+    from harness.predicting.planning import plan_predictions, predict_cell
 
     systems, workload = "sync,ver", "homogeneous,heterogeneous"
     cells, _ = plan_predictions(PredictOptions(systems=systems, gpus="1,2", workload=workload, iterations=2))

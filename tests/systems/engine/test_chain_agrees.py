@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands.predict.command import predict_cell
 from harness.commands.predict.gains import gains
 from harness.contract.traits import Traits
 from harness.machine.telemetry.readings import Readings
+from harness.predicting.planning import predict_cell
 from harness.run.record import measure
 from tests.lanes import sampled
 from tests.systems.model.agreement import cell_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.commands.fit.figures import read_figures
-from harness.commands.predict.points import Length, Planned, RatePoint
+from harness.predicting.points import Length, Planned, RatePoint
 from scenarios.emulated.profile import PROFILES_FOLDER, read_profile
 from tests.harness.command import assert_refused, call
 

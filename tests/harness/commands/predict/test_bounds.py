@@ -14,10 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.commands.predict.command import plan_predictions, predict_sweep
-from harness.commands.predict.options import PredictOptions
+from harness.commands.predict.command import predict_sweep
 from harness.commands.profile.making import to_toml
 from harness.contract.budget import LARGEST
+from harness.predicting.options import PredictOptions
+from harness.predicting.planning import plan_predictions
 from harness.run.sweep import Sweep
 from reports.terminal.table import make_console, print_table
 from results.records import store

@@ -9,12 +9,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness.commands.predict.command import plan_predictions, predict_cell
-from harness.commands.predict.options import PredictOptions
 from harness.contract.budget import Limits
 from harness.contract.prediction import STAGES
 from harness.metering.window import PROTOCOLS
 from harness.plan import registry
+from harness.predicting.options import PredictOptions
+from harness.predicting.planning import plan_predictions, predict_cell
 from harness.run.sweep import Sweep
 from results.records import store
 from results.records.parts import SERIES_FILE

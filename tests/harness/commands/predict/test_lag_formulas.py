@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.commands.predict.command import plan_predictions, predict_cell
-from harness.commands.predict.options import PredictOptions
+from harness.predicting.options import PredictOptions
+from harness.predicting.planning import plan_predictions, predict_cell
 
 SETTLED = 6
 """Waves of trajectories after which the lag no longer depends on how the run began."""

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands.predict.points import Length, Planned, RatePoint
 from harness.commands.profile.command import with_other_minibatches
 from harness.commands.profile.own_rate import NUM_SEEDS, SECONDS
 from harness.devices import kinds
 from harness.plan.options import RunOptions
 from harness.plan.planning import plan
 from harness.plan.request import complete
+from harness.predicting.points import Length, Planned, RatePoint
 from results.records.schema import RunRecord
 from scenarios.emulated.profile import Profile, read_profile
 from tests.harness.command import Ended, assert_refused, call, launch

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from harness.commands.predict.command import plan_predictions
-from harness.commands.predict.options import PredictOptions
-from harness.commands.predict.points import Length, Planned, RatePoint, plan_point
 from harness.commands.reproduce import command
 from harness.commands.reproduce.claims import AgainstPrediction, EachWithin, MeanErrorWithin
 from harness.commands.reproduce.measuring import commands, measured_rates
 from harness.commands.reproduce.papers import TABLES
 from harness.commands.reproduce.predicting import predict_rates
 from harness.commands.reproduce.table import ClaimOutcome, Fits, PaperTable, fill, judge
+from harness.predicting.options import PredictOptions
+from harness.predicting.planning import plan_predictions
+from harness.predicting.points import Length, Planned, RatePoint, plan_point
 from harness.run.record import cell_record
 from reports.figures.format import number
 from reports.terminal.table import make_console

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from harness.commands.predict.command import plan_predictions, predict_cell
-from harness.commands.predict.options import PredictOptions
-from harness.commands.predict.record import as_left
 from harness.contract.prediction import Profiled, Timed
 from harness.plan import registry
 from harness.plan.overrides import split_settings
+from harness.predicting.options import PredictOptions
+from harness.predicting.planning import plan_predictions, predict_cell
+from harness.predicting.record import as_left
 from harness.run.record import reduce
 
 if TYPE_CHECKING:

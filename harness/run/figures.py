@@ -25,7 +25,6 @@ NUM_LAST_EPISODES = 100
 """Episode figures are means over this many last episodes."""
 LANES = ("span/", "sampler/")
 """Column prefixes of a rank's two timelines; a rank has the second one only if its rows have such columns."""
-ANSWER_SOURCE = "CPU time of threads that step environments, beside steps and resets / env steps"
 CORE_WAIT_SOURCE = "schedstat, time for which threads of ranks were ready to run and had no core / the ranks' time"
 ENV_SPANS = ("simulate", "reset", "wait:inference")
 _RANK_COUNTERS = ("learned", "reused", "discarded", "in_flight")
@@ -278,14 +277,13 @@ def _of_envs(left: RunOutput) -> dict[str, Any]:
     blocks = [(meter, 1 + env) for meter in left.meters.values() for env in range(meter.num_envs)]
     answering_s = sum(meter.cpu_seconds(index, "wait:inference") for meter, index in blocks)
     if answering_s <= 0:
-        return {"env_answer": Reading(source=f"not read: {ANSWER_SOURCE}")}
+        return {}
     num_steps = sum(meter.count(index, "env_steps") for meter, index in blocks)
     stepping_s = sum(meter.cpu_seconds(index, "simulate") for meter, index in blocks)
-    answer = Reading(value=left.clock.lasting(answering_s) / num_steps, source=ANSWER_SOURCE)
     took_s = sum(meter.seconds(index, "step_s") for meter, index in blocks)
     return {
         "env_cpu_share": stepping_s / took_s if took_s > 0 else None,
-        "env_answer": answer,
+        "env_answer_s": left.clock.lasting(answering_s) / num_steps,
     }
 
 

@@ -176,8 +176,8 @@ class Figures(_Part):
     """CPU time of the thread / time, in each kind of span of the ranks, whole run; what is missing had none."""
     env_cpu_share: Measured = None
     """The same in env steps; a simulator in another process or thread is not in it."""
-    env_answer: Reading = Field(default_factory=Reading)
-    """Seconds for each env step, whole run."""
+    env_answer_s: Measured = None
+    """CPU time of threads that step environments for each env step, beside steps and resets, whole run."""
     """Each environment's mean time of an env step, and how these means differ."""
     episode_return: Measured = None
     """Mean over the last finished episodes, like the next three."""

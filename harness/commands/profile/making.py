@@ -218,10 +218,10 @@ def _cpu_table(cores: Cores, gpu: Table, schedule: Entry, record: RunRecord) -> 
 
 
 def _answer(record: RunRecord) -> Entry:
-    answer = record.figures.env_answer
-    if answer.value is None:
+    answer_s = record.figures.env_answer_s
+    if answer_s is None:
         return Entry(0.0, f"{ASSUMED}: the run does not tell")
-    return Entry(1e3 * answer.value, answer.source)
+    return Entry(1e3 * answer_s, "CPU time of the environments' threads beside steps and resets / env steps")
 
 
 def _about(record: RunRecord) -> str:

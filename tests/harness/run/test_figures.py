@@ -173,7 +173,7 @@ def test_cpu_time_is_a_share_of_the_spans(tmp_path: Path) -> None:
     figures = measured(tmp_path).figures
     assert figures.cpu_shares == pytest.approx({"learn": 0.375})
     assert figures.env_cpu_share == pytest.approx(0.25)
-    assert figures.env_answer.value == pytest.approx(0.002)
+    assert figures.env_answer_s == pytest.approx(0.002)
 
 
 def test_what_no_rank_reports_is_none(tmp_path: Path) -> None:

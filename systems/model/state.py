@@ -30,7 +30,7 @@ NEVER, THRESHOLD, OPTIMAL = range(3)
 """When stragglers are cut."""
 IDLE, QUEUED, STARTING, INFERRING, SIMULATING, RENDERING, RESETTING, REPLIED = range(8)
 """Phases of an environment: it has no action; it waits for others of its worker; the worker is about to begin; its
-actor infers; it simulates; it renders and resets; its reply is not read yet."""
+actor infers; it simulates; it renders; it resets on a core; its reply is not read yet."""
 OFF, WAITING, ACTING = range(3)
 """Phases of a sampler: between rollouts; waiting for replies or the learner; inferring."""
 INFER, SIMULATE, WAIT_LEARNER, SCHEDULE = range(4)

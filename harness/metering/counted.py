@@ -160,8 +160,8 @@ class CountedEnv:
 
     def used(self, waiting_s: float, stepping_s: float) -> None:
         """Counts CPU time, in seconds: of what its thread did for this environment before a step, and of the step."""
-        self._block.add_cpu(WAIT, waiting_s)
-        self._block.add_cpu(SIMULATE, stepping_s)
+        self._block.add_cpu(WAIT, waiting_s, 0.0)
+        self._block.add_cpu(SIMULATE, stepping_s, 0.0)
 
     def close(self) -> None:
         """Closes the environment and the episode file."""

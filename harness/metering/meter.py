@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 LANE_PREFIX = "sampler/"
 """Prefix of the series' columns that hold the second lane's seconds."""
 
+SAMPLED = 7
+"""The CPU time of one in so many stretches of a timeline is read, which takes as long as half a span; as a prime, it
+meets all kinds where they alternate."""
+
 
 class _Span:
     """Begins and ends a span of its kind on its lane; has no state of its own, so one for each kind is enough."""
@@ -59,7 +63,9 @@ class Lane:
     def __init__(self, block: Block) -> None:
         self._block = block
         self._lock = threading.Lock()
-        self._open: list[tuple[int, float, float]] = []  # kind, start, CPU time then; the last one is running
+        self._open: list[tuple[int, float]] = []  # kind, start; the last one is running
+        self._until_sample = SAMPLED
+        self._cpu_s: float | None = None  # when the running span began or went on, if its CPU time is sampled
         self._last_s = [0.0] * len(SPANS)
         self._spans = {name: _Span(self, kind) for name, kind in KIND_OF.items()}
 
@@ -70,25 +76,42 @@ class Lane:
     def begin(self, kind: int) -> None:
         """Begins a span of that kind and pauses the one around it."""
         with self._lock:
-            now, cpu_s = time.perf_counter(), time.thread_time()
+            now = time.perf_counter()
             if self._open:
-                outer, since, used_s = self._open[-1]
+                outer, since = self._open[-1]
                 self._block.put_span(outer, since, now)
-                self._block.add_cpu(outer, cpu_s - used_s)
-            self._open.append((kind, now, cpu_s))
+                if self._cpu_s is not None:
+                    self._sample(outer, now - since)
+            self._open.append((kind, now))
+            self._until_sample -= 1
+            if self._until_sample == 0:
+                self._begin_sample()
             self._block.set_phase(kind)
 
     def end(self) -> None:
         """Ends the innermost span and resumes the one around it."""
         with self._lock:
-            now, cpu_s = time.perf_counter(), time.thread_time()
-            kind, since, used_s = self._open.pop()
+            now = time.perf_counter()
+            kind, since = self._open.pop()
             self._block.put_span(kind, since, now)
-            self._block.add_cpu(kind, cpu_s - used_s)
+            if self._cpu_s is not None:
+                self._sample(kind, now - since)
             if self._open:
-                outer, *_ = self._open[-1]
-                self._open[-1] = (outer, now, cpu_s)
+                outer, _ = self._open[-1]
+                self._open[-1] = (outer, now)
+                self._until_sample -= 1
+                if self._until_sample == 0:
+                    self._begin_sample()
                 self._block.set_phase(outer)
+
+    def _begin_sample(self) -> None:
+        self._until_sample = SAMPLED
+        self._cpu_s = time.thread_time()
+
+    def _sample(self, kind: int, took_s: float) -> None:
+        assert self._cpu_s is not None
+        self._block.add_cpu(kind, time.thread_time() - self._cpu_s, took_s)
+        self._cpu_s = None
 
     def cut(self, at: float | None = None) -> dict[str, float]:
         """Seconds in each kind of span since the last cut; always call it from the same thread.
@@ -98,7 +121,7 @@ class Lane:
         with self._lock:
             seconds = self._block.span_seconds()
             if self._open:
-                kind, since, _ = self._open[-1]
+                kind, since = self._open[-1]
                 seconds[kind] += (time.perf_counter() if at is None else at) - since
         passed = {kind: now - last for kind, now, last in zip(SPANS, seconds, self._last_s, strict=True)}
         self._last_s = seconds

@@ -7,11 +7,11 @@ torn one, since every word is 8 aligned bytes. Nothing blocks. A process that di
 file's space is allocated when it is made, so a full disk is an error then and not a SIGBUS later.
 
 Layout, in words of 8 bytes: header (magic, number of environments, span capacity, unused), then equal blocks. A block
-has counters (`COUNTERS`, int64 or float64), seconds for each kind of span (`SPANS`) and CPU time in it, number of
-spans, the current phase, and a ring of the latest spans (begin, end, kind). Totals are exact; for timelines, the ring
-keeps the last `span_capacity` spans. It has one more place, for the span that is being written; readers skip that,
-since a killed process may have left it half done. Times are `time.perf_counter()`, which all processes of a machine
-share on Linux.
+has counters (`COUNTERS`, int64 or float64), seconds for each kind of span (`SPANS`), CPU time in some of them and their
+time, number of spans, the current phase, and a ring of the latest spans (begin, end, kind). Totals are exact; for
+timelines, the ring keeps the last `span_capacity` spans. It has one more place, for the span that is being written;
+readers skip that, since a killed process may have left it half done. Times are `time.perf_counter()`, which all
+processes of a machine share on Linux.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ WORD_OF = {name: i for i, name in enumerate(COUNTERS)}
 KIND_OF = {name: i for i, name in enumerate(SPANS)}
 TOTALS_AT = len(COUNTERS)
 CPU_AT = TOTALS_AT + len(SPANS)
-NUM_SPANS_AT = CPU_AT + len(SPANS)
+CPU_OF_AT = CPU_AT + len(SPANS)
+NUM_SPANS_AT = CPU_OF_AT + len(SPANS)
 PHASE_AT = NUM_SPANS_AT + 1
 RING_AT = PHASE_AT + 1
 SPAN_CAPACITY = 4096
@@ -129,9 +130,10 @@ class MeterFile:
         at = WORD_OF[name] if name in WORD_OF else TOTALS_AT + KIND_OF[name]
         return self.floats[self.block_at(index) + at]
 
-    def cpu_seconds(self, index: int, kind: str) -> float:
-        """CPU time in a kind of span of a block."""
-        return self.floats[self.block_at(index) + CPU_AT + KIND_OF[kind]]
+    def cpu_seconds(self, index: int, kind: str) -> tuple[float, float]:
+        """CPU time in a kind of span of a block, and the time of the spans in which it was read."""
+        at = self.block_at(index) + KIND_OF[kind]
+        return self.floats[at + CPU_AT], self.floats[at + CPU_OF_AT]
 
     def is_reported(self, name: str) -> bool:
         """Whether the system reports a counter of `MAY_BE_UNREPORTED`."""
@@ -218,9 +220,10 @@ class Block:
         first = self._at + TOTALS_AT
         return list(self.floats[first : first + len(SPANS)])
 
-    def add_cpu(self, kind: int, seconds: float) -> None:
-        """Adds CPU time to that of a kind of span."""
-        self.floats[self._at + CPU_AT + kind] += seconds
+    def add_cpu(self, kind: int, used_s: float, took_s: float) -> None:
+        """Adds CPU time to that of a kind of span, and the time in which it was used."""
+        self.floats[self._at + CPU_AT + kind] += used_s
+        self.floats[self._at + CPU_OF_AT + kind] += took_s
 
     def put_span(self, kind: int, begin: float, end: float) -> None:
         """Records one span: adds its seconds to the total, and the span to the ring."""

@@ -63,9 +63,9 @@ class PredictedMeter:
         """A float counter of an environment's block, or the seconds spent in a kind of span."""
         return float(self.prediction.of_envs[name][self.rank, index - 1])
 
-    def cpu_seconds(self, index: int, kind: str) -> float:  # noqa: ARG002  no process has computed
+    def cpu_seconds(self, index: int, kind: str) -> tuple[float, float]:  # noqa: ARG002  no process has computed
         """CPU time in a kind of span of a block."""
-        return 0.0
+        return 0.0, 0.0
 
     def total(self, name: str) -> int:
         """An integer counter, summed over the environments of the rank."""

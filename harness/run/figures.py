@@ -64,8 +64,8 @@ class Meters(Protocol):
     def is_reported(self, name: str) -> bool:
         """Whether the system reports this counter, one of `MAY_BE_UNREPORTED`."""
 
-    def cpu_seconds(self, index: int, kind: str) -> float:
-        """CPU time in a kind of span of a block."""
+    def cpu_seconds(self, index: int, kind: str) -> tuple[float, float]:
+        """CPU time in a kind of span of a block, and the time of the spans in which it was read."""
 
     def seconds(self, index: int, name: str) -> float:
         """A float counter of a block, or the seconds spent in a kind of span."""
@@ -265,9 +265,9 @@ def _cpu_shares(left: RunOutput) -> dict[str, float]:
     blocks = [(meter, index) for meter in left.meters.values() for index in (0, meter.lane_index)]
     shares = {}
     for kind in SPANS:
-        used_s = sum(meter.cpu_seconds(index, kind) for meter, index in blocks)
-        took_s = sum(meter.seconds(index, kind) for meter, index in blocks) if used_s > 0 else 0.0
-        if took_s > 0:
+        read = [meter.cpu_seconds(index, kind) for meter, index in blocks]
+        used_s, took_s = (sum(each) for each in zip(*read, strict=True))
+        if used_s > 0 and took_s > 0:
             shares[kind] = used_s / took_s
     return shares
 
@@ -275,11 +275,11 @@ def _cpu_shares(left: RunOutput) -> dict[str, float]:
 def _of_envs(left: RunOutput) -> dict[str, Any]:
     """How much of their steps' time the environments' threads used a core, and for how long beside them."""
     blocks = [(meter, 1 + env) for meter in left.meters.values() for env in range(meter.num_envs)]
-    answering_s = sum(meter.cpu_seconds(index, "wait:inference") for meter, index in blocks)
+    answering_s = sum(meter.cpu_seconds(index, "wait:inference")[0] for meter, index in blocks)
     if answering_s <= 0:
         return {}
     num_steps = sum(meter.count(index, "env_steps") for meter, index in blocks)
-    stepping_s = sum(meter.cpu_seconds(index, "simulate") for meter, index in blocks)
+    stepping_s = sum(meter.cpu_seconds(index, "simulate")[0] for meter, index in blocks)
     took_s = sum(meter.seconds(index, "step_s") for meter, index in blocks)
     return {
         "env_cpu_share": stepping_s / took_s if took_s > 0 else None,

@@ -15,8 +15,8 @@ CHANGES = (
     Change(
         name="span-pause",
         file="harness/metering/meter.py",
-        old="self._open[-1] = (outer, now, cpu_s)",
-        new="self._open[-1] = (outer, since, cpu_s)",
+        old="self._open[-1] = (outer, now)",
+        new="self._open[-1] = (outer, since)",
         breaks="seconds of an inner span count in the outer one as well",
     ),
     Change(

@@ -167,9 +167,9 @@ def test_cpu_time_is_a_share_of_the_spans(tmp_path: Path) -> None:
         file = make_meter(tmp_path, rank, env_steps=10, learned=10)
         for index, kind, used_s in ((0, "learn", 1.0), (file.lane_index, "learn", 0.5), (0, "infer", 0.0)):
             Block(file, index).put_span(KIND_OF[kind], 0.0, 2.0)
-            Block(file, index).add_cpu(KIND_OF[kind], used_s)
-        Block(file, 1).add_cpu(KIND_OF["simulate"], 0.25)
-        Block(file, 1).add_cpu(KIND_OF["wait:inference"], 0.02)
+            Block(file, index).add_cpu(KIND_OF[kind], used_s, 2.0)
+        Block(file, 1).add_cpu(KIND_OF["simulate"], 0.25, 0.0)
+        Block(file, 1).add_cpu(KIND_OF["wait:inference"], 0.02, 0.0)
     figures = measured(tmp_path).figures
     assert figures.cpu_shares == pytest.approx({"learn": 0.375})
     assert figures.env_cpu_share == pytest.approx(0.25)

@@ -52,9 +52,9 @@ class Counted:
         """The block after the environments'."""
         return 1 + self.num_envs
 
-    def cpu_seconds(self, index: int, kind: str) -> float:
+    def cpu_seconds(self, index: int, kind: str) -> tuple[float, float]:
         """Nothing has computed."""
-        return 0.0 * (index + len(kind))
+        return 0.0 * (index + len(kind)), 0.0
 
     def is_reported(self, name: str) -> bool:
         """All is."""

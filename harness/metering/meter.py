@@ -38,8 +38,8 @@ LANE_PREFIX = "sampler/"
 """Prefix of the series' columns that hold the second lane's seconds."""
 
 SAMPLED = 7
-"""The CPU time of one in so many stretches of a timeline is read, which takes as long as half a span; as a prime, it
-meets all kinds where they alternate."""
+"""The CPU time of one in so many stretches of a timeline is read, since reading it costs; a prime, so that it meets all
+kinds where they alternate."""
 
 
 class _Span:

@@ -173,7 +173,7 @@ class Figures(_Part):
     window: WindowRecord | None = None
     env_step_s: EnvSpread | None = None
     cpu_shares: dict[str, float] = Field(default_factory=dict)
-    """CPU time of the thread / time, in each kind of span of the ranks, whole run; what is missing had none."""
+    """CPU time of the thread / time, where it was read in spans of each kind of the ranks; what is missing had none."""
     env_cpu_share: Measured = None
     """The same in env steps; a simulator in another process or thread is not in it."""
     env_answer_s: Measured = None

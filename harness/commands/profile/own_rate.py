@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 TABLE, KEY = "cpu", "schedule_ms"
 SECONDS, NUM_SEEDS = 40.0, 2
 """Length of each prediction, of the profile, and how many."""
+MOST_GPUS = 256
+"""Runs on more are not predicted: that would take minutes, and a record of somebody else may state any number."""
 MOST_TIMES = 100.0
 """The time per env step is looked for up to so many times the measured time of an env step."""
 
@@ -38,7 +40,7 @@ def brought_to_its_rate(measured: MeasuredProfile, run: StoredRun, path: Path) -
     from scipy import optimize
 
     cell, rate = run.record.cell, run.record.figures.steps_per_s
-    if rate is None:
+    if rate is None or cell.gpus > MOST_GPUS:
         return measured
     point = RatePoint(
         system=fmt.system(run.record), gpus=cell.gpus, scenario=f"emulated/{path}", workload=cell.workload

@@ -265,8 +265,8 @@ def _cpu_shares(left: RunOutput) -> dict[str, float]:
     blocks = [(meter, index) for meter in left.meters.values() for index in (0, meter.lane_index)]
     shares = {}
     for kind in SPANS:
-        read = [meter.cpu_seconds(index, kind) for meter, index in blocks]
-        used_s, took_s = (sum(each) for each in zip(*read, strict=True))
+        read = [meter.cpu_seconds(index, kind) for meter, index in blocks]  # none of a run that ended before its meters
+        used_s, took_s = sum(used_s for used_s, _ in read), sum(took_s for _, took_s in read)
         if used_s > 0 and took_s > 0:
             shares[kind] = used_s / took_s
     return shares

@@ -204,8 +204,9 @@ def learn(session: nox.Session) -> None:
 def validate(session: nox.Session) -> None:
     """Holds predictions against runs on emulated GPUs, cell by cell; takes 40 min. Nothing else should run.
 
-    `-- --real` holds predictions from profiles of real scenarios against runs on this machine's CPU instead.
+    `-- --real` holds predictions from profiles of real scenarios against runs on this machine's CPU instead,
+    `-- --published` those from the shipped profiles against the papers.
     """
-    is_real = session.posargs[:1] == ["--real"]
-    module = "benchmarks.validate_real" if is_real else "benchmarks.validate"
-    run(session, "python", "-m", module, *session.posargs[is_real:])
+    others = {"--real": "benchmarks.validate_real", "--published": "benchmarks.validate_published"}
+    module = others.get(session.posargs[0]) if session.posargs else None
+    run(session, "python", "-m", module or "benchmarks.validate", *session.posargs[module is not None :])

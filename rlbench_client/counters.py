@@ -20,7 +20,7 @@ import uuid
 FOLDER_VARIABLE = "RLBENCH_COUNTERS"
 """Environment variable that names the folder of the files; a process without it counts nothing."""
 SUFFIX = ".counters"
-MAGIC = 0x3130_544E_4C52
+MAGIC = 0x3131_544E_4C52
 HEADER = ("magic", "rank", "pid", "num_envs")
 """`rank` is -1 where the process has no variable `RANK`; `num_envs` is 0 in a file of reports."""
 INTS = (

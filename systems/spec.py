@@ -88,6 +88,12 @@ class EngineSystem:
             raise ValueError(f"{self.name} on {scenario.name}: {reason}")
         return replace(scenario, learn=learn)  # type: ignore[type-var]  # scenarios are dataclasses
 
+    def steps_each(self, scenario: Scenario) -> int | None:
+        """Env steps that a rank learns from in an iteration; None where rollouts may be cut."""
+        if not isinstance(self.preempt, Never):
+            return None
+        return self.rollout.target(scenario.num_envs, self.rollout.steps(scenario.rollout_steps))
+
     def _why_not_on(self, scenario: Scenario, learn: LearnSettings) -> str | None:
         num_envs, steps = scenario.num_envs, self.rollout.steps(scenario.rollout_steps)
         may_be_short = not isinstance(self.preempt, Never)

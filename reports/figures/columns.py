@@ -10,6 +10,7 @@ from reports.figures import format as fmt
 from results.fairness.differences import Difference
 from results.summary.document import CellSummary, Estimate, Finding, Summary
 from results.verdicts.prediction_check import largest_error
+from results.verdicts.published_check import published_errors
 
 NUM_SHARES = 4
 
@@ -170,6 +171,16 @@ def _assumed(cells: Sequence[CellSummary]) -> Iterator[str]:
         yield f"assumed in the profile, not measured: {', '.join(keys)}{whose}"
 
 
+def _against_published(profiles: set[str]) -> Iterator[str]:
+    """How far these profiles are from published figures: from those that they were fitted to, and from others."""
+    tables = published_errors(profiles)
+    for table, errors in tables.items():
+        far = " and ".join(f"{100 * mean:.1f}% from the {count} {of}" for of, (mean, count) in errors.items())
+        yield f"against published figures ({table}), predictions were {far}, on average"
+    if not tables:
+        yield "this profile was never held against published figures"
+
+
 def kind_notes(cells: Sequence[CellSummary]) -> Iterator[str]:
     """Notes on figures that were not measured on hardware, and on rates that do not count env steps learned."""
     if collected := sorted({cell.system for cell in cells if cell.steps_counted == "collected"}):
@@ -177,6 +188,7 @@ def kind_notes(cells: Sequence[CellSummary]) -> Iterator[str]:
     if any(cell.kind == "emulated" for cell in cells):
         yield "emulated: GPUs are emulated from a profile; the figures speak of that profile, not of this machine"
     if predicted := {cell.system.partition(":")[0] for cell in cells if cell.kind == "predicted"}:
+        profiles = {cell.scenario.partition(":")[0] for cell in cells if cell.kind == "predicted"}
         error = largest_error(predicted)
         held = (
             "these systems were never held against runs"
@@ -184,5 +196,5 @@ def kind_notes(cells: Sequence[CellSummary]) -> Iterator[str]:
             else f"against emulated GPUs with the same profile, at most 8, it was off by at most {100 * error:.1f}%"
         )
         yield f"predicted: a model of the profile made these runs up, nothing was run; {held}"
-        yield "how far profiles are from what they describe: `rlbench reproduce`, for those fitted to papers"
+        yield from _against_published(profiles)
     yield from _assumed(cells)

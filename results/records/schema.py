@@ -172,13 +172,13 @@ class Figures(_Part):
     """Mean over the window, summed over GPUs."""
     window: WindowRecord | None = None
     env_step_s: EnvSpread | None = None
+    """Each environment's mean time of an env step, and how these means differ."""
     cpu_shares: dict[str, float] = Field(default_factory=dict)
     """CPU time of the thread / time, where it was read in spans of each kind of the ranks; what is missing had none."""
     env_cpu_share: Measured = None
     """The same in env steps; a simulator in another process or thread is not in it."""
     env_answer_s: Measured = None
     """CPU time of threads that step environments for each env step, beside steps and resets, whole run."""
-    """Each environment's mean time of an env step, and how these means differ."""
     episode_return: Measured = None
     """Mean over the last finished episodes, like the next three."""
     episode_length: Measured = None

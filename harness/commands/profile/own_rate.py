@@ -27,6 +27,8 @@ MOST_GPUS = 256
 """Runs on more are not predicted: that would take minutes, and a record of somebody else may state any number."""
 MOST_TIMES = 100.0
 """The time per env step is looked for up to so many times the measured time of an env step."""
+MOST_MS = 1e6
+"""The most that a profile may state."""
 
 
 def brought_to_its_rate(measured: MeasuredProfile, run: StoredRun, path: Path) -> MeasuredProfile:
@@ -40,7 +42,7 @@ def brought_to_its_rate(measured: MeasuredProfile, run: StoredRun, path: Path) -
     from scipy import optimize
 
     cell, rate = run.record.cell, run.record.figures.steps_per_s
-    if rate is None or cell.gpus > MOST_GPUS:
+    if not rate or cell.gpus > MOST_GPUS:
         return measured
     point = RatePoint(
         system=fmt.system(run.record), gpus=cell.gpus, scenario=f"emulated/{path}", workload=cell.workload
@@ -54,7 +56,7 @@ def brought_to_its_rate(measured: MeasuredProfile, run: StoredRun, path: Path) -
         return planned.rates({f"{TABLE}.{KEY}": scheduling_ms}, least=rate / MOST_TIMES)[point] / rate - 1
 
     before = measured.tables[TABLE][KEY]
-    most_ms = MOST_TIMES * 1e3 * cell.gpus / rate
+    most_ms = min(MOST_TIMES * 1e3 * cell.gpus / rate, MOST_MS)
     if excess(0.0) <= 0 or excess(most_ms) >= 0:
         return measured
     found_ms = float(optimize.brentq(excess, 0.0, most_ms, xtol=1e-3 * most_ms / MOST_TIMES))

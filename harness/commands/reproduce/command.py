@@ -13,7 +13,7 @@ from harness.commands.reproduce.held_out import print_held_out
 from harness.commands.reproduce.measuring import MOST_EMULATED, commands, measured_rates
 from harness.commands.reproduce.papers import TABLES
 from harness.commands.reproduce.predicting import predict_rates
-from harness.commands.reproduce.table import fill, judge
+from harness.commands.reproduce.table import errors_by_fit, fill, judge
 from reports.figures.format import number
 from reports.terminal.table import make_console, make_table
 from results import published
@@ -128,14 +128,8 @@ def _about_measured(table: PaperTable, measured: Rates, out: Path) -> Iterator[s
 
 def _errors(rows: Iterable[Filled]) -> Iterator[str]:
     """The predictions' mean errors, apart by whether the profile was fitted to the figures."""
-    for fit in ("fitted", "held out"):
-        errors = [
-            abs(filled.predicted_error)
-            for filled in rows
-            if filled.row.fit == fit and filled.predicted_error is not None
-        ]
-        if errors:
-            yield f"{fit}: mean absolute error of the predictions {fmean(errors):.1%}, {len(errors)} figures"
+    for fit, errors in errors_by_fit(rows).items():
+        yield f"{fit}: mean absolute error of the predictions {fmean(errors):.1%}, {len(errors)} figures"
 
 
 def _verdicts(table: PaperTable, outcomes: Sequence[ClaimOutcome]) -> Iterator[str]:

@@ -199,7 +199,7 @@ def _speed_up(workload: str, p: str, gpus: int, stated: float | None) -> Row:
         name=f"{workload} p={p} on {gpus} GPUs",
         labels=(workload, p, str(gpus)),
         published=stated,
-        fit="held out" if workload == "homogeneous" and stated is None else "fitted",
+        fit="-" if stated is None else "fitted",
         point=many,
         base=one,
     )

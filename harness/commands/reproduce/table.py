@@ -6,7 +6,7 @@ points, `fill` turns the rates into figures for its rows, and `judge` asks its c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -144,6 +144,15 @@ class PaperTable:
     def points(self) -> list[RatePoint]:
         """The points whose rates are needed, each once, in order."""
         return list(dict.fromkeys(point for row in self.rows for point in row.points))
+
+
+def errors_by_fit(rows: Iterable[Filled]) -> dict[Fit, list[float]]:
+    """The absolute relative errors of the predictions, apart by whether the profile was fitted to the figures."""
+    found: dict[Fit, list[float]] = {"fitted": [], "held out": []}
+    for filled in rows:
+        if filled.row.fit in found and filled.predicted_error is not None:
+            found[filled.row.fit].append(abs(filled.predicted_error))
+    return {fit: errors for fit, errors in found.items() if errors}
 
 
 def fill(table: PaperTable, predicted: Rates, measured: Rates) -> dict[str, Filled]:

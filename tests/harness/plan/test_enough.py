@@ -32,6 +32,19 @@ def test_too_few_iterations_are_said_beforehand(protocol: str, iterations: int, 
     assert found == (said and begin + said)
 
 
+def test_env_steps_are_iterations_where_rollouts_are_whole() -> None:
+    """As many as there are rollouts of all ranks in them; those that may be cut do not tell."""
+    (first, *_) = cells(iterations=1)
+    _, scenario = first.load()
+    each = scenario.num_envs * scenario.rollout_steps
+    of_two = [replace(first, system="sync", gpus=2, limits=Limits(env_steps=2 * num * each)) for num in (3, 4)]
+    found = too_short(of_two[:1])
+    assert found is not None
+    assert "2 of 3 count" in found
+    assert too_short(of_two[1:]) is None
+    assert too_short([replace(first, system="ddppo", gpus=2, limits=Limits(env_steps=each))]) is None
+
+
 def test_seeds_or_time_make_an_interval() -> None:
     """Several seeds are enough; how many iterations there will be in some seconds is not known."""
     assert too_short(cells(seeds="0,1", iterations=1)) is None

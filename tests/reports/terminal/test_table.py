@@ -247,9 +247,11 @@ def test_predictions_say_how_far_off_they_were() -> None:
     text = printed(cell("ddppo:preempt.p=0.8", 64, kind="predicted", device="predicted"))
     assert "64 (predicted)" in text
     assert "at most 8, it was off by at most" in line_with(text, "predicted: a model")
-    assert line_with(text, "how far profiles are")
+    assert "fitted to and 14.0% from the 16 held out" in line_with(text, "against published figures (ver-table1)")
     unknown = printed(cell("mine", 64, kind="predicted", device="predicted"))
     assert "never held against runs" in " ".join(unknown.split())
+    own = printed(cell("ver", 64, kind="predicted", device="predicted", scenario="emulated/mine.toml"))
+    assert "this profile was never held against published figures" in " ".join(own.split())
 
 
 def test_rates_of_env_steps_collected_are_named() -> None:

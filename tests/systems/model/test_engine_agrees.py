@@ -73,6 +73,15 @@ def test_ranks_without_a_gpu_hold_cores_as_in_the_engine(system: str, profile: C
     hold(tmp_path, cell_of(tmp_path, system, profile, num_ranks=2, workload="heterogeneous"))
 
 
+@pytest.mark.parametrize("num_ranks", [1, 4, 8])
+@pytest.mark.parametrize("system", ["sync", "htsrl", f"appo:{SMALL_BATCH}"])
+def test_lags_are_the_engines_on_many_ranks(system: str, num_ranks: int, tmp_path: Path) -> None:
+    """The sums of lags that `test_lag_formulas.py` holds to formulas are those of the engine, also on 8 ranks."""
+    prediction = hold(tmp_path, cell_of(tmp_path, system, BUSY, num_ranks=num_ranks))
+    lags = [row["lag_sum"] for row in prediction.rows]
+    assert any(lags) == (system != "sync")
+
+
 def test_cores_that_nobody_waits_for_are_not_booked(tmp_path: Path) -> None:
     """With a core for everybody, it does not matter how many there are."""
     few, many = (

@@ -1,0 +1,47 @@
+"""Compares predictions from the shipped profiles with the published figures: `nox -s validate -- --published`.
+
+Predicts every table of `rlbench reproduce`, and prints the mean error of its predictions, apart for figures that
+profiles were fitted to and for those held out. `--keep` writes them where the notes of predicted tables read them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from statistics import fmean
+
+from harness.commands.reproduce.papers import TABLES
+from harness.commands.reproduce.predicting import predict_rates
+from harness.commands.reproduce.table import errors_by_fit, fill
+from reports.terminal.table import make_console
+from results.verdicts.published_check import COLUMNS, FILE, FITTED, HELD_OUT
+
+KINDS = {"fitted": FITTED, "held out": HELD_OUT}
+
+
+def rows_of(name: str) -> list[tuple[str, str, str, int, str]]:
+    """A row of `COLUMNS` for each kind of figures of a table."""
+    table = TABLES[name]()
+    filled = fill(table, predict_rates(table, make_console()), {}).values()
+    points = [point for one in filled for point in one.row.points if one.predicted_error is not None]
+    profiles = " ".join(sorted({point.scenario.partition(":")[0] for point in points}))
+    errors = errors_by_fit(filled)
+    return [(name, profiles, KINDS[fit], len(of), f"{fmean(of):.4f}") for fit, of in errors.items()]
+
+
+def main() -> None:
+    """Predicts and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", action="store_true", help=f"write the errors to {FILE.name}, which notes quote")
+    asked = parser.parse_args()
+    rows = [row for name in TABLES for row in rows_of(name)]
+    for row in rows:
+        sys.stdout.write(f"{row[0]}: {float(row[4]):.1%} of {row[3]} figures {row[2]}\n")
+    if asked.keep:
+        with FILE.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows])
+
+
+if __name__ == "__main__":
+    main()

@@ -24,7 +24,7 @@ class MakesEnvs(Protocol):
 
 @runtime_checkable
 class InParts(Protocol):
-    """A method of a scenario that `Scenario`s may have whose environments differ: in their games, maps or scenes."""
+    """What a scenario may have whose environments differ: in their games, maps or scenes."""
 
     def part(self, global_index: int, seed: int) -> str:
         """The part of the scenario that environment `global_index` of a run has, whose seed is `seed` (`Seat`).

@@ -27,11 +27,12 @@ MOST_ENVS = 65_536
 def make_env(*, box: bool = False) -> Any:
     """An environment of the run's scenario, with gymnasium's interface, counted.
 
-    Call it in the process that steps it. Its actions are `Discrete`, its observations a `Dict` of `Box` entries. Raises
-    RuntimeError where there is no run, ImportError where this Python has no rlbench.
+    Call it in the process that steps it. Its spaces are the scenario's. Raises RuntimeError where there is no run,
+    ImportError where this Python has no rlbench, ValueError where `box` cannot be.
 
     Args:
-        box: gives observations as one `Box` instead: the only entry, or all vectors end to end.
+        box: gives observations as one `Box` instead: the only entry if that is a `Box`, or all numbers end to end, of
+            `Discrete` and `MultiDiscrete` one-hot. An image beside other entries is refused.
     """
     from rlbench_client.counted import count
 
@@ -85,7 +86,6 @@ def _is_taken_by_us(rank: int, number: int) -> bool:
 def _kind(box: bool) -> Any:
     """Makes the class of environments here, because this module does not import gymnasium."""
     import gymnasium
-    import numpy as np
 
     class ScenarioEnv(gymnasium.Env[Any, Any]):
         """An environment of a scenario, made at its first reset."""
@@ -94,7 +94,7 @@ def _kind(box: bool) -> Any:
             self._cell, self._scenario = cell, scenario
             self._env: gymnasium.Env[Any, Any] | None = None
             self.observation_space = _box_of(scenario.observation_space) if box else scenario.observation_space
-            self.action_space = gymnasium.spaces.Discrete(scenario.num_actions)
+            self.action_space = scenario.action_space
 
         def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
             """Begins an episode; the first one has the seat's seed unless `seed` is given."""
@@ -109,7 +109,7 @@ def _kind(box: bool) -> Any:
         def step(self, action: Any) -> Any:
             """Applies one action."""
             assert self._env is not None, "reset comes before the first step"
-            observation, *rest = self._env.step(int(action))
+            observation, *rest = self._env.step(_taken(self.action_space, action))
             return (self._shown(observation), *rest)
 
         def close(self) -> None:
@@ -118,23 +118,45 @@ def _kind(box: bool) -> Any:
                 self._env.close()
 
         def _shown(self, observation: Any) -> Any:
-            if not box:
-                return observation
-            values = [observation[name] for name in self._scenario.observation_space.spaces]
-            return values[0] if len(values) == 1 else np.concatenate(values).astype(np.float32)
+            return _joined(self._scenario.observation_space, observation) if box else observation
 
     return ScenarioEnv
 
 
-def _box_of(space: Any) -> Any:
-    """One box for all entries. Raises ValueError when there are several and one is not a vector."""
-    import gymnasium
+def _taken(space: Any, action: Any) -> Any:
+    """An action as the scenario has it, of the type that its space says; trainers give other types of numbers."""
     import numpy as np
+    from gymnasium.spaces import Dict, Discrete, Tuple
 
-    entries = space.spaces
-    if len(entries) == 1:
-        return next(iter(entries.values()))
-    if several := [name for name, entry in entries.items() if len(entry.shape) != 1]:
-        raise ValueError(f"box=True: {', '.join(several)} of {', '.join(entries)} is no vector; take the dict")
-    low, high = (np.concatenate([getattr(entry, end) for entry in entries.values()]) for end in ("low", "high"))
-    return gymnasium.spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
+    if isinstance(space, Discrete):
+        return int(action)
+    return action if isinstance(space, (Dict, Tuple)) else np.asarray(action, dtype=space.dtype)
+
+
+def _joined(space: Any, observation: Any) -> Any:
+    """An observation as `_box_of` its space has it."""
+    from gymnasium.spaces import Box
+
+    from rlbench_client.flat import leaves_of, vector_of
+
+    leaves = leaves_of(space)
+    is_one = len(leaves) == 1 and isinstance(leaves[0].space, Box)
+    return leaves[0].read(observation) if is_one else vector_of(leaves, observation)
+
+
+def _box_of(space: Any) -> Any:
+    """One box for all leaves. Raises ValueError when there are several and one is no vector."""
+    from gymnasium.spaces import Box
+
+    from rlbench_client.flat import leaves_of, vector_space, why_no_vector
+
+    leaves = leaves_of(space)
+    if len(leaves) == 1 and isinstance(leaves[0].space, Box):
+        return leaves[0].space
+    if images := [leaf.key for leaf in leaves if len(leaf.space.shape or ()) > 1 and isinstance(leaf.space, Box)]:
+        entries = ", ".join(leaf.key for leaf in leaves)
+        raise ValueError(f"box=True: {', '.join(images)} of {entries} is no vector; take the observations as they are")
+    for leaf in leaves:
+        if reason := why_no_vector(leaf):
+            raise ValueError(f"box=True: {leaf.key}: {reason}, is {type(leaf.space).__name__}")
+    return vector_space(leaves)

@@ -7,23 +7,28 @@ to its sign; `info["raw_reward"]` of every step is the game's own score.
 
 The heterogeneous workload gives environment i of the run (over all ranks) game i modulo six of `HETEROGENEOUS_GAMES`,
 all with the 18 actions of the full joystick. `SPREAD` states how far apart their step costs are.
+
+With `vector=native` ale-py itself steps batches of environments: `scenarios/atari_vector.py`, which says what differs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import gymnasium
 import numpy as np
+from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from harness.contract.device import Seat
 from harness.contract.scenario import WORKLOADS
 from harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
+from scenarios.atari_vector import AtariVectorEnv, has_vectors
 from scenarios.resize import AreaResize
 
 DEFAULT_GAME = "breakout"
@@ -42,10 +47,14 @@ class AtariScenario:
     workload: str = "homogeneous"
     num_envs: int = 8
     """Environments of one rank."""
+    vector: Literal["none", "native"] = "none"
+    """`none`: each in a worker of its own; `native`: in batches, each stepped by ale-py's vector environment."""
+    batch: int = 0
+    """Environments of a batch; 0: half of those of a rank, so that two batches take turns, or all if that is odd."""
     rollout_steps: int = 128
     """Env steps of each environment in one rollout."""
     policy: str = "conv"
-    """Network of `systems/learn`."""
+    """Network of `systems/policies`."""
     learn: LearnSettings = field(
         default_factory=lambda: LearnSettings(epochs=3, num_minibatches=4, clip=0.1, value_coef=1.0)
     )
@@ -82,6 +91,12 @@ class AtariScenario:
             ("workload", self.workload in WORKLOADS, f"one of: {', '.join(WORKLOADS)}"),
             ("num_envs", self.num_envs >= 1, "at least 1"),
             ("rollout_steps", self.rollout_steps >= 1, "at least 1"),
+            ("vector", self.vector in {"none", "native"}, "none or native"),
+            ("vector", self.vector == "none" or not several, "none when there are several games: a batch has one"),
+            ("vector", self.vector == "none" or has_vectors(), "none with ale-py below 0.12; pip install -U ale-py"),
+            ("batch", self.batch >= 0, "at least 0; 0 is half of num_envs"),
+            ("batch", not self.batch or self.vector != "none", "0 with vector=none"),
+            ("vector", self.vector == "none" or self.envs_per_batch > 1, "none when a batch has one environment"),
             ("games", len(self.games) >= 1, "at least one game"),
             ("games", set(self.games) <= set(FAMILY.variants or self.games), f"among: {', '.join(FAMILY.variants)}"),
             ("games", several == (self.workload == "heterogeneous"), "several when heterogeneous, else one"),
@@ -104,9 +119,17 @@ class AtariScenario:
         return gymnasium.spaces.Dict({"pixels": gymnasium.spaces.Box(0, 255, shape, np.uint8)})
 
     @property
-    def num_actions(self) -> int:
-        """18 with the full action space, else the size of the game's minimal set."""
-        return NUM_JOYSTICK_ACTIONS if self.full_action_space else len(minimal_actions(self.games[0]))
+    def action_space(self) -> gymnasium.spaces.Discrete:
+        """18 with the full action space, else the game's minimal set."""
+        num = NUM_JOYSTICK_ACTIONS if self.full_action_space else len(minimal_actions(self.games[0]))
+        return gymnasium.spaces.Discrete(num)
+
+    @property
+    def envs_per_batch(self) -> int:
+        """Environments that are stepped by one call; 1 where each is stepped by itself."""
+        if self.vector == "none":
+            return 1
+        return self.batch or (self.num_envs // 2 if self.num_envs % 2 == 0 else self.num_envs)
 
     def game(self, global_index: int) -> str:
         """The game of one environment of the run."""
@@ -120,6 +143,25 @@ class AtariScenario:
         """Makes the environment of a seat, in the process that will step it."""
         return AtariEnv(self, self.game(seat.global_index), seat.seed)
 
+    def make_envs(self, seats: Sequence[Seat], mode: AutoresetMode = AutoresetMode.SAME_STEP) -> AtariVectorEnv:
+        """Makes the environments of a batch of seats, in the process that will step them."""
+        return AtariVectorEnv(
+            self.games[0],
+            len(seats),
+            (self.observation_space, self.action_space),
+            clips=self.clip_reward,
+            frameskip=self.frameskip,
+            mode=mode,
+            max_num_frames_per_episode=self.max_episode_frames,
+            repeat_action_probability=self.repeat_action_probability,
+            full_action_space=self.full_action_space,
+            img_height=self.resolution,
+            img_width=self.resolution,
+            stack_num=self.frame_stack,
+            noop_max=self.noop_max + 1,  # it is above the most that is drawn
+            life_loss_info=self.terminal_on_life_loss,
+        )
+
 
 class AtariEnv(gymnasium.Env[dict[str, Any], int]):
     """One game on an ALE of its own."""
@@ -129,7 +171,7 @@ class AtariEnv(gymnasium.Env[dict[str, Any], int]):
         self._game = game
         self._lives = 0
         self.observation_space = scenario.observation_space
-        self.action_space = cast("gymnasium.Space[int]", gymnasium.spaces.Discrete(scenario.num_actions))
+        self.action_space = cast("gymnasium.Space[int]", scenario.action_space)
         self._start(seed)
         height, width = self._ale.getScreenDims()
         self._resize = AreaResize((height, width), (scenario.resolution, scenario.resolution))
@@ -195,6 +237,7 @@ class AtariEnv(gymnasium.Env[dict[str, Any], int]):
         ale.setInt("max_num_frames_per_episode", scenario.max_episode_frames)
         ale.loadROM(_rom(self._game))
         self._ale = ale
+        self._lives = 0
         legal = {action.value for action in ale.getLegalActionSet()}
         # Paddle games have fewer than the joystick's 18 actions; the others are no-ops there.
         joystick = tuple(code if code in legal else 0 for code in range(NUM_JOYSTICK_ACTIONS))

@@ -1,13 +1,15 @@
 """Doom maps on ViZDoom, observed as in Sample Factory (Petrenko et al. 2020, appendix A.1.2).
 
-One env step is `frameskip` frames with one discrete action; the observation is the screen, drawn by the engine at
+One env step is `frameskip` frames with one action: an item of the map's list (Discrete), or a choice of each of its
+heads, all pressed at once (MultiDiscrete; `doom_maps`). The observation is the screen, drawn by the engine at
 `render_resolutions` (160x120 by default) and resized by area to 128x72 RGB. Rewards are the map's own, times a scale
 for each map. Death and success are terminations, the map's time limit a truncation: the engine's own limit is off,
 because it would end the episode without a last screen to bootstrap from.
 
 The heterogeneous workload gives environment i of the run (over all ranks) map i modulo four and resolution i modulo
 three, twelve combinations. All maps then share one list of actions, the union of their own in a fixed order; an action
-that a map does not have is a no-op there. `SPREAD` states how far apart their step costs are.
+that a map does not have is a no-op there. A map with heads is drawn at the three resolutions alone. `SPREAD` states
+how far apart the step costs of the twelve are.
 
 The engine is a process of its own, which does not notice when its environment worker is killed. A launcher therefore
 asks the kernel to kill the engine with the thread that started it (PR_SET_PDEATHSIG; that is ViZDoom's engine thread,
@@ -21,7 +23,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,59 +36,13 @@ from numpy.typing import NDArray
 from harness.contract.device import Seat
 from harness.contract.scenario import WORKLOADS
 from harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
+from scenarios.doom_maps import MAPS, Action, Choice
 from scenarios.resize import AreaResize
-
-Action = tuple[str, ...]
-"""The buttons held down; () is the no-op."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DoomMap:
-    """A map that comes with ViZDoom."""
-
-    actions: tuple[Action, ...]
-    """What the agent can do; the no-op first."""
-    reward_scale: float
-    """The learner's reward is the map's times this."""
-
-
-STRAFE_AND_SHOOT: tuple[Action, ...] = ((), ("MOVE_LEFT",), ("MOVE_RIGHT",), ("ATTACK",))
-TURN_AND_SHOOT: tuple[Action, ...] = ((), ("TURN_LEFT",), ("TURN_RIGHT",), ("ATTACK",))
-WALK: tuple[Action, ...] = (
-    (),
-    ("TURN_LEFT",),
-    ("TURN_RIGHT",),
-    ("MOVE_FORWARD",),
-    ("MOVE_FORWARD", "TURN_LEFT"),
-    ("MOVE_FORWARD", "TURN_RIGHT"),
-)
-CORRIDOR: tuple[Action, ...] = (
-    *STRAFE_AND_SHOOT,
-    ("MOVE_FORWARD",),
-    ("MOVE_BACKWARD",),
-    ("TURN_LEFT",),
-    ("TURN_RIGHT",),
-)
-
-MAPS = {
-    "basic": DoomMap(actions=STRAFE_AND_SHOOT, reward_scale=0.01),
-    "my_way_home": DoomMap(actions=WALK, reward_scale=1.0),
-    "simpler_basic": DoomMap(actions=STRAFE_AND_SHOOT, reward_scale=0.01),
-    "rocket_basic": DoomMap(actions=STRAFE_AND_SHOOT, reward_scale=0.01),
-    "predict_position": DoomMap(actions=TURN_AND_SHOOT, reward_scale=1.0),
-    "defend_the_center": DoomMap(actions=TURN_AND_SHOOT, reward_scale=1.0),
-    "defend_the_line": DoomMap(actions=TURN_AND_SHOOT, reward_scale=1.0),
-    "deadly_corridor": DoomMap(actions=CORRIDOR, reward_scale=0.01),
-    "take_cover": DoomMap(actions=STRAFE_AND_SHOOT[:3], reward_scale=0.01),
-    "health_gathering": DoomMap(actions=WALK, reward_scale=0.01),
-    "health_gathering_supreme": DoomMap(actions=WALK, reward_scale=0.01),
-}
-"""Variants, the default first."""
 
 HETEROGENEOUS_MAPS = ("basic", "my_way_home", "defend_the_line", "health_gathering_supreme")
 HETEROGENEOUS_RESOLUTIONS = ("160x120", "320x240", "512x384")
 RESOLUTIONS = ("160x120", "200x150", "256x192", "320x240", "400x300", "512x384", "640x480")
-"""4:3 resolutions of the engine, width x height in pixels."""
+"""4:3 resolutions of the engine, width x height in pixels, the default first."""
 SHM_BYTES = 65536
 """An upper bound on what an engine writes in shared memory beside its screen: 16 KiB, and two queues of 10 KiB."""
 POINTS_PER_FRAME = 2.0**20
@@ -96,6 +52,7 @@ The engine's clock cannot: a map's exit sets it to 0. Maps give multiples of 2**
 """
 SPREAD = "step cost with a coefficient of variation of 0.66, max/min 10"
 """Over the twelve combinations, by `taskset -c 1 python benchmarks/hot_paths/bench_vizdoom.py` (10.3, 10.5)."""
+LEARN = LearnSettings(learning_rate=5e-4, entropy_coef=0.003, max_grad_norm=4.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,10 +66,8 @@ class VizdoomScenario:
     rollout_steps: int = 64
     """Env steps of each environment in one rollout."""
     policy: str = "conv"
-    """Network of `systems/learn`."""
-    learn: LearnSettings = field(
-        default_factory=lambda: LearnSettings(learning_rate=5e-4, entropy_coef=0.003, max_grad_norm=4.0)
-    )
+    """Network of `systems/policies`."""
+    learn: LearnSettings = LEARN
     """Entropy and gradient norm as in Sample Factory (table A.5); a larger step size, for our smaller batch."""
     gpu_costs: GpuCosts = TYPICAL_GPU_COSTS
     """Times of an emulated GPU; the maps are drawn on the CPU."""
@@ -122,7 +77,7 @@ class VizdoomScenario:
     """Patterns of the names that engines make in /dev/shm."""
     maps: tuple[str, ...] = ("basic",)
     """Environment i of the run plays map i modulo their number."""
-    render_resolutions: tuple[str, ...] = ("160x120",)
+    render_resolutions: tuple[str, ...] = RESOLUTIONS[:1]
     """Environment i of the run is drawn at resolution i modulo their number."""
     frameskip: int = 4
     """Frames per env step, at 35 frames per second of play."""
@@ -139,6 +94,11 @@ class VizdoomScenario:
             ("num_envs", self.num_envs >= 1, "at least 1"),
             ("rollout_steps", self.rollout_steps >= 1, "at least 1"),
             ("maps", self.maps and set(self.maps) <= set(MAPS), f"among: {', '.join(MAPS)}"),
+            (
+                "maps",
+                len({MAPS[name].heads for name in self.maps if name in MAPS}) <= 1,
+                "of one kind: all without heads of actions, or all with the same",
+            ),
             (
                 "render_resolutions",
                 self.render_resolutions and set(self.render_resolutions) <= set(RESOLUTIONS),
@@ -168,9 +128,16 @@ class VizdoomScenario:
         return tuple(dict.fromkeys(action for name in self.maps for action in MAPS[name].actions))
 
     @property
-    def num_actions(self) -> int:
-        """The number of `actions`."""
-        return len(self.actions)
+    def heads(self) -> tuple[tuple[Choice, ...], ...]:
+        """What is pressed at once, a choice of each; () where the maps have `actions`."""
+        return MAPS[self.maps[0]].heads
+
+    @property
+    def action_space(self) -> gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete:
+        """One of `actions`, or a choice of each of `heads`."""
+        if self.heads:
+            return gymnasium.spaces.MultiDiscrete([len(head) for head in self.heads])
+        return gymnasium.spaces.Discrete(len(self.actions))
 
     @property
     def shm_bytes(self) -> int:
@@ -192,21 +159,25 @@ class VizdoomScenario:
         return VizdoomEnv(self, *self.kind(seat.global_index), seat.seed)
 
 
-class VizdoomEnv(gymnasium.Env[dict[str, Any], int]):
+class VizdoomEnv(gymnasium.Env[dict[str, Any], Any]):
     """One map on an engine of its own; `close` ends the engine."""
 
     def __init__(self, scenario: VizdoomScenario, name: str, resolution: str, seed: int) -> None:
         import vizdoom
 
         self.observation_space = scenario.observation_space
-        self.action_space = cast("gymnasium.Space[int]", gymnasium.spaces.Discrete(scenario.num_actions))
+        self.action_space = cast("gymnasium.Space[Any]", scenario.action_space)
         self._seed: int | None = seed  # until the first reset
         self._frameskip = scenario.frameskip
         self._episode_frames = 0
         self._reward_scale = MAPS[name].reward_scale
-        buttons = sorted({button for action in MAPS[name].actions for button in action})
-        own = set(MAPS[name].actions)
+        buttons, own = MAPS[name].buttons, set(MAPS[name].actions)
         self._actions = [[b in action and action in own for b in buttons] for action in scenario.actions]
+        self._heads = [
+            [[(buttons.index(button), amount) for button, amount in choice] for choice in head]
+            for head in scenario.heads
+        ]
+        self._num_buttons = len(buttons)
         width, height = (int(part) for part in resolution.split("x"))
         self._resize = AreaResize((height, width), (scenario.height, scenario.width))
         self._pixels: NDArray[np.uint8] = np.zeros((3, scenario.height, scenario.width), np.uint8)
@@ -230,8 +201,8 @@ class VizdoomEnv(gymnasium.Env[dict[str, Any], int]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Begins an episode; a `seed` restarts the engine's random stream."""
-        del options
         seed, self._seed = self._seed if seed is None else seed, None
+        super().reset(seed=seed, options=options)
         if seed is not None:
             self._game.set_seed(_engine_seed(seed))
         self._game.new_episode()
@@ -239,12 +210,12 @@ class VizdoomEnv(gymnasium.Env[dict[str, Any], int]):
         self._look()
         return {"pixels": self._pixels.copy()}, {}
 
-    def step(self, action: int) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Plays `frameskip` frames, fewer when the episode ends; `info` holds `num_frames`."""
         game, frames = self._game, self._frameskip
         if self._timeout_frames:
             frames = min(frames, self._timeout_frames - self._episode_frames)
-        points = float(game.make_action(self._actions[action], frames))
+        points = float(game.make_action(self._held(action), frames))
         num_frames = round(points / POINTS_PER_FRAME)
         score = points + num_frames * (self._living_reward - POINTS_PER_FRAME)
         terminated = game.is_episode_finished()
@@ -254,6 +225,16 @@ class VizdoomEnv(gymnasium.Env[dict[str, Any], int]):
             self._look()
         info: dict[str, Any] = {"num_frames": num_frames}
         return {"pixels": self._pixels.copy()}, score * self._reward_scale, terminated, truncated, info
+
+    def _held(self, action: Any) -> list[bool] | list[float]:
+        """How far each button is pressed by an item of the list, or by a choice of each head, [number of heads]."""
+        if not self._heads:
+            return self._actions[action]
+        held = [0.0] * self._num_buttons
+        for head, choice in zip(self._heads, action, strict=True):
+            for button, amount in head[choice]:
+                held[button] = amount
+        return held
 
     def close(self) -> None:
         """Ends the engine and frees its shared memory; may be called again."""
@@ -274,17 +255,19 @@ class VizdoomFamily:
         return None if find_spec("vizdoom") else "ViZDoom is not installed; pip install 'vizdoom>=1.2.4'"
 
     def make(self, variant: str, workload: str) -> VizdoomScenario:
-        """Makes the scenario of a map, which is the first of several in the heterogeneous workload."""
+        """Makes the scenario of a map, in the heterogeneous workload the first of several unless it has heads."""
         name = variant or next(iter(MAPS))
         if name not in MAPS:
             raise ValueError(f"vizdoom/{name}: unknown map; use one of: {', '.join(MAPS)}")
-        if workload != "heterogeneous":
-            return VizdoomScenario(name=f"vizdoom/{name}", workload=workload, maps=(name,))
+        chosen, several = MAPS[name], workload == "heterogeneous"
+        others = tuple(other for other in HETEROGENEOUS_MAPS if other != name) if several and not chosen.heads else ()
         return VizdoomScenario(
             name=f"vizdoom/{name}",
             workload=workload,
-            maps=(name, *(other for other in HETEROGENEOUS_MAPS if other != name)),
-            render_resolutions=HETEROGENEOUS_RESOLUTIONS,
+            maps=(name, *others),
+            render_resolutions=HETEROGENEOUS_RESOLUTIONS if several else RESOLUTIONS[:1],
+            frameskip=chosen.frameskip,
+            learn=replace(LEARN, discount=chosen.discount),
         )
 
 

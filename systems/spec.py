@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from harness.contract.device import Device
+from harness.contract.envs import envs_per_batch, envs_per_recv
 from harness.contract.scenario import Scenario
-from harness.contract.settings import POLICIES, LearnSettings
+from harness.contract.settings import POLICIES, LearnSettings, learns_from_samples
 from harness.contract.system import Context
 from systems.choices.average import AllReduce, AverageChoice, Central, Elastic, Gossip, ParameterServer
+from systems.choices.batches import why_not_in_batches, why_not_in_pools
 from systems.choices.collect import ActorSide, Collector, DoubleBuffered, Dynamic, Lockstep
 from systems.choices.mixes import why_impossible
 from systems.choices.overlap import Alternate, Continuous, OneAhead, OverlapChoice
@@ -81,24 +83,40 @@ class EngineSystem:
 
     def check(self, scenario: Scenario) -> Scenario:
         """The scenario with this system's learning settings; raises ValueError when the two do not go together."""
+        from systems.spaces.played import why_not_played  # gymnasium, which naming systems does not need
+
         if scenario.policy not in POLICIES:
             raise ValueError(f"{scenario.name}:policy={scenario.policy}: unknown; known: {', '.join(POLICIES)}")
         learn = replace(scenario.learn, **self.learn)
-        if reason := self._why_not_on(scenario, learn):
+        if reason := why_not_played(scenario) or self._why_not_on(scenario, learn):
             raise ValueError(f"{self.name} on {scenario.name}: {reason}")
         return replace(scenario, learn=learn)  # type: ignore[type-var]  # scenarios are dataclasses
 
+    def why_not_spaces(self, observation_space: Any, action_space: Any, image_order: str = "auto") -> str | None:
+        """None, or why no policy of ours reads these observations or chooses these actions."""
+        from systems.spaces.played import why_not_spaces
+
+        return why_not_spaces(observation_space, action_space, image_order)
+
     def steps_each(self, scenario: Scenario) -> int | None:
-        """Env steps that a rank learns from in an iteration; None where rollouts may be cut."""
-        if not isinstance(self.preempt, Never):
-            return None
-        return self.rollout.target(scenario.num_envs, self.rollout.steps(scenario.rollout_steps))
+        """Env steps that a rank learns from in an iteration; None where rollouts may be cut, or hold resets."""
+        return (
+            None
+            if self._may_be_short(scenario)
+            else self.rollout.target(scenario.num_envs, self.rollout.steps(scenario.rollout_steps))
+        )
+
+    def _may_be_short(self, scenario: Scenario) -> bool:
+        """Whether rollouts may have fewer samples than they are to have: they are cut, or resets fill places."""
+        may_hold_resets = isinstance(self.rollout, Fixed) and envs_per_batch(scenario) > 1
+        return may_hold_resets or not isinstance(self.preempt, Never)
 
     def _why_not_on(self, scenario: Scenario, learn: LearnSettings) -> str | None:
         num_envs, steps = scenario.num_envs, self.rollout.steps(scenario.rollout_steps)
-        may_be_short = not isinstance(self.preempt, Never)
-        if learn.num_minibatches > num_envs and (self.rollout.split == "envs" or may_be_short):
-            why = "mini-batches are split by environment" if self.rollout.split == "envs" else "rollouts may be cut"
+        may_be_short = self._may_be_short(scenario)
+        by_env = self.rollout.split == "envs" and not learns_from_samples(scenario.policy, learn)
+        if learn.num_minibatches > num_envs and (by_env or may_be_short):
+            why = "mini-batches are split by environment" if by_env else "rollouts may be cut, or hold resets"
             return f"num_envs={num_envs} cannot fill learn.num_minibatches={learn.num_minibatches}: {why}"
         if isinstance(self.preempt, Threshold) and self.preempt.least * steps < 1:
             return (
@@ -116,6 +134,14 @@ class EngineSystem:
                 f"learn.schedule={learn.schedule} and learn.weight_decay={learn.weight_decay}: must be constant and 0: "
                 "the server steps, at average.learning_rate"
             )
+        return self._why_not_stepped(scenario, num_envs, steps)
+
+    def _why_not_stepped(self, scenario: Scenario, num_envs: int, steps: int) -> str | None:
+        of_batch = envs_per_batch(scenario)
+        if of_recv := envs_per_recv(scenario):
+            return why_not_in_pools(self.collect, self.rollout, self.overlap, num_envs, of_batch, of_recv)
+        if of_batch > 1:
+            return why_not_in_batches(self.collect, self.rollout, self.overlap, num_envs, of_batch, steps)
         return self.collect.check(num_envs)
 
     def run(self, context: Context) -> None:

@@ -201,3 +201,9 @@ def test_links_of_documents_lead_somewhere() -> None:
     for path in (path for path in all_texts() if path.suffix == ".md"):
         for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
             assert (path.parent / target).exists(), f"{path}: {target}"
+
+
+def test_no_merge_is_half_done() -> None:
+    """No file holds what git leaves where two changes met."""
+    marks = re.compile(r"^(<{7}|>{7}) ", re.MULTILINE)
+    assert [path for path in all_texts() if marks.search(path.read_text(encoding="utf-8"))] == []

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
@@ -39,6 +40,16 @@ def flags(command: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
+def whole(text: str | int) -> int:
+    """A whole number, which may be written as 1e6. Raises ValueError for anything else."""
+    with suppress(ValueError):
+        return int(text)
+    with suppress(ValueError):
+        if (number := float(text)).is_integer():
+            return int(number)
+    raise ValueError(f"must be a whole number, is {text}")
+
+
 def _parameters_of(kind: type) -> list[inspect.Parameter]:
     """A keyword for each field, with what the help says of it."""
     hints = get_type_hints(kind, include_extras=True)
@@ -46,7 +57,8 @@ def _parameters_of(kind: type) -> list[inspect.Parameter]:
     for field in dataclasses.fields(kind):
         value, said = get_args(hints[field.name])[:2]
         names = [f"--{field.name.replace('_', '-')}"] if value is bool else []  # without a --no-…
-        option = Annotated[value, typer.Option(*names, help=said)]  # type: ignore[valid-type]  # made here
+        parsing: dict[str, Any] = {"parser": whole, "metavar": "<int>"} if int in (value, *get_args(value)) else {}
+        option = Annotated[value, typer.Option(*names, help=said, **parsing)]  # type: ignore[valid-type]  # made here
         made.append(
             inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=option)
         )

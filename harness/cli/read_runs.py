@@ -139,13 +139,19 @@ def evaluate(
     episodes: Annotated[
         int, typer.Option(help="Episodes for each policy; rounded up to as many for each environment.")
     ] = 100,
+    scenario: Annotated[
+        str | None,
+        typer.Option(
+            help="The runs' scenarios, as they were typed; needed only where they name code, as gym/./file.py:Env."
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     out: Annotated[Path, typer.Option(help="Folder of sweeps, where no run is named.")] = OUT,
 ) -> None:
     """Play episodes with the policies that finished runs have left, and print how well they do."""
     from harness.commands.evaluate import print_evaluations
 
-    print_evaluations(runs or [], out, episodes, as_json=json)
+    print_evaluations(runs or [], out, episodes, typed=scenario, as_json=json)
 
 
 READING = (results, report, compare, export, history)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,8 @@ from harness.contract.device import Device, Place
 from harness.contract.scenario import Scenario
 from harness.devices.kinds import DeviceKind, make_device, visible_gpus
 from harness.plan import registry
-from harness.plan.overrides import apply_settings, split_settings
+from harness.plan.overrides import apply_settings, split_scenario, split_settings
+from harness.plan.system_list import split_list
 from harness.processes.raised import told_in_a_line
 from harness.run.sweep import PLAN_FILE, Sweep
 from reports.figures import format as fmt
@@ -116,15 +118,26 @@ SHAREABLE = ("scenario", "workload", "seed", "sweep", "episodes")
 """Columns that move to a line above the table when all rows have the same value."""
 
 
-def print_evaluations(folders: Sequence[Path], out: Path, num_episodes: int, *, as_json: bool = False) -> None:
+Typed = Sequence[tuple[str, Mapping[str, str]]]
+"""Scenarios that the user has typed in this command."""
+
+
+def print_evaluations(
+    folders: Sequence[Path], out: Path, num_episodes: int, *, typed: str | None = None, as_json: bool = False
+) -> None:
     """Evaluates the policies of some runs, or of the newest sweep in `out`, and prints a row for each.
 
+    `typed` has the scenarios of these runs, as `--scenario` takes them; one that names code is played only if it is
+    there.
     Raises ValueError when something is wrong with a run or with the number of episodes.
     """
     if num_episodes < 1:
         raise ValueError(f"--episodes {num_episodes}: must be at least 1; leave it out for 100")
     runs, unreadable = ([_read_run(folder) for folder in folders], []) if folders else _newest_runs(out)
-    evaluated = [_evaluate(left, num_episodes) for run in runs for left in _policies(run)]
+    named = None if typed is None else [split_scenario(text, "--scenario") for text in split_list(typed, "--scenario")]
+    scenarios = [_scenario_of(run, named) for run in runs]
+    policies = (left for run, own in zip(runs, scenarios, strict=True) for left in _policies(run, *own))
+    evaluated = [_evaluate(left, num_episodes) for left in policies]
     for each in unreadable:
         print(f"rlbench: warning: {visible(each.reason)}", file=sys.stderr)  # noqa: T201  stdout may be JSON
     if as_json:
@@ -165,7 +178,21 @@ def _newest_runs(out: Path) -> tuple[list[StoredRun], list[store.Unreadable]]:
     return runs, unreadable
 
 
-def _policies(run: StoredRun) -> list[LeftPolicy]:
+def _scenario_of(run: StoredRun, typed: Typed | None) -> tuple[str, dict[str, str]]:
+    """The scenario of a run, and its settings. Raises ValueError for one that the user should have typed."""
+    text = labels.typed_scenario(run.record.cell)
+    name, settings = split_scenario(text, "scenario")
+    if typed is None and registry.names_code(name, settings):
+        raise ValueError(
+            f"{run.path}: its scenario names code, which is loaded only if you type it: "
+            f"rlbench evaluate {shlex.quote(str(run.path))} --scenario {shlex.quote(visible(text))}"
+        )
+    if typed is not None and (name, settings) not in typed:
+        raise ValueError(f"{run.path}: its scenario is another than --scenario says: {visible(text)}")
+    return name, settings
+
+
+def _policies(run: StoredRun, scenario_name: str, scenario_settings: Mapping[str, str]) -> list[LeftPolicy]:
     """The policies that a run has left, at least one. Raises ValueError."""
     name, settings = split_settings(fmt.system(run.record), "system")
     system: object = registry.load_system(name, settings)
@@ -186,11 +213,16 @@ def _policies(run: StoredRun) -> list[LeftPolicy]:
                 pass
         except ValueError as problem:
             raise ValueError(f"{path}: {problem}; run that cell again, then evaluate that run") from None
-    name, settings = split_settings(labels.typed_scenario(run.record.cell), "scenario")
-    scenario = registry.load_scenario(name, run.record.cell.workload, settings)
-    with told_in_a_line(f"scenario {name}"):
+    scenario = registry.load_scenario(scenario_name, run.record.cell.workload, scenario_settings)
+    learned_on = run.record.configuration.get("scenario")
+    if isinstance(learned_on, Mapping) and list(learned_on.get("code", ())) != list(getattr(scenario, "code", ())):
+        raise ValueError(
+            f"{run.path}: the files that its environments are made from have changed since; put them back, or run that "
+            "cell again"
+        )
+    with told_in_a_line(f"scenario {scenario_name}"):
         if hasattr(scenario, "time_scale"):
-            scenario = apply_settings(scenario, NO_TIME, name)
+            scenario = apply_settings(scenario, NO_TIME, scenario_name)
     return [
         LeftPolicy(record=run.record, weights=path, whose=whose[path], system=system, scenario=scenario)
         for path in found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from contextlib import closing
 from dataclasses import replace
@@ -141,10 +142,13 @@ def _resumed(asked: RunOptions, out: Path, console: Console) -> tuple[Sweep, lis
     sweep = Sweep.newest(out)
     if isinstance(sweep.launch, Launch) and sweep.launch.remote == SRUN:
         sweep = replace(sweep, launch=in_this_allocation(sweep.launch))
+    code = [cell for cell in sweep.cells if registry.names_code(cell.scenario, cell.scenario_settings)]
     if asked.systems:
         request, _ = complete(asked, elsewhere=sweep.launch is not None)
         planned, _ = plan_with_skipped(request, PlaceCheck(sweep.launch))
-        if set(map(Hasher().of, planned)) != set(map(Hasher().of, sweep.cells)):
+        if not set(map(_scenario_of, code)) <= set(map(_scenario_of, planned)) or set(map(Hasher().of, planned)) != set(
+            map(Hasher().of, sweep.cells)
+        ):
             raise ValueError(
                 f"--resume: the newest sweep in {out} planned other cells ({' '.join(sweep.command)}); "
                 "give the same options, or --resume and --out alone"
@@ -155,6 +159,11 @@ def _resumed(asked: RunOptions, out: Path, console: Console) -> tuple[Sweep, lis
         raise ValueError(
             f"--resume: {sweep.folder} runs a command, {own}, that came from a file; give the same options again, so "
             "that it is yours"
+        )
+    elif code:
+        raise ValueError(
+            f"--resume: {sweep.folder} runs code that a scenario names; type all its options again, so that it is "
+            f"yours: rlbench run --resume … --scenario {shlex.quote(visible(code[0].typed_scenario))}"
         )
     elif asked != RunOptions():
         raise ValueError("--resume: needs all options of the sweep, or --resume and --out alone")
@@ -168,6 +177,10 @@ def _resumed(asked: RunOptions, out: Path, console: Console) -> tuple[Sweep, lis
     done = f"{len(sweep.cells) - len(cells)} of {len(sweep.cells)} cells finished"
     print_lines(console, [f"resuming {sweep.folder}: {done}"])
     return sweep, cells
+
+
+def _scenario_of(cell: Cell) -> tuple[str, frozenset[tuple[str, str]]]:
+    return cell.scenario, frozenset(cell.scenario_settings.items())
 
 
 def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: Console) -> int:

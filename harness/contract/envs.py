@@ -6,19 +6,25 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from harness.contract.pools import PoolLike
 from harness.metering.counted import CountedEnv, episodes_path
 from harness.metering.meter_file import Block, MeterFile
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import gymnasium
 
     from harness.contract.device import Seat
+    from harness.metering.blocks import Blocks
+    from harness.metering.counted_batch import CountedBatch
+    from harness.metering.counted_pool import CountedPool
 
 
 class MakesEnvs(Protocol):
     """A scenario, or a wrapper of one."""
 
-    def make_env(self, seat: Seat) -> gymnasium.Env[dict[str, Any], int]:
+    def make_env(self, seat: Seat) -> gymnasium.Env[Any, Any]:
         """Makes one environment."""
 
 
@@ -33,6 +39,69 @@ class InParts(Protocol):
         """
 
 
+@runtime_checkable
+class InBatches(Protocol):
+    """What a scenario may have whose environments are stepped in batches, each by one call.
+
+    It has `make_env` as well; both must make the same environments for the same seats.
+    """
+
+    @property
+    def envs_per_batch(self) -> int:
+        """B, environments of a batch; with 0 or 1, `make_env` makes each environment by itself."""
+
+    def make_envs(self, seats: Sequence[Seat]) -> gymnasium.vector.VectorEnv[Any, Any, Any] | PoolLike:
+        """Makes the environments of B neighbouring seats as one, in the process that will step them.
+
+        Its spaces are the scenario's, batched; any `AutoresetMode` will do that `metadata["autoreset_mode"]` names.
+        `reset` is first called with a seed for each environment, as `SyncVectorEnv` takes them. Where that raises a
+        TypeError or ValueError, or gymnasium's error, it is called with an array of their low 31 bits, int32,
+        and then with the first of these alone. A later reset is for the environments in `options["reset_mask"]`, if
+        those whose episodes have ended must be told to begin another.
+
+        The infos, arrays of B with their masks, may hold what those of a single environment may (`Scenario.make_env`).
+        Where the step resets an environment whose episode has ended, they must hold the last observation in `final_obs`
+        and may hold the infos of the ended episode in `final_info`.
+
+        Instead of a vector environment it may be a pool, whose environments have the seeds of the seats from the start.
+        """
+
+
+@runtime_checkable
+class InPools(InBatches, Protocol):
+    """What a scenario may have whose batches are pools: environments that act by themselves, for which one answers."""
+
+    @property
+    def envs_per_recv(self) -> int:
+        """M, environments of one answer of `PoolLike.recv`, known before there is a pool; it divides B. 0: all B."""
+
+
+class Batched(Protocol):
+    """As much of a scenario `InBatches` as counting takes."""
+
+    @property
+    def observation_space(self) -> gymnasium.Space[Any]:
+        """That of one environment."""
+
+    @property
+    def action_space(self) -> gymnasium.Space[Any]:
+        """That of one environment."""
+
+    def make_envs(self, seats: Sequence[Seat]) -> gymnasium.vector.VectorEnv[Any, Any, Any] | PoolLike:
+        """Makes the environments."""
+
+
+def envs_per_batch(scenario: MakesEnvs) -> int:
+    """How many environments of a scenario are stepped in one call; 1 where each is stepped by itself."""
+    return max(1, getattr(scenario, "envs_per_batch", 1))
+
+
+def envs_per_recv(scenario: MakesEnvs) -> int:
+    """M, where environments of a scenario are in pools that answer for M of them at a time, and not for all; else 0."""
+    num: int = getattr(scenario, "envs_per_recv", 0)
+    return 0 if num == envs_per_batch(scenario) else num
+
+
 def env_seeds(seed: int, rank: int, num_envs: int) -> list[int]:
     """The seeds of the first `num_envs` environments of a rank, of a run with a seed."""
     from numpy.random import SeedSequence
@@ -44,5 +113,57 @@ def env_seeds(seed: int, rank: int, num_envs: int) -> list[int]:
 def make_counted_env(scenario: MakesEnvs, seat: Seat, folder: Path | str, meter: Path) -> CountedEnv:
     """Makes environment `seat.index` of a rank, with its counters. Call it in the process that will step it."""
     block = Block(MeterFile(meter, writable=True), 1 + seat.index)
-    episodes = os.open(episodes_path(Path(folder), seat.place.rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    return CountedEnv(scenario.make_env(seat), block, episodes, seat.global_index, seat.seed)
+    return CountedEnv(scenario.make_env(seat), block, _open_episodes(folder, seat), seat.global_index, seat.seed)
+
+
+def make_counted_batch(scenario: Batched, seats: Sequence[Seat], folder: Path | str, meter: Path) -> CountedBatch:
+    """Makes the environments of neighbouring seats of a rank, with their counters, as one `CountedBatch`.
+
+    Call it in the process that will step them. Raises ValueError if they are not what the scenario states.
+    """
+    from harness.metering.counted_batch import CountedBatch
+    from harness.metering.pool_envs import WholePool, check_pool
+    from harness.metering.vector_envs import check_batch
+
+    first, spaces = seats[0], (scenario.observation_space, scenario.action_space)
+    blocks = _blocks_of(seats, meter)
+    envs = scenario.make_envs(seats)
+    if isinstance(envs, PoolLike):
+        check_pool(envs, len(seats), len(seats), *spaces)
+        envs = WholePool(envs)
+    check_batch(envs, len(seats), *spaces)
+    seeds = [seat.seed for seat in seats]
+    return CountedBatch(envs, blocks, _open_episodes(folder, first), first.global_index, seeds)
+
+
+def make_counted_pool(
+    scenario: Batched, seats: Sequence[Seat], folder: Path | str, meter: Path, of_recv: int
+) -> CountedPool:
+    """Makes the environments of neighbouring seats of a rank, with their counters, as a pool that answers for M.
+
+    Call it in the process that will step them. Raises ValueError if they are not what the scenario states.
+    """
+    from harness.metering.counted_pool import CountedPool
+    from harness.metering.pool_envs import check_pool
+
+    first, blocks = seats[0], _blocks_of(seats, meter)
+    envs = scenario.make_envs(seats)
+    if not isinstance(envs, PoolLike):
+        kind = type(envs).__name__
+        problem = f"make_envs gave a {kind}: it must give a pool, since the scenario states envs_per_recv"
+        raise ValueError(problem)  # noqa: TRY004  what a scenario gives
+    check_pool(envs, len(seats), of_recv, scenario.observation_space, scenario.action_space)
+    return CountedPool(envs, of_recv, blocks, _open_episodes(folder, first), first.global_index)
+
+
+def _blocks_of(seats: Sequence[Seat], meter: Path) -> Blocks:
+    from harness.metering.blocks import Blocks
+
+    first = seats[0].index
+    assert [seat.index for seat in seats] == list(range(first, first + len(seats))), "seats are neighbours"
+    return Blocks(MeterFile(meter, writable=True), 1 + first, len(seats))
+
+
+def _open_episodes(folder: Path | str, seat: Seat) -> int:
+    path = episodes_path(Path(folder), seat.place.rank)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

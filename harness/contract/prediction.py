@@ -68,7 +68,7 @@ class Prediction:
     of_ranks: Mapping[str, npt.NDArray[np.int64]]
     """`learned`, `reused`, `discarded`, `in_flight`, `lag_sum`, `lag_max`, each [R]."""
     of_envs: Mapping[str, npt.NDArray[np.float64]]
-    """`env_steps`, `episodes`, and in seconds `step_s`, `reset`, `simulate`, `wait:inference`, each [R, N]."""
+    """`env_steps`, `episodes`, in seconds `step_s`, `reset_s`, `simulate`, `reset`, `wait:inference`, each [R, N]."""
     fates: Sequence[Fates]
     """What became of each environment's env steps, from each rank that learns; the model says nothing of lengths."""
 

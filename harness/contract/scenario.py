@@ -14,7 +14,7 @@ WORKLOADS = ("homogeneous", "heterogeneous")
 
 
 class Scenario(Protocol):
-    """A cell's work, a frozen dataclass; may have `sleeps = True` (only sleeps), `shm_bytes`, `shm_names`, `part`."""
+    """A cell's work, a frozen dataclass; it, and its family, may have more: `contract.extras`, `envs`, `prediction`."""
 
     @property
     def name(self) -> str:
@@ -34,7 +34,7 @@ class Scenario(Protocol):
 
     @property
     def policy(self) -> str:
-        """One of `small`, `conv`, `nature`, `resnet` (systems/learn)."""
+        """One of `auto`, `small`, `conv`, `nature`, `resnet` (systems/policies)."""
 
     @property
     def learn(self) -> LearnSettings:
@@ -49,20 +49,20 @@ class Scenario(Protocol):
         """Modules that environment workers need; imported once per rank, before its workers are forked."""
 
     @property
-    def observation_space(self) -> gymnasium.spaces.Dict:
-        """Box entries only. `pixels`: uint8 [C, H, W]; `depth`: float32 [1, H, W], metres; vectors: float32 [K]."""
+    def observation_space(self) -> gymnasium.Space[Any]:
+        """Box, Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of these; see `contract.extras`."""
 
     @property
-    def num_actions(self) -> int:
-        """Actions are 0 .. num_actions - 1."""
+    def action_space(self) -> gymnasium.Space[Any]:
+        """Of the same kinds."""
 
-    def make_env(self, seat: Seat) -> gymnasium.Env[dict[str, Any], int]:
+    def make_env(self, seat: Seat) -> gymnasium.Env[Any, Any]:
         """Makes one environment, in the process that will step it.
 
         The `info` of `step` may hold `num_frames` (simulator frames, 1 if absent), `raw_reward` (used for returns, the
         reward if absent) and, at the end of an episode, `success` and `spl` (0 to 1). An end by time limit is a
-        truncation. Rewards must be real numbers within float32, observations must have the dtype of their space;
-        anything else ends the run.
+        truncation. Rewards must be real numbers within float32, observations must be of their space, floats rounded
+        to its dtype; anything else ends the run.
         """
 
 

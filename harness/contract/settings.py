@@ -63,6 +63,9 @@ class LearnSettings:
     """Over which samples of an update advantages get mean 0 and deviation 1: `none`, as in DD-PPO (section 4); `all`,
     the mini-batches of all ranks that average their gradients; `rank`, each rank's own, so the gradient depends on the
     number of ranks. Ranks that do not wait for each other have only their own."""
+    normalize_rewards: bool = False
+    """Whether rewards are divided by the deviation of the environments' discounted returns over all rollouts so far and
+    all ranks that average their gradients, then clipped to +-10 (Stable-Baselines3's `VecNormalize`)."""
     correct: str = "none"
     """Correction of the loss for how the experience was gathered: `none`; `vtrace`, for an older policy (Sample Factory
     section 3.4); `truncated_is`, for environments that have more samples than others (VER section 4, 'Training')."""
@@ -166,5 +169,12 @@ ENTROPIES = (*SCHEDULES, "learned")
 NORMALIZED = ("none", "rank", "all")
 CORRECTIONS = ("none", "vtrace", "truncated_is")
 OPTIMIZERS = ("adam", "sgd")
-POLICIES = ("small", "conv", "nature", "resnet")
-"""Networks of `systems/learn`."""
+POLICIES = ("auto", "small", "conv", "nature", "resnet")
+"""Networks of `systems/policies`."""
+WITHOUT_MEMORY = ("auto", "nature")
+"""Those without a recurrent core."""
+
+
+def learns_from_samples(policy: str, learn: LearnSettings) -> bool:
+    """Whether mini-batches are of single samples in random order: nothing asks for whole sequences."""
+    return policy in WITHOUT_MEMORY and learn.correct != "vtrace"

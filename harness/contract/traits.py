@@ -56,6 +56,8 @@ class Traits:
     """The largest number of GPUs that it can run on; None: any."""
     check: Callable[[Scenario], Scenario] | None = None
     """Returns the scenario with the system's own learning settings. Raises ValueError if the two do not fit."""
+    why_not_spaces: Callable[[Any, Any], str | None] | None = None
+    """None, or why it takes no scenario with this observation space and this action space; None: takes all."""
     steps_each: Callable[[Scenario], int | None] | None = None
     """Env steps of a rank's iteration, None where they differ; None: not known."""
     known_work: Callable[[dict[str, Any]], dict[str, Any]] | None = None

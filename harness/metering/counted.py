@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import gymnasium
 
 EPISODE = struct.Struct("<qddqqdd")
+"""A record; `EPISODE_DTYPE` of `harness/metering/batch_steps.py` is the same."""
 EPISODE_FIELDS = ("environment", "end_s", "return", "length", "frames", "success", "spl")
 SIMULATE, RESET, WAIT = KIND_OF["simulate"], KIND_OF["reset"], KIND_OF["wait:inference"]
 MOST_REWARD = (2 - 2**-23) * 2.0**127
@@ -29,6 +30,8 @@ MOST_REWARD = (2 - 2**-23) * 2.0**127
 MOST_FRAMES = 2**31
 """Most frames of one env step; the counter, an int64, then overflows only after 2^32 steps."""
 STEP_RULE = "(observation, reward, terminated, truncated, info), info a dict"
+FRAMES_RULE = f"a whole number from 0 to {MOST_FRAMES:,}"
+FRACTION_RULE = "a number from 0 to 1, NaN, or left out"
 MOST_SHOWN = 60
 """Characters that an error shows of a refused value."""
 
@@ -42,7 +45,7 @@ class CountedEnv:
     """Steps one environment and counts. `reset` and `step` are gymnasium's, without automatic reset."""
 
     def __init__(
-        self, env: gymnasium.Env[dict[str, Any], int], block: Block, episodes_fd: int, environment: int, seed: int
+        self, env: gymnasium.Env[Any, Any], block: Block, episodes_fd: int, environment: int, seed: int
     ) -> None:
         self._env = env
         self._block = block
@@ -55,7 +58,7 @@ class CountedEnv:
         self._answered_at = 0.0  # set by the first reset, which comes before the first step
         self._return, self._length, self._episode_frames = 0.0, 0, 0
 
-    def reset(self, seed: int | None = None) -> dict[str, Any]:
+    def reset(self, seed: int | None = None) -> Any:
         """Begins an episode; its time is a `reset` span. Without `seed`, the first reset has the seat's seed.
 
         Raises ValueError if the environment's answer does not have two parts.
@@ -64,7 +67,7 @@ class CountedEnv:
         begin = time.perf_counter()
         answer: Any = self._env.reset(seed=seed)
         end = time.perf_counter()
-        observation: dict[str, Any]
+        observation: Any
         try:
             observation, _ = answer
         except (TypeError, ValueError):
@@ -75,7 +78,7 @@ class CountedEnv:
         self._return, self._length, self._episode_frames = 0.0, 0, 0
         return observation
 
-    def step(self, action: int) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Applies one action: one env step. Raises ValueError if the answer breaks a rule; that step counts as well.
 
         The time since the previous step or reset counts as the environment's wait for this action.
@@ -128,12 +131,9 @@ class CountedEnv:
 
     def _frames_of(self, frames: Any) -> int:
         """Converts a `num_frames` that is no int within the limits from another kind of whole number, or refuses it."""
-        try:
-            number = operator.index(frames)
-        except TypeError:
-            number = -1
-        if not 0 <= number <= MOST_FRAMES or isinstance(frames, bool):
-            raise self._refused("gave num_frames =", frames, f"a whole number from 0 to {MOST_FRAMES:,}")
+        number = num_frames(frames)
+        if number is None:
+            raise self._refused("gave num_frames =", frames, FRAMES_RULE)
         return number
 
     def _reward_of(self, what: str, reward: Any) -> float:
@@ -145,18 +145,16 @@ class CountedEnv:
         return number
 
     def _refused_reward(self, what: str, number: float) -> ValueError:
-        is_finite = isinstance(number, int) or math.isfinite(number)
-        rule = f"a number that float32 can hold, up to {MOST_REWARD:.4g}" if is_finite else "finite"
-        return self._refused(f"gave {what}", number, rule)
+        return self._refused(f"gave {what}", number, reward_rule(number))
 
     def _fraction_of(self, name: str, value: Any) -> float:
-        number = real_number(value)
-        if number is None or not (0 <= number <= 1 or math.isnan(number)):
-            raise self._refused(f"gave {name} =", value, "a number from 0 to 1, NaN, or left out")
+        number = fraction(value)
+        if number is None:
+            raise self._refused(f"gave {name} =", value, FRACTION_RULE)
         return number
 
     def _refused(self, what: str, value: Any, rule: str) -> ValueError:
-        return ValueError(f"environment {self._environment} {what} {shown(value)}: it must be {rule}")
+        return refused(f"environment {self._environment}", what, value, rule)
 
     def used(self, waiting_s: float, stepping_s: float) -> None:
         """Counts CPU time, in seconds: of what its thread did for this environment before a step, and of the step."""
@@ -169,6 +167,32 @@ class CountedEnv:
             self._env.close()
         finally:
             os.close(self._episodes_fd)
+
+
+def refused(who: str, what: str, value: Any, rule: str) -> ValueError:
+    """The error for what an environment, or several, gave."""
+    return ValueError(f"{who} {what} {shown(value)}: it must be {rule}")
+
+
+def reward_rule(number: float) -> str:
+    """The rule that a reward breaks, which is a number."""
+    is_finite = isinstance(number, int) or math.isfinite(number)
+    return f"a number that float32 can hold, up to {MOST_REWARD:.4g}" if is_finite else "finite"
+
+
+def num_frames(value: Any) -> int | None:
+    """A number of frames of any whole type. None for anything else, and beyond the limits."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        return None
+    return number if 0 <= number <= MOST_FRAMES and not isinstance(value, bool) else None
+
+
+def fraction(value: Any) -> float | None:
+    """A real number from 0 to 1, or NaN, as a float. None for anything else."""
+    number = real_number(value)
+    return number if number is not None and (0 <= number <= 1 or math.isnan(number)) else None
 
 
 def real_number(value: Any) -> float | None:

@@ -1,15 +1,17 @@
 """The file of a rank's counters and spans, mapped into memory; `harness/metering/meter.py` says what a rank reports.
 
 Who writes: each block has one writer: the rank's main thread (block 0), the process that steps environment i
-(block 1 + i), or the rank's second thread (the last block, see `RankMeter.open_lane`). Who reads: runner and keeper
-while the run goes on, and the runner once more when it has ended. A reader may see a counter a step late but never a
-torn one, since every word is 8 aligned bytes. Nothing blocks. A process that dies leaves what it had counted. The
-file's space is allocated when it is made, so a full disk is an error then and not a SIGBUS later.
+(block 1 + i; `harness/metering/blocks.py` writes those of a batch), or the rank's second thread (the last block, see
+`RankMeter.open_lane`). Who reads: runner and keeper while the run goes on, and the runner once more when it has ended.
+A reader may see a counter a step late but never a torn one, since every word is 8 aligned bytes. Nothing blocks. A
+process that dies leaves what it had counted. The file's space is allocated when it is made, so a full disk is an error
+then and not a SIGBUS later.
 
-Layout, in words of 8 bytes: header (magic, number of environments, span capacity, unused), then equal blocks. A block
-has counters (`COUNTERS`, int64 or float64), seconds for each kind of span (`SPANS`), CPU time in some of them and their
+Layout, in words of 8 bytes: header (magic, number of environments, span capacity of each, that of a thread), then the
+blocks. They are equal but for their rings, of which threads may have larger ones than environments. A block has
+counters (`COUNTERS`, int64 or float64), seconds for each kind of span (`SPANS`), CPU time in some of them and their
 time, number of spans, the current phase, and a ring of the latest spans (begin, end, kind). Totals are exact; for
-timelines, the ring keeps the last `span_capacity` spans. It has one more place, for the span that is being written;
+timelines, the ring keeps the latest `span_capacity` spans. It has one more place, for the span that is being written;
 readers skip that, since a killed process may have left it half done. Times are `time.perf_counter()`, which all
 processes of a machine share on Linux.
 """
@@ -20,7 +22,7 @@ import mmap
 import os
 from pathlib import Path
 
-MAGIC = 0x3530_4D4C_5252
+MAGIC = 0x3630_4D4C_5252
 HEADER_WORDS = 4
 INT_COUNTERS = (
     "pid",
@@ -64,6 +66,14 @@ NUM_SPANS_AT = CPU_OF_AT + len(SPANS)
 PHASE_AT = NUM_SPANS_AT + 1
 RING_AT = PHASE_AT + 1
 SPAN_CAPACITY = 4096
+"""Spans that are kept of a thread; `env_span_capacity` says how many of an environment."""
+MOST_ENV_SPANS = 64 * SPAN_CAPACITY
+"""Spans that are kept of all environments of a rank, at most; 6 MiB."""
+
+
+def env_span_capacity(num_envs: int) -> int:
+    """Spans that are kept of each environment: `SPAN_CAPACITY`, or fewer where a rank has more than 64 environments."""
+    return max(1, MOST_ENV_SPANS // max(64, num_envs))
 
 
 def _block_words(span_capacity: int) -> int:
@@ -84,21 +94,25 @@ class MeterFile:
             self._memory = mmap.mmap(file.fileno(), 0, access=access)
         self.ints = memoryview(self._memory).cast("q")
         self.floats = memoryview(self._memory).cast("d")
-        magic, self.num_envs, self.span_capacity, _ = self.ints[:HEADER_WORDS]
+        magic, self.num_envs, self._env_capacity, self._thread_capacity = self.ints[:HEADER_WORDS]
         if magic != MAGIC:
             raise ValueError(f"{path}: not a meter file of this version")
 
     @classmethod
-    def create(cls, path: Path, num_envs: int, span_capacity: int = SPAN_CAPACITY) -> MeterFile:
-        """Makes the file with all counters at 0. Raises OSError if the disk has no room for it."""
-        size = 8 * (HEADER_WORDS + (2 + num_envs) * _block_words(span_capacity))
+    def create(cls, path: Path, num_envs: int, span_capacity: int | None = None) -> MeterFile:
+        """Makes the file with all counters at 0; `span_capacity` is then that of every block.
+
+        Raises OSError if the disk has no room for it.
+        """
+        of_env, of_thread = span_capacity or env_span_capacity(num_envs), span_capacity or SPAN_CAPACITY
+        size = 8 * (HEADER_WORDS + num_envs * _block_words(of_env) + 2 * _block_words(of_thread))
         unfinished = path.with_name(f".{path.name}")  # no reader ever sees a meter without its header
         try:
             with unfinished.open("w+b") as file:
                 os.posix_fallocate(file.fileno(), 0, size)
                 memory = mmap.mmap(file.fileno(), size)
                 with memoryview(memory).cast("q") as words:
-                    words[0], words[1], words[2] = MAGIC, num_envs, span_capacity
+                    words[0], words[1], words[2], words[3] = MAGIC, num_envs, of_env, of_thread
                 memory.close()
             unfinished.rename(path)
         except OSError:
@@ -114,7 +128,13 @@ class MeterFile:
 
     def block_at(self, index: int) -> int:
         """The first word of block `index`: 0 is the rank's, 1 + i environment i's, `lane_index` the second thread's."""
-        return HEADER_WORDS + index * _block_words(self.span_capacity)
+        if index == 0:
+            return HEADER_WORDS
+        return HEADER_WORDS + _block_words(self._thread_capacity) + (index - 1) * _block_words(self._env_capacity)
+
+    def span_capacity(self, index: int) -> int:
+        """How many spans are kept of a block."""
+        return self._env_capacity if 0 < index < self.lane_index else self._thread_capacity
 
     @property
     def lane_index(self) -> int:
@@ -152,14 +172,14 @@ class MeterFile:
 
         Spans that the writer overwrites meanwhile are left out.
         """
-        block = self.block_at(index)
+        block, capacity = self.block_at(index), self.span_capacity(index)
         written = self.ints[block + NUM_SPANS_AT]
-        first = max(0, written - self.span_capacity)
+        first = max(0, written - capacity)
         found = []
         for number in range(first, written):
-            at = block + RING_AT + 3 * (number % (self.span_capacity + 1))
+            at = block + RING_AT + 3 * (number % (capacity + 1))
             found.append((self.floats[at], self.floats[at + 1], SPANS[self.ints[at + 2]]))
-        now_kept_from = self.ints[block + NUM_SPANS_AT] - self.span_capacity
+        now_kept_from = self.ints[block + NUM_SPANS_AT] - capacity
         return found[max(0, now_kept_from - first) :]
 
 
@@ -190,7 +210,7 @@ class Block:
 
     def __init__(self, file: MeterFile, index: int) -> None:
         self._at = file.block_at(index)
-        self._num_places = file.span_capacity + 1
+        self._num_places = file.span_capacity(index) + 1
         self.ints = file.ints
         self.floats = file.floats
         self.set("pid", os.getpid())

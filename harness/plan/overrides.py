@@ -2,7 +2,7 @@
 
 A plus joins the values of a tuple field (`maps=basic+take_cover`). A field that holds one of several variants takes a
 variant's name (`preempt=never`); a dot reaches the variant's own fields (`preempt.p=0.8`). A class lists its variants
-in `VARIANTS`: field -> name -> class.
+in `VARIANTS`: field -> name -> class. Fields that a class lists in `FREE` take any key (`kwargs.size=20`), as text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
@@ -21,13 +21,17 @@ from harness.contract.settings import LearnSettings
 
 Settings = TypeVar("Settings")
 
-FIXED_FIELDS = {"name", "about", "workload", "preload", "gpu_costs", "profile"}
+FIXED_FIELDS = {"name", "about", "workload", "preload", "gpu_costs", "profile", "code"}
 """Fields that identify an object or are derived; the command line cannot set them."""
 
 
 def split_settings(text: str, what: str) -> tuple[str, dict[str, str]]:
     """`ddppo:preempt.p=0.8` -> ("ddppo", {"preempt.p": "0.8"}). Raises ValueError when a part is not `field=value`."""
-    name, *parts = text.strip().split(":")
+    return _split(text.strip().split(":"), text, what)
+
+
+def _split(whole: Sequence[str], text: str, what: str) -> tuple[str, dict[str, str]]:
+    name, *parts = whole
     settings = {}
     for part in parts:
         key, equals, value = part.partition("=")
@@ -37,6 +41,20 @@ def split_settings(text: str, what: str) -> tuple[str, dict[str, str]]:
             raise ValueError(f"{what} {text}: {key} is set twice")
         settings[key] = value
     return name, settings
+
+
+def split_scenario(text: str, what: str) -> tuple[str, dict[str, str]]:
+    """As `split_settings`, for a scenario: its name may hold colons after a slash, and so may values.
+
+    A part without `=` goes on with the part before it: `gym/pack:Id-v0:wrappers=pack:Norm` has one setting.
+    """
+    parts: list[str] = []
+    for part in text.strip().split(":"):
+        if part and "=" not in part and parts and ("/" in parts[0] or len(parts) > 1):
+            parts[-1] += f":{part}"
+        else:
+            parts.append(part)
+    return _split(parts, text, what)
 
 
 def apply_settings(target: Settings, settings: Mapping[str, str], where: str) -> Settings:
@@ -73,6 +91,8 @@ def settable(target: Any) -> list[str]:
             names.append(field.name)
         if dataclasses.is_dataclass(value):
             names += [f"{field.name}.{inner}" for inner in settable(value)]
+        elif field.name in getattr(target, "FREE", ()):
+            names.append(f"{field.name}.NAME")
         elif isinstance(value, Mapping):
             names += [f"{field.name}.{inner}" for inner in settable(LearnSettings())]
         else:
@@ -118,6 +138,8 @@ def _value(target: Any, name: str, settings: Mapping[Path, str], where: str, abo
     """The new value of the field `name`; `settings` has its own text at `()`, and the texts of the fields inside it."""
     path = (*above, name)
     current = getattr(target, name)
+    if name in getattr(target, "FREE", ()):
+        return {**current, **_free(settings, where, path)}
     variants = getattr(target, "VARIANTS", {}).get(name)
     text, inner = settings.get(()), {key: value for key, value in settings.items() if key}
     if variants is not None and text is not None:
@@ -140,6 +162,15 @@ def _value(target: Any, name: str, settings: Mapping[Path, str], where: str, abo
         raise ValueError(f"{_typed(where, path + next(iter(inner)))}: {name} has no fields")
     assert text is not None
     return _parse(text, typing.get_type_hints(type(target))[name], _typed(where, path))
+
+
+def _free(settings: Mapping[Path, str], where: str, path: Path) -> dict[str, str]:
+    """The keys that are set of a field that takes any."""
+    for key, text in settings.items():
+        if len(key) != 1:
+            typed = _typed(where, path + key)
+            raise ValueError(f"{typed}={text}: must be {path[-1]}.NAME=VALUE, with a name that has no dot")
+    return {name: text for (name,), text in settings.items()}
 
 
 def _check_owner(

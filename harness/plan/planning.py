@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from harness.devices.kinds import check_gpus
 from harness.plan.cells import MOST_PROCESSES, Cell, Hasher
-from harness.plan.overrides import split_settings
+from harness.plan.overrides import split_scenario
 from harness.plan.system_list import CannotRun, parse_systems, split_list
 from harness.processes.raised import told_in_a_line
 
@@ -62,7 +62,7 @@ def plan_with_skipped(request: Request, check: Callable[[Cell], None] = lambda _
     CannotRun for a cell that its system cannot do.
     """
     systems = parse_systems(request.systems)
-    scenarios = [split_settings(text, "--scenario") for text in split_list(request.scenarios, "--scenario")]
+    scenarios = [split_scenario(text, "--scenario") for text in split_list(request.scenarios, "--scenario")]
     workloads = split_list(request.workloads, "--workload")
     gpus = parse_gpus(request.gpus)
     if not request.elsewhere:

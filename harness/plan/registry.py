@@ -14,6 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from harness.contract.extras import Completes, NamesCode
 from harness.contract.scenario import WORKLOADS
 from harness.plan.overrides import apply_settings
 from harness.processes.raised import in_a_line, message, told_in_a_line
@@ -96,7 +97,17 @@ def load_scenario(name: str, workload: str, settings: Mapping[str, str]) -> Scen
     with told_in_a_line(f"scenario {name}"):
         if reason := family.unavailable():
             raise ValueError(f"scenario {name} is not available here: {reason}")
-        return apply_settings(family.make(variant, workload), settings, name)
+        scenario = apply_settings(family.make(variant, workload), settings, name)
+        return apply_settings(scenario.completed(), settings, name) if isinstance(scenario, Completes) else scenario
+
+
+def names_code(name: str, settings: Mapping[str, str]) -> bool:
+    """Whether a scenario names code of the user's; loads none of it. Such a scenario must be typed to be loaded."""
+    family_name, _, variant = name.partition("/")
+    if family_name not in names(SCENARIOS):
+        return False
+    family = load_family(family_name)
+    return isinstance(family, NamesCode) and bool(family.names_code(variant, settings))
 
 
 def read_system_file(path: Path) -> dict[str, Any]:

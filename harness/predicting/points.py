@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from harness.contract.prediction import Profiled, Timed
 from harness.plan import registry
-from harness.plan.overrides import split_settings
+from harness.plan.overrides import split_scenario
 from harness.predicting.options import PredictOptions
 from harness.predicting.planning import plan_predictions, predict_cell
 from harness.predicting.record import as_left
@@ -94,7 +94,7 @@ class Planned:
 
     def _rate(self, point: RatePoint, numbers: Mapping[str, float] | None, least: float | None) -> float:
         if point.system is None:
-            name, settings = split_settings(point.scenario, "--scenario")
+            name, settings = split_scenario(point.scenario, "--scenario")
             scenario = registry.load_scenario(name, point.workload, settings)
             return simulation_rate(_with(scenario, numbers), point.gpus)
         return fmean(_rate_of(cell, numbers, least) for cell in self._cells[point])

@@ -197,7 +197,7 @@ def _seconds_of_step(left: RunOutput) -> Floats:
     seconds = np.zeros(left.cell.gpus * num_envs)
     for rank, meter in left.meters.items():
         for env in range(meter.num_envs):
-            spent_s = meter.seconds(1 + env, "step_s") + meter.seconds(1 + env, "reset")
+            spent_s = meter.seconds(1 + env, "step_s") + meter.seconds(1 + env, "reset_s")
             seconds[rank * num_envs + env] = spent_s / max(1, meter.count(1 + env, "env_steps"))
     return seconds
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.metering.meter_file import SPAN_CAPACITY
+from harness.metering.meter_file import SPAN_CAPACITY, env_span_capacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,9 @@ class Spans:
     def kept_since_s(self) -> float:
         """Since when all are there: a rank's file keeps the latest of each thread and environment."""
         _, first, num = np.unique(self.lanes, return_index=True, return_counts=True)
-        return float(np.max(self.begin_s[first][num >= SPAN_CAPACITY], initial=-math.inf))
+        of_env = min(SPAN_CAPACITY, env_span_capacity(1 + int(self.environment.max(initial=-1))))
+        capacity = np.where(self.environment[first] < 0, SPAN_CAPACITY, of_env)
+        return float(np.max(self.begin_s[first][num >= capacity], initial=-math.inf))
 
 
 @dataclass(frozen=True, slots=True)

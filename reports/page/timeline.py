@@ -28,7 +28,9 @@ SERIES_COLUMNS = {"rank": "int64", "iteration": "int64", "begin_s": "float64", "
 MOST_GPUS = 8
 NUM_RANKS = 2
 KEPT_SPANS = 4096
-"""The file keeps this many spans of each rank and environment, the latest; where it has fewer, none were dropped."""
+"""The file keeps this many spans of each thread, the latest; where it has fewer, none were dropped. It keeps as many of
+each environment, up to `KEPT_OF` environments of a rank, and fewer where there are more."""
+KEPT_OF = 64
 TICKS_PER_S = 10_000
 """The page counts time in ticks of 0.1 ms."""
 MOST_SPANS = 150_000
@@ -233,7 +235,9 @@ def _iteration(run: RunRecord, spans: pd.DataFrame, series: pd.DataFrame) -> tup
     the window, as can happen when ranks do not wait for each other, an iteration there, chosen in the same way.
     """
     lanes = spans.groupby(["rank", "environment"])["begin_s"].agg(["size", "min"])
-    kept_since = lanes[lanes["size"] >= KEPT_SPANS]["min"].max()  # NaN if no spans were dropped
+    kept = KEPT_SPANS * KEPT_OF // max(KEPT_OF, 1 + spans["environment"].max())
+    is_env = lanes.index.get_level_values("environment") >= 0
+    kept_since = lanes[lanes["size"] >= is_env * kept + ~is_env * KEPT_SPANS]["min"].max()  # NaN if none were dropped
     rows = series[series["rank"] == series["rank"].min()].sort_values("iteration", ascending=False)
     found: dict[tuple[bool, bool], tuple[str, float, float]] = {}
     for row in rows.itertuples():

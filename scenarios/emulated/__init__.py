@@ -108,11 +108,13 @@ class EmulatedScenario:
         return OBSERVATION_SPACE
 
     @property
-    def num_actions(self) -> int:
-        """As many as there are cues."""
+    def action_space(self) -> gymnasium.spaces.Discrete:
+        """One of the cues."""
+        from gymnasium.spaces import Discrete
+
         from scenarios.emulated.env import NUM_CUES
 
-        return NUM_CUES
+        return Discrete(NUM_CUES)
 
     @property
     def reset_s(self) -> float:

@@ -48,15 +48,18 @@ class RecallEnv(gymnasium.Env[dict[str, Any], int]):
         self._scale = time_scale
         self._reset_s = profile.episode.reset_ms / 1e3 * time_scale
         self._raw_reward = 1 / profile.episode.mean_steps
-        self._rng = np.random.default_rng([seat.seed, 0x72])
+        self._draw_cues(seat.seed)
         self._cues = np.eye(NUM_CUES, dtype=np.float32)
         self._cue = self._previous = 0
         self._num_steps = self._num_right = 0
         self._has_begun = False
 
+    def _draw_cues(self, seed: int) -> None:
+        self.np_random = np.random.default_rng([seed, 0x72])
+
     def _observe(self) -> dict[str, Any]:
-        self._previous, self._cue = self._cue, int(self._rng.integers(NUM_CUES))
-        return {"cue": self._cues[self._cue]}
+        self._previous, self._cue = self._cue, int(self.np_random.integers(NUM_CUES))
+        return {"cue": self._cues[self._cue].copy()}
 
     def _simulated_at(self, begin: float, seconds: float) -> float:
         gpu = self._gpu_of_cores
@@ -65,11 +68,17 @@ class RecallEnv(gymnasium.Env[dict[str, Any], int]):
     def reset(
         self,
         *,
-        seed: int | None = None,  # noqa: ARG002  the seat's seed fixes the whole stream
+        seed: int | None = None,
         options: dict[str, Any] | None = None,  # noqa: ARG002  there are none
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Begins an episode after the reset time; the first action has no cue to recall and cannot be wrong."""
+        """Begins an episode after the reset time; the first action has no cue to recall and cannot be wrong.
+
+        A `seed` restarts times and cues; the scene, which makes all times longer or shorter, stays the seat's.
+        """
         begin = time.perf_counter()
+        if seed is not None:
+            self._times.restart(seed)
+            self._draw_cues(seed)
         takes_core = self._has_begun and self._reset_s > 0  # the first one comes before anything is timed
         until = self._simulated_at(begin, self._reset_s) if takes_core else begin + self._reset_s
         self._has_begun = True

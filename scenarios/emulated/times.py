@@ -97,9 +97,17 @@ class StepTimes:
     """The draws of one environment, step after step."""
 
     def __init__(self, profile: Profile, workload: str, seed: int) -> None:
+        self._profile, self._workload = profile, workload
         self._blocks = BlocksOfTimes(profile, workload, [seed])
         self._seconds: list[float] = []
         self._ends: list[bool] = []
+
+    def restart(self, seed: int) -> None:
+        """Draws from the beginning of a seed's stream; how slow the scene is stays."""
+        scene_factors = self._blocks.scene_factors
+        self._blocks = BlocksOfTimes(self._profile, self._workload, [seed])
+        self._blocks.scene_factors = scene_factors
+        self._seconds, self._ends = [], []
 
     def next_step(self) -> tuple[float, bool]:
         """Seconds that the next step simulates, and whether it ends the episode."""

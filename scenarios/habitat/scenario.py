@@ -77,9 +77,11 @@ class Habitat:
         return observation_space(self.resolution)
 
     @property
-    def num_actions(self) -> int:
-        """The number of `scenarios.pointnav.task.ACTIONS`."""
-        return 4
+    def action_space(self) -> gymnasium.spaces.Discrete:
+        """`scenarios.pointnav.task.ACTIONS`."""
+        from scenarios.pointnav.task import action_space
+
+        return action_space()
 
     def scene_of(self, global_index: int) -> Path:
         """The scene of an environment."""

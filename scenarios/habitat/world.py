@@ -83,6 +83,9 @@ class HabitatWorld:
             raise ValueError(f"{scene}: habitat-sim finds no floor to walk on in it; leave it out of habitat.scenes")
         return max(range(pathfinder.num_islands), key=pathfinder.island_area)
 
+    def restart(self) -> None:
+        """Does nothing: its scene stays, and every episode seeds habitat-sim anew."""
+
     def begin_episode(self, rng: np.random.Generator) -> None:
         """Seeds habitat-sim, whose points are drawn by a generator of its own."""
         self._sim.seed(int(rng.integers(2**31)))

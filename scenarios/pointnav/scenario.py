@@ -85,9 +85,11 @@ class PointNav:
         return observation_space(self.resolution)
 
     @property
-    def num_actions(self) -> int:
-        """The number of `task.ACTIONS`."""
-        return 4
+    def action_space(self) -> gymnasium.spaces.Discrete:
+        """`task.ACTIONS`."""
+        from scenarios.pointnav.task import action_space
+
+        return action_space()
 
     def plan_settings(self, global_index: int, side: int | None = None) -> PlanSettings:
         """What the floor plans of an environment look like; `side` overrides its rooms per side."""

@@ -62,6 +62,9 @@ class TaskSettings:
 class Simulator(Protocol):
     """A scene with an agent in it."""
 
+    def restart(self) -> None:
+        """Called when a seed begins the random stream again: forgets what the scene owes to the old one."""
+
     def begin_episode(self, rng: np.random.Generator) -> None:
         """Called before an episode is drawn: the place to change the scene and to seed what has a seed of its own."""
 
@@ -149,6 +152,11 @@ def observation_space(resolution: int) -> gymnasium.spaces.Dict:
     )
 
 
+def action_space() -> gymnasium.spaces.Discrete:
+    """One of `ACTIONS`."""
+    return gymnasium.spaces.Discrete(len(ACTIONS))
+
+
 class PointNavEnv(gymnasium.Env[Observation, int]):
     """PointGoal navigation as a gymnasium environment.
 
@@ -159,7 +167,7 @@ class PointNavEnv(gymnasium.Env[Observation, int]):
 
     def __init__(self, simulator: Simulator, settings: TaskSettings, resolution: int, seed: int) -> None:
         self.observation_space = cast("gymnasium.Space[Observation]", observation_space(resolution))
-        self.action_space = cast("gymnasium.Space[int]", gymnasium.spaces.Discrete(len(ACTIONS)))
+        self.action_space = cast("gymnasium.Space[int]", action_space())
         self.simulator = simulator
         self.episode: Episode | None = None
         self._settings = settings
@@ -174,6 +182,8 @@ class PointNavEnv(gymnasium.Env[Observation, int]):
     ) -> tuple[Observation, dict[str, Any]]:
         """Begins an episode; `seed` restarts the environment's random stream."""
         super().reset(seed=seed, options=options)
+        if seed is not None:
+            self.simulator.restart()
         self.simulator.begin_episode(self.np_random)
         self.episode = draw_episode(self.simulator, self._settings, self.np_random)
         self.simulator.place(self.episode.start, self.episode.heading)

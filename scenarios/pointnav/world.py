@@ -48,6 +48,10 @@ class FloorPlanWorld:
         assert self._plan is not None
         return self._plan
 
+    def restart(self) -> None:
+        """Forgets its floor plan: the next episode draws one."""
+        self._plan = None
+
     def begin_episode(self, rng: np.random.Generator) -> None:
         """Draws a floor plan when it is time for one."""
         if self._plan is None or (self._episodes_per_plan and not self._episodes_left):

@@ -74,8 +74,8 @@ class Collector(Protocol):
     def check(self, num_envs: int) -> str | None:
         """None if it can serve `num_envs` environments; else why not, with a setting that would do."""
 
-    def envs_per_worker(self, num_envs: int, num_cores: int) -> int:
-        """Number of environments that one worker steps, one after the other; divides `num_envs`."""
+    def envs_per_worker(self, num_envs: int, num_cores: int, of_batch: int = 1) -> int:
+        """Number of environments that one worker steps, in batches one after the other; divides `num_envs`."""
 
     def collect(self, sampler: Sampling) -> None:
         """Fills the rollout, or stops early when `sampler.is_over`."""
@@ -90,9 +90,9 @@ class _OneEach:
         """Any number of environments will do."""
         return None
 
-    def envs_per_worker(self, num_envs: int, num_cores: int) -> int:  # noqa: ARG002  it depends on neither
-        """One: each environment has its own worker."""
-        return 1
+    def envs_per_worker(self, num_envs: int, num_cores: int, of_batch: int = 1) -> int:  # noqa: ARG002  on neither
+        """One batch: each has its own worker."""
+        return of_batch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -291,9 +291,9 @@ class DoubleBuffered:
             )
         return None
 
-    def envs_per_worker(self, num_envs: int, num_cores: int) -> int:
+    def envs_per_worker(self, num_envs: int, num_cores: int, of_batch: int = 1) -> int:
         """The setting, or what `fewest_per_worker` finds."""
-        return self.num_envs_per_worker or fewest_per_worker(num_envs, num_cores)
+        return self.num_envs_per_worker or of_batch * fewest_per_worker(num_envs // of_batch, num_cores)
 
     def collect(self, sampler: Sampling) -> None:
         """Fills the rollout, or stops early when the sampler says so."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from harness.contract.settings import LearnSettings
 from systems.external.command import TrainerRun
 from systems.external.document import Trainer
+from systems.external.spaces import Takes, has_numbers, seen_as, what_else, why_not_spaces
 
 if TYPE_CHECKING:
     from harness.contract.scenario import Scenario
@@ -105,10 +106,15 @@ class LibrarySystem:
     library: ClassVar[PipLibrary]
     corrections: ClassVar[tuple[str, ...]] = ("none",)
     """Values that `learn.correct` may have."""
-    observations: ClassVar[tuple[frozenset[str], ...]] = (frozenset({"pixels"}),)
-    """Names of the observations that a scenario may have; each set is one alternative."""
+    takes: ClassVar[Takes] = Takes()
+    """The observations and actions that a scenario may have."""
     policies: ClassVar[Mapping[str, str]]
-    """The library's network for each `policy` of a scenario: which of ours it is, or how it differs."""
+    """The library's network for each `policy` of a scenario with images: which of ours it is, or how it differs. The
+    first is used with `policy=auto`."""
+    number_policies: ClassVar[Mapping[str, str]] = {}
+    """The same for a scenario without images."""
+    normalizes: ClassVar[frozenset[str]] = frozenset()
+    """What it can scale by its mean and deviation so far: `observations`, `rewards`."""
     env_a_worker: ClassVar[bool] = False
     """Whether each environment has its own process."""
     envs_of_group: ClassVar[int] = 1
@@ -135,9 +141,20 @@ class LibrarySystem:
     def check(self, scenario: Scenario) -> Scenario:
         """Returns the scenario with the settings that the library uses. Raises ValueError if it cannot run it."""
         learn = self.learned_with(replace(scenario.learn, **self.learn))
+        order = image_order_of(scenario)
+        if reason := self.why_not_spaces(scenario.observation_space, scenario.action_space, order):
+            others = what_else(scenario.observation_space, scenario.action_space, order)
+            raise ValueError(f"{self.name} on {scenario.name}: {reason}; use {others}")
         if reason := self.why_not_on(scenario, learn):
             raise ValueError(f"{self.name} on {scenario.name}: {reason}")
-        return replace(scenario, learn=learn)  # type: ignore[type-var]  # scenarios are dataclasses
+        changes: dict[str, Any] = {"learn": learn}
+        if scenario.policy == "auto":
+            changes["policy"] = next(iter(self._policies_for(scenario)))
+        return replace(scenario, **changes)  # type: ignore[type-var]  # scenarios are dataclasses
+
+    def why_not_spaces(self, observation_space: Any, action_space: Any, image_order: str = "auto") -> str | None:
+        """None, or why the library does not take these spaces and what it takes."""
+        return why_not_spaces(self.takes, observation_space, action_space, image_order)
 
     def learned_with(self, learn: LearnSettings) -> LearnSettings:
         """Returns the settings that hold in the library, which may fix some of them."""
@@ -147,16 +164,12 @@ class LibrarySystem:
         """None, or why the library cannot run this scenario with these settings."""
         if self.env_a_worker and self.num_workers not in {0, scenario.num_envs}:
             return f"num_workers={self.num_workers}: each environment has a process, so there are {scenario.num_envs}"
-        spaces, num_envs = scenario.observation_space.spaces, scenario.num_envs
+        num_envs, policies = scenario.num_envs, self._policies_for(scenario)
         batch, steps, workers = self.batch_of(scenario), self.steps_of(scenario), self.workers_of(scenario)
         rules = (
             (
-                frozenset(spaces) in self.observations,
-                f"its adapter takes {self._observations_in_words()}; the scenario has {', '.join(spaces)}",
-            ),
-            (
-                scenario.policy in self.policies,
-                f"policy={scenario.policy}: has no such network; known: {', '.join(self.policies)}",
+                scenario.policy in {"auto", *policies},
+                f"policy={scenario.policy}: has no such network; known: {', '.join(policies)}",
             ),
             (
                 (learn.weight_decay, learn.schedule, learn.entropy_schedule) == (0, "constant", "constant"),
@@ -171,11 +184,33 @@ class LibrarySystem:
             (num_envs % workers == 0, f"num_envs={num_envs}: must be a multiple of num_workers={workers}"),
         )
         broken = (why for holds, why in rules if not holds)
-        return next(broken, None) or self.why_not_filled(batch, steps, num_envs)
+        return (
+            next(broken, None)
+            or self._why_not_scaled(scenario, learn)
+            or self._why_not_chosen(scenario)
+            or self.why_not_filled(batch, steps, num_envs)
+        )
 
-    def _observations_in_words(self) -> str:
-        known = [" and ".join(sorted(names)) for names in self.observations]
-        return " or ".join(f"{names} alone" for names in known)
+    def _policies_for(self, scenario: Scenario) -> Mapping[str, str]:
+        is_numbers = seen_as(scenario.observation_space, image_order_of(scenario)) == "numbers"
+        return self.number_policies if is_numbers else self.policies
+
+    def _why_not_scaled(self, scenario: Scenario, learn: LearnSettings) -> str | None:
+        if scales_observations(scenario) and "observations" not in self.normalizes:
+            return "normalize_observations=true: its adapter hands on no such scaling"
+        if learn.normalize_rewards and "rewards" not in self.normalizes:
+            return "learn.normalize_rewards=true: its adapter hands on no such scaling"
+        return None
+
+    def _why_not_chosen(self, scenario: Scenario) -> str | None:
+        """None, or why it cannot choose numbers as the scenario says."""
+        if not has_numbers(scenario.action_space):
+            return None
+        for name, known in (("action_bounds", self.takes.bounds), ("action_std", self.takes.std)):
+            said = getattr(scenario, name, known[0])
+            if said not in known:
+                return f"{name}={said}: known: {', '.join(known)}"
+        return None
 
     def why_not_filled(self, batch: int, steps: int, num_envs: int) -> str | None:
         """None, or why rollouts do not fill a batch. By default a batch is one rollout of all environments."""
@@ -208,7 +243,8 @@ class LibrarySystem:
 
     def known_work(self, scenario: Mapping[str, Any]) -> Mapping[str, Any]:
         """The recorded scenario, with the network that the library uses in place of the scenario's."""
-        return {**scenario, "policy": self.policies[scenario["policy"]]}
+        networks = {**self.number_policies, **self.policies}
+        return {**scenario, "policy": networks[scenario["policy"]]}
 
     def settings(self, context: Context) -> dict[str, Any]:
         """Settings that `train.py` gets as JSON."""
@@ -217,6 +253,10 @@ class LibrarySystem:
             "seed": context.seed,
             "device": context.device.torch_name,
             "policy": scenario.policy,
+            "sees": seen_as(scenario.observation_space, image_order_of(scenario)),
+            "image_order": image_order_of(scenario),
+            "normalize_observations": scales_observations(scenario),
+            "action_std": getattr(scenario, "action_std", "shared"),
             "num_envs": scenario.num_envs,
             "num_workers": self.workers_of(scenario),
             "num_steps": self.steps_of(scenario),
@@ -235,3 +275,14 @@ class LibrarySystem:
             folder=context.folder,
         )
         TrainerRun(trainer, context).to_end()
+
+
+def image_order_of(scenario: Scenario) -> str:
+    """How a scenario's images lie."""
+    return str(getattr(scenario, "image_order", "auto"))
+
+
+def scales_observations(scenario: Scenario) -> bool:
+    """Whether the numbers of observations are to be scaled by their mean and deviation; images never are."""
+    seen = seen_as(scenario.observation_space, image_order_of(scenario))
+    return bool(getattr(scenario, "normalize_observations", False)) and seen in {"numbers", "images and numbers"}

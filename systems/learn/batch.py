@@ -1,6 +1,6 @@
 """The experience of one rollout, ready to learn from: flat samples in any order, and the sequences they form.
 
-Letters: S samples, R runs (see `systems.learn.sequences`), D state size.
+Letters: S samples, K numbers of an action, R runs (see `systems.learn.sequences`), D state size.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ class Batch:
     obs: Mapping[str, Tensor]
     """[S, ...] by key of the observation space; the action was chosen from it."""
     actions: Tensor
-    """int64 [S]."""
+    """[S, K], as rows of `systems.spaces.actions`."""
     prev_actions: Tensor
-    """int64 [S], the action before; -1 at an episode's first step."""
+    """[S, K], the action before; not read at an episode's first step."""
+    starts: Tensor
+    """bool [S], whether it is an episode's first step."""
     log_probs: Tensor
     """float [S], of the actions, under the weights that chose them."""
     values: Tensor
@@ -52,7 +54,7 @@ class Batch:
     sampling_weights: Tensor
     """float [S], the importance weight of the sample's environment, not truncated; see `sampling_weights`."""
     sequences: Listed[Sequence]
-    """Each sample is in exactly one of them."""
+    """Each sample is in exactly one of them; none if nobody asks for them."""
 
 
 def make_batch(
@@ -63,6 +65,7 @@ def make_batch(
     obs: Mapping[str, Tensor],
     actions: Tensor,
     prev_actions: Tensor,
+    starts: Tensor,
     log_probs: Tensor,
     values: Tensor,
     rewards: Tensor,
@@ -71,6 +74,7 @@ def make_batch(
     bootstrap: Tensor,
     steps_per_env: float,
     settings: LearnSettings,
+    has_sequences: bool = True,
 ) -> Batch:
     """Estimates the advantages of a rollout and cuts it into sequences.
 
@@ -80,8 +84,9 @@ def make_batch(
         envs: the environment of each run; one environment may have several runs, such as a stale and a fresh one.
         states: float [S, D], the recurrent state before each sample.
         obs: see `Batch`, also for the tensors below.
-        actions: int64 [S].
-        prev_actions: int64 [S].
+        actions: [S, K].
+        prev_actions: [S, K].
+        starts: bool [S].
         log_probs: float [S].
         values: float [S].
         rewards: float [S].
@@ -90,6 +95,7 @@ def make_batch(
         bootstrap: float [S].
         steps_per_env: see `sampling_weights`.
         settings: discount and lambda.
+        has_sequences: False if nobody asks for them; cutting them takes a while where there are many.
     """
     advantages, returns = gae_over_runs(
         runs,
@@ -105,6 +111,7 @@ def make_batch(
         obs=obs,
         actions=actions,
         prev_actions=prev_actions,
+        starts=starts,
         log_probs=log_probs,
         values=values,
         rewards=rewards,
@@ -116,7 +123,7 @@ def make_batch(
         advantages=advantages,
         returns=returns,
         sampling_weights=sampling_weights(runs, envs, steps_per_env).to(values),
-        sequences=cut_sequences(runs, envs, (prev_actions < 0).cpu().numpy(), states),
+        sequences=cut_sequences(runs, envs, starts.cpu().numpy(), states) if has_sequences else [],
     )
 
 

@@ -21,10 +21,13 @@ ADAM_BETAS = 0.9, 0.999
 
 
 class Optimizer(ABC):
-    """Steps parameters along their gradients; those without one stay as they are."""
+    """Steps parameters along their gradients; those without one stay as they are.
+
+    Parameters that need no gradient, such as statistics of observations, are left out.
+    """
 
     def __init__(self, parameters: Iterable[nn.Parameter], settings: LearnSettings) -> None:
-        self.parameters = list(parameters)
+        self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self._settings = settings
         self.learning_rate = settings.learning_rate
         """The step size of the next step."""

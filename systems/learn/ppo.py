@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from harness.contract.settings import LearnSettings
 from systems.learn.batch import Batch
 from systems.learn.optimizers import Optimizer
-from systems.learn.policy import Policy
 from systems.learn.schedules import EntropyCoefficient
 from systems.learn.sequences import Packed
 from systems.learn.vtrace import vtrace
+from systems.policies.policy import Policy
 
 STATS = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "mean_weight", "grad_norm")
 
@@ -63,6 +63,7 @@ def ppo_loss(
     log_probs, entropies, values = policy.evaluate(
         {key: entries.index_select(0, index) for key, entries in batch.obs.items()},
         batch.prev_actions[index],
+        batch.starts[index],
         packed.batch_sizes,
         packed.states,
         batch.actions[index],

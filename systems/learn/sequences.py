@@ -118,11 +118,7 @@ def split_by_steps(
         ValueError: there are fewer samples than mini-batches.
     """
     num_samples = sum(len(sequence.index) for sequence in sequences)
-    if num_samples < num_minibatches:
-        raise ValueError(
-            f"learn.num_minibatches={num_minibatches}: must be at most the samples of a rollout, {num_samples}; "
-            "lower it or collect more steps"
-        )
+    _check_enough(num_samples, num_minibatches)
     ends = [(group + 1) * num_samples // num_minibatches for group in range(num_minibatches)]
     groups: list[list[Sequence]] = [[]]
     position = 0
@@ -139,6 +135,37 @@ def split_by_steps(
             else:
                 break
     return groups
+
+
+def split_samples(num_samples: int, num_minibatches: int, generator: torch.Generator) -> list[Tensor]:
+    """Deals samples to mini-batches in random order, as PPO does where no policy has a memory (Schulman et al. 2017).
+
+    Args:
+        num_samples: S, of a rollout.
+        num_minibatches: B; the mini-batches hold the same number of samples, or one more.
+        generator: a CPU generator.
+
+    Returns:
+        The samples of each mini-batch, int64 [M].
+
+    Raises:
+        ValueError: there are fewer samples than mini-batches.
+    """
+    _check_enough(num_samples, num_minibatches)
+    return list(torch.randperm(num_samples, generator=generator).tensor_split(num_minibatches))
+
+
+def singly(index: Tensor, states: Tensor) -> Packed:
+    """A mini-batch of single samples `index` [M], each a sequence of its own; `states` [S, D] are those before each."""
+    return Packed(index=index, batch_sizes=torch.tensor([len(index)]), states=states[index])
+
+
+def _check_enough(num_samples: int, num_minibatches: int) -> None:
+    if num_samples < num_minibatches:
+        raise ValueError(
+            f"learn.num_minibatches={num_minibatches}: must be at most the samples of a rollout, {num_samples}; "
+            "lower it or collect more steps"
+        )
 
 
 def pack(sequences: Listed[Sequence]) -> Packed:

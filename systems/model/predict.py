@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.contract.envs import env_seeds
+from harness.contract.envs import env_seeds, envs_per_batch
 from harness.contract.prediction import Prediction, Timed
 from harness.metering.fates import Fates
 from systems.choices.average import Central, Gossip
@@ -73,6 +73,8 @@ def why_not(system: Choices, scenario: Scenario, limits: Limits) -> str | None:
     """None if the model covers the run; else what it does not cover, and what it does."""
     if not isinstance(scenario, Timed):
         return "its times are not known; a profile states them: `rlbench profile` makes one, for --scenario emulated/…"
+    if envs_per_batch(scenario) > 1:
+        return "a model steps environments one by one, not in batches; use vector=none"
     if limits.until is not None:
         return f"--until {limits.until}: a model does not learn; use --iterations, --seconds or --env-steps"
     if isinstance(system.rollout, Trajectories) != (system.overlap.is_concurrent and not _is_one_ahead(system)):
@@ -157,6 +159,7 @@ def _outcome(run: RunModel, num_ranks: int, num_envs: int) -> Prediction:
             "env_steps": state.envs["num_env_steps"].reshape(shape).astype(np.float64),
             "episodes": state.envs["num_episodes"].reshape(shape).astype(np.float64),
             "step_s": state.envs["step_s"].reshape(shape),
+            "reset_s": state.envs["reset_s"].reshape(shape),
             "simulate": state.envs["step_s"].reshape(shape),
             "reset": state.envs["reset_s"].reshape(shape),
             "wait:inference": state.envs["wait_s"].reshape(shape),

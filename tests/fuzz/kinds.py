@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz import samples
 from tests.fuzz.mutations import bytes_of, json_of, table_of, toml_of
+from tests.systems.actions import choices
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,11 +34,11 @@ def weights() -> bytes:
     """A policy as a run leaves it."""
     import torch
 
-    from systems.learn.policy import build_policy
+    from systems.policies.policy import build_policy
     from tests.systems.engine.counting import SPACE
 
     made = io.BytesIO()
-    torch.save(build_policy("small", SPACE, 4, seed=3).state_dict(), made)
+    torch.save(build_policy("small", SPACE, choices(4), seed=3).state_dict(), made)
     return made.getvalue()
 
 

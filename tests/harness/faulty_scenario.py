@@ -51,11 +51,11 @@ class FaultyScenario:
         return gymnasium.spaces.Dict({"vector": gymnasium.spaces.Box(0, 1, (3,), np.float32)})
 
     @property
-    def num_actions(self) -> int:
+    def action_space(self) -> gymnasium.spaces.Discrete:
         """Two; what rank 1 asks first, and early."""
         if self.name.endswith("raise-on-rank-1") and os.environ.get("RANK") == "1":
             raise RuntimeError("rank 1 has no actions")
-        return 2
+        return gymnasium.spaces.Discrete(2)
 
     def make_env(self, seat: Seat) -> FaultyEnv:
         """Makes an environment that goes wrong as the variant says: the second of a rank, or all that are slow."""

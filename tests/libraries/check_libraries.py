@@ -14,8 +14,9 @@ from harness.contract.traits import Traits
 from harness.plan import libraries, registry
 from harness.plan.registry import load_system
 from harness.processes.shared_memory import FOLDER as SHARED_MEMORY
+from systems.external.spaces import LIBRARIES, why_not_spaces
 from tests.harness.runs import RunningSweep
-from tests.libraries import counting_scenario
+from tests.libraries import counting_scenario, spaces_scenario
 
 SYSTEMS = [
     name
@@ -76,17 +77,43 @@ def check_each_trains_and_leaves_nothing(system: str, scenario: str, tmp_path: P
     assert (ran.processes, ran.files) == ([], [])
 
 
+def plug_in(file: str, family: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes a scenario of a module beside this one known to whatever is started, as pip would."""
+    module, site = Path(file).stem, folder / "plugged-in"
+    about = site / f"{module}-1.0.dist-info"
+    about.mkdir(parents=True)
+    (site / f"{module}.py").write_text(Path(file).read_text())
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[rlbench.scenarios]\n{family} = {module}:FAMILY\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")])))
+
+
+@pytest.mark.parametrize(
+    ("system", "variant"),
+    [
+        (system, variant)
+        for system in SYSTEMS
+        for variant, spaces in spaces_scenario.SPACES.items()
+        if why_not_spaces(LIBRARIES[system], *spaces) is None
+    ],
+)
+def check_each_takes_the_spaces_it_says(
+    system: str, variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It learns, and each action that the environments get is in their space."""
+    plug_in(spaces_scenario.__file__, "any-spaces", tmp_path, monkeypatch)
+    (ran,) = run(tmp_path, "--systems", quick(system), "--scenario", f"any-spaces/{variant}", "--seconds", SECONDS)
+    assert ran.record["status"] == "finished", ran.record["reason"]
+    assert ran.record["counters"]["learned"] > 0
+    assert (ran.processes, ran.files) == ([], [])
+
+
 @pytest.mark.parametrize("system", SYSTEMS)
 def check_counts_are_those_of_the_environments(system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Env steps, frames and episodes of the record are what the environments have counted themselves, to the step."""
-    counts, site = tmp_path / "counts", tmp_path / "counted"
-    about = site / "counting_scenario-1.0.dist-info"
+    counts = tmp_path / "counts"
     counts.mkdir()
-    about.mkdir(parents=True)
-    (site / "counting_scenario.py").write_text(Path(counting_scenario.__file__).read_text())
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: counting-scenario\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[rlbench.scenarios]\ncounted-apart = counting_scenario:FAMILY\n")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")])))
+    plug_in(counting_scenario.__file__, "counted-apart", tmp_path, monkeypatch)
     monkeypatch.setenv(counting_scenario.VARIABLE, str(counts))
     (ran,) = run(tmp_path, "--systems", quick(system), "--scenario", "counted-apart", "--seconds", LONG_ENOUGH)
     assert ran.record["status"] == "finished", ran.record["reason"]

@@ -53,9 +53,9 @@ class CountedApart:
         return Dict({"pixels": Box(0, 255, (3, 72, 128), np.uint8)})
 
     @property
-    def num_actions(self) -> int:
+    def action_space(self) -> gymnasium.spaces.Discrete:
         """Of no effect."""
-        return 4
+        return gymnasium.spaces.Discrete(4)
 
     def make_env(self, seat: Seat) -> gymnasium.Env[dict[str, Any], int]:
         """An environment that counts."""
@@ -67,7 +67,7 @@ class CountingEnv(gymnasium.Env[dict[str, Any], int]):
 
     def __init__(self, seed: int, scenario: CountedApart) -> None:
         self.observation_space = scenario.observation_space
-        self.action_space = gymnasium.spaces.Discrete(scenario.num_actions)  # type: ignore[assignment]
+        self.action_space = scenario.action_space  # type: ignore[assignment]
         self._generator = np.random.default_rng(seed)
         path = Path(os.environ[VARIABLE]) / f"{os.getpid()}-{uuid.uuid4().hex}"
         path.write_bytes(bytes(WORDS.size))

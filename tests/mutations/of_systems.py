@@ -91,7 +91,7 @@ CHANGES = (
     ),
     Change(
         name="worker-interrupt",
-        file="systems/engine/workers/worker.py",
+        file="systems/engine/workers/serving.py",
         old="signal.signal(signal.SIGINT, signal.SIG_IGN)  #",
         new="signal.signal(signal.SIGINT, signal.SIG_DFL)  #",
         breaks="a Ctrl-C kills environment workers in the midst of an iteration",

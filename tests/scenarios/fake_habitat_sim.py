@@ -130,12 +130,14 @@ class PathFinder:
 class Agent:
     def __init__(self) -> None:
         self.position, self.yaw = np.zeros(3, dtype=np.float32), 0.0
+        self.exact = (0.0, 0.0)  # seen from above: rounded to float32, a point at a wall may lie inside it
 
     def set_state(self, state: AgentState) -> None:
         x, y, z, w = np.asarray(state.rotation)
         assert math.isclose(float(np.linalg.norm(state.rotation)), 1.0, rel_tol=1e-4)
         assert x == z == 0
         self.position, self.yaw = state.position, 2 * math.atan2(y, w)
+        self.exact = (float(state.position[0]), -float(state.position[2]))
 
     def get_state(self) -> types.SimpleNamespace:
         rotation = types.SimpleNamespace(w=math.cos(self.yaw / 2), x=0.0, y=math.sin(self.yaw / 2), z=0.0)
@@ -197,10 +199,10 @@ class Simulator:
     def step(self, action: str) -> dict[str, Any]:
         agent, amount, collided = self.get_agent(0), self.actions[action].actuation.amount, False
         if action == "move_forward":
-            x, height, z = agent.position.tolist()
             dx, dy = -amount * math.sin(agent.yaw), amount * math.cos(agent.yaw)
             space = self.pathfinder.space
-            _, (x, y), collided = space.slide(space.cells_at((x, -z))[0], (x, -z), dx, dy)
+            _, agent.exact, collided = space.slide(space.cells_at(agent.exact)[0], agent.exact, dx, dy)
+            (x, y), height = agent.exact, agent.position[1]
             agent.position = np.array([x, height, -y], dtype=np.float32)
         else:
             agent.yaw += math.radians(amount) * (1 if action == "turn_left" else -1)

@@ -26,7 +26,7 @@ def make_env(scenario: AtariScenario = BREAKOUT, *, seed: int = 1, index: int = 
 
 def play(env: AtariEnv, num_env_steps: int) -> list[tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]]:
     """Steps through the actions in turn, without a reset."""
-    actions = (index % BREAKOUT.num_actions for index in range(num_env_steps))
+    actions = (index % int(BREAKOUT.action_space.n) for index in range(num_env_steps))
     return [(pixels["pixels"], *rest) for pixels, *rest in map(env.step, actions)]
 
 
@@ -185,7 +185,7 @@ def test_heterogeneous_games_go_by_global_index() -> None:
     """Environments of all ranks take the games in turn, with one action space and one observation space."""
     scenario = FAMILY.make("", "heterogeneous")
     assert set(scenario.games) == set(HETEROGENEOUS_GAMES)
-    assert scenario.num_actions == 18
+    assert scenario.action_space.n == 18
     for rank, index in ((0, 0), (0, 5), (1, 0)):
         env = make_env(scenario, rank=rank, index=index)
         assert env._game == scenario.games[(rank * 8 + index) % 6]

@@ -133,6 +133,21 @@ def test_times_follow_the_seed() -> None:
     assert not set(first(5)) & set(first(6))
 
 
+def test_times_restart_with_a_seed() -> None:
+    """Restarted, times are those of the seed, times how slow the scene was before; nothing of a block is left over."""
+    times = StepTimes(PROFILE, "heterogeneous", 5)
+    first = [times.next_step() for _ in range(300)]
+    times.restart(5)
+    assert [times.next_step() for _ in range(300)] == first
+    times.restart(6)
+    scenes = [BlocksOfTimes(PROFILE, "heterogeneous", [seed]).scene_factors[0] for seed in (5, 6)]
+    other = StepTimes(PROFILE, "heterogeneous", 6)
+    for _ in range(300):
+        (seconds, ends), (expected_s, expected_ends) = times.next_step(), other.next_step()
+        assert seconds == pytest.approx(expected_s * scenes[0] / scenes[1])
+        assert ends == expected_ends
+
+
 def play(choose: Callable[[int, int], int], num_episodes: int, seed: int = 0) -> tuple[float, float]:
     """Mean of the reported returns and success of a policy that is told the cue and the one before; takes no time."""
     scenario = scenario_of(time_scale=1e-6)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -10,17 +11,27 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import psutil
 import pytest
 import vizdoom
 
 from harness.contract.scenario import Scenario
-from scenarios.vizdoom import FAMILY, HETEROGENEOUS_MAPS, MAPS, VizdoomEnv, VizdoomScenario, _engine_seed
+from scenarios.doom_maps import MAPS
+from scenarios.vizdoom import (
+    FAMILY,
+    HETEROGENEOUS_MAPS,
+    HETEROGENEOUS_RESOLUTIONS,
+    VizdoomEnv,
+    VizdoomScenario,
+    _engine_seed,
+)
 from tests.harness.runs import has_ended, wait_until
 from tests.scenarios.seats import seat_of
 
 BASIC = FAMILY.make("basic", "homogeneous")
+DEATHMATCH = FAMILY.make("deathmatch", "homogeneous")
 ROOT = Path(__file__).parents[2]
 SHARED = Path("/dev/shm")  # noqa: S108  # where POSIX shared memory lives
 
@@ -65,9 +76,7 @@ def plain_game(name: str, seed: int) -> Any:
     """The map as ViZDoom ships it, its own time limit and rewards on, at the start of the seed's first episode."""
     game = vizdoom.DoomGame()
     game.load_config(str(Path(vizdoom.scenarios_path) / f"{name}.cfg"))
-    game.set_available_buttons(
-        [vizdoom.Button.__members__[b] for b in sorted({b for action in MAPS[name].actions for b in action})]
-    )
+    game.set_available_buttons([vizdoom.Button.__members__[button] for button in MAPS[name].buttons])
     game.set_available_game_variables([])
     game.set_screen_resolution(vizdoom.ScreenResolution.RES_160X120)
     game.set_screen_format(vizdoom.ScreenFormat.RGB24)
@@ -120,7 +129,7 @@ def test_bad_setting_is_refused_in_one_line(setting: str, value: Any) -> None:
         replace(BASIC, **{setting: value})
 
 
-@pytest.mark.parametrize("name", ["basic", "my_way_home", "deadly_corridor", "predict_position"])
+@pytest.mark.parametrize("name", ["basic", "my_way_home", "deadly_corridor", "predict_position", "deathmatch"])
 def test_steps_are_the_engines_own(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rewards, frames, ends and their kind, and screens are those of the plain map that is stepped frame by frame."""
     monkeypatch.chdir(tmp_path)  # the plain engine leaves a folder
@@ -128,14 +137,15 @@ def test_steps_are_the_engines_own(name: str, tmp_path: Path, monkeypatch: pytes
     env, game = make_env(scenario, seed=7), plain_game(name, 7)
     env.reset()
     own = plain_game(name, 7)
-    rng = np.random.default_rng(0)
+    env.action_space.seed(0)
     for _ in range(200):
-        action = int(rng.integers(scenario.num_actions))
+        action = env.action_space.sample()
+        held = env._held(action)
         observation, reward, terminated, truncated, info = env.step(action)
-        raw_reward = game.make_action(env._actions[action], 4)
+        raw_reward = game.make_action(held, scenario.frameskip)
         num_frames = 0
-        own.set_action(env._actions[action])
-        while num_frames < 4 and not own.is_episode_finished():
+        own.set_action(held)
+        while num_frames < scenario.frameskip and not own.is_episode_finished():
             own.advance_action(1)
             num_frames += 1
         assert info == {"num_frames": num_frames}
@@ -191,7 +201,8 @@ def test_heterogeneous_shares_one_action_space() -> None:
     scenario = FAMILY.make("", "heterogeneous")
     assert len({scenario.kind(index) for index in range(12)}) == 12
     assert {scenario.kind(index)[0] for index in range(4)} == set(HETEROGENEOUS_MAPS)
-    assert scenario.num_actions == len({action for name in scenario.maps for action in MAPS[name].actions})
+    assert scenario.action_space == gymnasium.spaces.Discrete(len(scenario.actions))
+    assert set(scenario.actions) == {action for name in scenario.maps for action in MAPS[name].actions}
     for index in (0, 1, 2):
         env = make_env(scenario, index=index)
         name, resolution = scenario.kind(index)
@@ -210,8 +221,76 @@ def test_every_map_plays(name: str) -> None:
     scenario = FAMILY.make(name, "homogeneous")
     env = make_env(scenario)
     assert scenario.observation_space.contains(env.reset()[0])
-    assert scenario.observation_space.contains(env.step(scenario.num_actions - 1)[0])
+    assert scenario.observation_space.contains(env.step(scenario.action_space.sample())[0])
     env.close()
+
+
+def test_heads_are_the_published_ones() -> None:
+    """`deathmatch` has the heads of Sample Factory's table A.4: 12,096 actions; two frames each, discount 0.995."""
+    assert isinstance(DEATHMATCH.action_space, gymnasium.spaces.MultiDiscrete)
+    assert DEATHMATCH.action_space.nvec.tolist() == [3, 3, 2, 2, 2, 8, 21]
+    assert math.prod(DEATHMATCH.action_space.nvec.tolist()) == 12_096
+    assert DEATHMATCH.frameskip == 2
+    assert DEATHMATCH.learn == replace(BASIC.learn, discount=0.995)
+    buttons = [{button for choice in head for button, _ in choice} for head in DEATHMATCH.heads]
+    assert sum(map(len, buttons)) == len(MAPS["deathmatch"].buttons) == 15
+
+
+def test_choices_of_all_heads_are_pressed_at_once() -> None:
+    """Each head's choice presses its own button, whatever the others choose; an action of another length is refused."""
+    env = make_env(DEATHMATCH)
+    buttons = MAPS["deathmatch"].buttons
+
+    def pressed(*action: int) -> dict[str, float]:
+        return {button: held for button, held in zip(buttons, env._held(np.array(action)), strict=True) if held}
+
+    assert pressed(0, 0, 0, 0, 0, 0, 10) == {}
+    assert pressed(1, 2, 1, 1, 0, 3, 0) == {
+        "MOVE_FORWARD": 1.0,
+        "MOVE_RIGHT": 1.0,
+        "ATTACK": 1.0,
+        "SPEED": 1.0,
+        "SELECT_WEAPON3": 1.0,
+        "TURN_LEFT_RIGHT_DELTA": -12.5,
+    }
+    assert pressed(2, 1, 0, 0, 1, 0, 11) == {
+        "MOVE_BACKWARD": 1.0,
+        "MOVE_LEFT": 1.0,
+        "USE": 1.0,
+        "TURN_LEFT_RIGHT_DELTA": 1.25,
+    }
+    with pytest.raises(ValueError, match="shorter"):
+        pressed(0, 0)
+    env.close()
+
+
+def test_the_agent_aims_and_walks_at_once() -> None:
+    """In one step of `deathmatch` the agent turns by two frames of the angle, clockwise if positive, and moves."""
+    env = make_env(DEATHMATCH)
+    env.reset()
+    for _ in range(10):  # Doom holds a player still for a moment at the start
+        env.step([0, 0, 0, 0, 0, 0, 10])
+
+    def state() -> np.ndarray:
+        names = ("POSITION_X", "POSITION_Y", "ANGLE")
+        return np.array([env._game.get_game_variable(vizdoom.GameVariable.__members__[name]) for name in names])
+
+    before = state()
+    for _ in range(4):
+        env.step([1, 0, 0, 1, 0, 0, 14])  # 5 degrees
+    x, y, angle = state() - before
+    assert math.hypot(x, y) > 10
+    assert math.remainder(angle, 360) == pytest.approx(-4 * 2 * 5, abs=1)
+    env.close()
+
+
+def test_a_map_with_heads_is_alone() -> None:
+    """`deathmatch`'s heterogeneous workload is three resolutions; a mix of action spaces is refused in a line."""
+    scenario = FAMILY.make("deathmatch", "heterogeneous")
+    assert [scenario.kind(index) for index in range(3)] == [("deathmatch", r) for r in HETEROGENEOUS_RESOLUTIONS]
+    assert scenario.action_space == DEATHMATCH.action_space
+    with pytest.raises(ValueError, match=r"^vizdoom/deathmatch:maps=[^\n]*: must be of one kind: [^\n]+$"):
+        replace(scenario, maps=("deathmatch", "basic"))
 
 
 @pytest.mark.parametrize("resolution", ["160x120", "640x480"])

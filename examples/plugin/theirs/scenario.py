@@ -47,7 +47,11 @@ class Corridor:
     gpu_costs: GpuCosts = TYPICAL_GPU_COSTS
     preload: tuple[str, ...] = ()
     length: int = 5
-    num_actions = 2
+
+    @property
+    def action_space(self) -> gymnasium.spaces.Discrete:
+        """Back and forth."""
+        return gymnasium.spaces.Discrete(2)
 
     @property
     def observation_space(self) -> gymnasium.spaces.Dict:

@@ -68,7 +68,7 @@ class AsynchronousRank:
     def agree(self, own: NDArray[np.float64], num_lasting: int) -> NDArray[np.float64]:
         """`own` plus what was last heard from each other rank; waits for no slow one."""
         with self._meter.span("communicate"):
-            self._own, self._own_sketch = own.copy(), self._sketch.of(self._weights.get())
+            self._own, self._own_sketch = own.copy(), self._sketch.of(self._weights.learned())
             self._publish_progress()
             self._listen()
             total = own.copy()

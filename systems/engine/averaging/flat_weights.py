@@ -21,18 +21,30 @@ SKETCH_SIZE = 4096
 
 
 class Weights:
-    """The parameters of one policy, all of one dtype; they keep their places and devices."""
+    """The parameters of one policy, all of one dtype; they keep their places and devices.
+
+    Those that need no gradient are statistics of observations. Ranks that do not wait for each other keep their own, so
+    that a rank learns from an observation as it was read when it was acted on; they lie in the vector all the same.
+    """
 
     def __init__(self, policy: torch.nn.Module) -> None:
         self.parameters = list(policy.parameters())
         self._sizes = [parameter.numel() for parameter in self.parameters]
         dtypes = {parameter.dtype for parameter in self.parameters}
         assert len(dtypes) == 1, f"parameters of several dtypes: {dtypes}"
+        self.are_learned = torch.cat(
+            [torch.full((parameter.numel(),), parameter.requires_grad) for parameter in self.parameters]
+        )
+        """Which of the parameters are no statistics: bool [P], on the CPU."""
 
     def get(self) -> torch.Tensor:
         """A copy of the parameters, [P], on the CPU."""
         with torch.no_grad():
             return torch.cat([parameter.reshape(-1) for parameter in self.parameters]).cpu()
+
+    def learned(self) -> torch.Tensor:
+        """What `get` gives, with zeros for statistics: their size would hide how far the weights lie apart."""
+        return torch.where(self.are_learned, self.get(), 0.0)
 
     def gradient(self) -> torch.Tensor:
         """A copy of the gradients, [P], on the CPU; zeros where there is none."""
@@ -45,10 +57,11 @@ class Weights:
             ).cpu()
 
     def set(self, flat: torch.Tensor) -> None:
-        """Writes `flat`, [P], into the parameters."""
+        """Writes `flat`, [P], into the parameters; statistics stay as they are."""
         with torch.no_grad():
             for parameter, part in zip(self.parameters, torch.split(flat, self._sizes), strict=True):
-                parameter.copy_(part.view_as(parameter))
+                if parameter.requires_grad:
+                    parameter.copy_(part.view_as(parameter))
 
 
 def to_bytes(flat: torch.Tensor) -> bytes:

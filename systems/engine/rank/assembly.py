@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from harness.contract.device import Place
+from harness.contract.envs import envs_per_batch, envs_per_recv
 from harness.devices.emulated_gpu import EmulatedGpu
 from harness.devices.kinds import sibling
 from systems.choices.average import Central, rendering_rank
@@ -29,7 +30,7 @@ from systems.engine.workers.env_server import EnvServer, rows_of
 from systems.engine.workers.inference import Actor
 from systems.engine.workers.tables import SharedTable, rollout_columns
 from systems.engine.workers.worker import error_path
-from systems.learn.policy import Policy, build_policy
+from systems.policies.policy import Policy, policy_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -98,9 +99,7 @@ def make_rollout(system: Choices, context: Context, num_envs: int) -> Rollout:
 
 def make_policy(context: Context) -> Policy:
     """The policy on the rank's device, with the weights that all ranks begin with."""
-    scenario = context.scenario
-    policy = build_policy(scenario.policy, scenario.observation_space, scenario.num_actions, context.seed)
-    return policy.to(context.device.torch_name)
+    return policy_of(context.scenario, context.seed).to(context.device.torch_name)
 
 
 def open_following(system: Choices, context: Context, critic: Actor, generator: torch.Generator) -> Following:
@@ -134,7 +133,8 @@ def start_workers(
         acting = Acting(scenario=context.scenario, weights=shared, seeds=dict(enumerate(seeds)))
     scenario = context.scenario
     num_cores = worker_cores(context.place, context.device, scenario.gpu_costs, len(seats), scenario.num_envs)
-    envs_per_worker = collect.envs_per_worker(len(seats), num_cores)
+    of_batch = envs_per_batch(scenario)
+    envs_per_worker = collect.envs_per_worker(len(seats), num_cores, of_batch)
     # Workers whose steps sleep instead of computing can be threads that share an interpreter and a core.
     share_process = acting is None and bool(getattr(scenario, "sleeps", False))
     return means.pool(
@@ -143,6 +143,7 @@ def start_workers(
         seats,
         envs_per_worker=envs_per_worker,
         workers_per_process=max(1, scenario.num_envs // envs_per_worker) if share_process else 1,
+        envs_per_batch=of_batch,
         priority=collect.priority if isinstance(collect, DoubleBuffered) and not emulated else None,
         acting=acting,
     )
@@ -158,12 +159,13 @@ def start_server(system: Choices, context: Context, means: Means, ranks: range) 
     """Starts this machine's workers, and the server through which rank 0 acts for their environments."""
     scenario = context.scenario
     seats = seats_of(system, context, ranks)
-    policy = build_policy(scenario.policy, scenario.observation_space, scenario.num_actions, context.seed)
+    policy = policy_of(scenario, context.seed)
     shared = None
     if isinstance(system.collect, ActorSide):
         shared = SharedTable(weight_columns(sum(parameter.numel() for parameter in policy.parameters())))
     num_rows = rows_of(system.rollout.steps(scenario.rollout_steps), acted=shared is not None) * len(seats)
-    table = SharedTable(rollout_columns(scenario.observation_space, len(seats), num_rows, policy.state_size))
+    space, actions = scenario.observation_space, policy.actions
+    table = SharedTable(rollout_columns(space, actions, len(seats), num_rows, policy.state_size))
     pool = start_workers(system, context, means, table, seats, shared, actor_seed_of(context)[0])
     return EnvServer(pool, table, shared, context.stall_s, _error_path(context))
 
@@ -176,7 +178,8 @@ def connect_servers(
     for address, ranks in zip(addresses, machines, strict=True):
         first = pool.num_envs
         envs = range(first, first + len(ranks) * context.scenario.num_envs)
-        pool.add_server(EnvClient(address, table, envs, context.stall_s, acted=acted))
+        of_recv = envs_per_recv(context.scenario)
+        pool.add_server(EnvClient(address, table, envs, context.stall_s, acted=acted, of_recv=of_recv))
     return addresses
 
 

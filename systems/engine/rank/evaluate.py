@@ -30,7 +30,8 @@ from harness.metering.meter_file import MeterFile, meter_path
 from harness.processes.raised import in_a_line
 from systems.engine.rank.agreed_progress import EPISODE_METRICS
 from systems.engine.rank.rank_loop import ALONE
-from systems.learn.policy import Policy, build_policy
+from systems.policies.policy import Policy, policy_of
+from systems.spaces.observations import leaves_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -108,7 +109,7 @@ def evaluation_seeds(seed: int, count: int) -> list[int]:
 
 
 def _load_policy(scenario: Scenario, weights: Path) -> Policy:
-    policy = build_policy(scenario.policy, scenario.observation_space, scenario.num_actions, seed=0)
+    policy = policy_of(scenario, seed=0)
     try:
         _check_parts(weights)
         with warnings.catch_warnings():
@@ -144,11 +145,11 @@ class ToldScenario:
     def __init__(self, scenario: Scenario, run: str) -> None:
         self._scenario, self._run = scenario, run
 
-    def make_env(self, seat: Seat) -> gymnasium.Env[dict[str, Any], int]:
+    def make_env(self, seat: Seat) -> gymnasium.Env[Any, Any]:
         """The environment, wrapped in a `ToldEnv`."""
         whom = f"environment {seat.global_index} of {self._run}"
         with _told(whom):
-            return cast("gymnasium.Env[dict[str, Any], int]", ToldEnv(self._scenario.make_env(seat), whom))
+            return cast("gymnasium.Env[Any, Any]", ToldEnv(self._scenario.make_env(seat), whom))
 
 
 class ToldEnv:
@@ -162,7 +163,7 @@ class ToldEnv:
         with _told(self._whom):
             return self._env.reset(seed=seed)
 
-    def step(self, action: int) -> Any:
+    def step(self, action: Any) -> Any:
         """Steps the environment; raises ValueError for whatever it raises."""
         with _told(self._whom):
             return self._env.step(action)
@@ -206,11 +207,11 @@ class Players:
         generator: torch.Generator,
     ) -> None:
         self._policy, self._envs, self._device, self._generator = policy, envs, device, generator
-        self._observations: dict[str, npt.NDArray[Any]] = {
-            key: np.zeros((len(envs), *(box.shape or ())), box.dtype)
-            for key, box in scenario.observation_space.spaces.items()
-        }
-        self._prev_actions = np.full(len(envs), -1)
+        self._observations = [
+            (leaf, np.zeros((len(envs), *leaf.shape), leaf.dtype)) for leaf in leaves_of(scenario.observation_space)
+        ]
+        self._prev_actions = np.zeros((len(envs), policy.actions.size), policy.actions.dtype)
+        self._starts = np.ones(len(envs), np.bool_)
         self._states = policy.initial_state(len(envs))  # [N, D]
 
     def play(self, num_each: int) -> list[Episode]:
@@ -230,39 +231,41 @@ class Players:
                     self._begin(env)
         return episodes
 
-    def _act(self, playing: npt.NDArray[np.intp]) -> list[int]:
-        """Samples an action for each of the environments `playing`, [M]."""
+    def _act(self, playing: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
+        """Samples an action for each of the environments `playing`, [M], as rows [M, K]."""
         where = self._device.torch_name
         rows = torch.from_numpy(playing).to(where)
         with self._device.busy("infer", len(playing)):
             actions, _, _, self._states[rows] = self._policy.act(
-                {key: torch.from_numpy(column[playing]).to(where) for key, column in self._observations.items()},
+                {leaf.key: torch.from_numpy(column[playing]).to(where) for leaf, column in self._observations},
                 torch.from_numpy(self._prev_actions[playing]).to(where),
+                torch.from_numpy(self._starts[playing]).to(where),
                 self._states[rows],
                 self._generator,
             )
-            chosen: list[int] = actions.tolist()
+            chosen: npt.NDArray[Any] = actions.cpu().numpy()
         return chosen
 
-    def _step(self, env: int, action: int) -> Episode | None:
-        """Applies an action; returns the episode if it has ended."""
-        observation, _, terminated, truncated, info = self._envs[env].step(action)
+    def _step(self, env: int, action: npt.NDArray[Any]) -> Episode | None:
+        """Applies an action, a row [K]; returns the episode if it has ended."""
+        observation, _, terminated, truncated, info = self._envs[env].step(self._policy.actions.to_env(action))
         if terminated or truncated:
             episode: Episode = info["episode"]
             return episode
         self._prev_actions[env] = action
+        self._starts[env] = False
         self._show(env, observation)
         return None
 
     def _begin(self, env: int) -> None:
-        """Begins an episode: with previous action -1 the policy starts from a zero state."""
-        self._prev_actions[env] = -1
+        """Begins an episode: the policy starts from a zero state."""
+        self._starts[env] = True
         self._show(env, self._envs[env].reset())
 
-    def _show(self, env: int, observation: dict[str, Any]) -> None:
-        for key, column in self._observations.items():
+    def _show(self, env: int, observation: Any) -> None:
+        for leaf, column in self._observations:
             try:
-                column[env] = observation[key]
+                column[env] = leaf.read(observation)
             except Exception as error:
-                what = f"environment {env} gave an observation whose {key!r} cannot be used"
+                what = f"environment {env} gave an observation whose {leaf.key!r} cannot be used"
                 raise ValueError(f"{what}: {in_a_line(error)}") from error

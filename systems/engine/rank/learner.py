@@ -20,7 +20,8 @@ from systems.learn.finite import Broken, NotFinite, Suspect, gather, most_likely
 from systems.learn.optimizers import make_optimizer
 from systems.learn.ppo import update
 from systems.learn.schedules import EntropyCoefficient, decayed
-from systems.learn.sequences import Packed, Sequence, pack, split_by_env, split_by_steps
+from systems.learn.sequences import Packed, pack, singly, split_by_env, split_by_steps, split_samples
+from systems.policies.normalizing import RewardScale
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from systems.engine.rollouts.rollout import Experience
     from systems.engine.workers.acting_weights import Followed
     from systems.engine.workers.tables import SharedTable
-    from systems.learn.policy import Policy
+    from systems.learn.ppo import SumMoments
+    from systems.policies.policy import Policy
 
 LET_SPEAK_S = 10.0
 """Seconds that a rank waits which is not the likely cause: the first error of all ranks is the run's reason."""
@@ -83,9 +85,11 @@ class Learner:
         self._steps_per_env = steps_per_env
         self._first_env, self._others_learn = first_env, others_learn
         self._num_phases = 0
+        self._learns_from_samples = policy.core is None and settings.correct != "vtrace"
+        self._reward_scale = RewardScale(settings.discount) if settings.normalize_rewards else None
         self._optimizer = make_optimizer(policy.parameters(), settings)
         self._entropy = EntropyCoefficient(settings, device.torch_name)
-        self._communication_s = 0.0
+        self._communication_s, self._updates_left = 0.0, 0
         self._changing: AbstractContextManager[None] = nullcontext()
 
     def spend(self, spent: float) -> None:
@@ -106,9 +110,9 @@ class Learner:
         with self._device.busy("prepare", experience.num_samples):
             batch = self._batch(table, experience)
         stats = []
+        self._updates_left = settings.epochs * settings.num_minibatches
         for epoch in range(settings.epochs):
-            for group in self._minibatches(batch):
-                packed = pack(group)
+            for packed in self._minibatches(batch):
                 with self._device.busy("learn", len(packed.index)):
                     with self._communicating(), self._weights.changing():
                         self._averager.begin_update()
@@ -142,15 +146,28 @@ class Learner:
             why = f"{why}; what another rank sent may"
         return NotFinite(f"{where}: {what}; {why}")
 
-    def _minibatches(self, batch: Batch) -> list[list[Sequence]]:
+    def _minibatches(self, batch: Batch) -> Iterator[Packed]:
+        num, generator = self._settings.num_minibatches, self._generator
+        if self._learns_from_samples:
+            device = batch.states.device
+            for index in split_samples(len(batch.actions), num, generator):
+                yield singly(index.to(device), batch.states)
+            return
         if self._split == "envs":
-            return split_by_env(batch.sequences, self._settings.num_minibatches, self._generator)
-        return split_by_steps(batch.sequences, self._settings.num_minibatches, self._generator, batch.states)
+            groups = split_by_env(batch.sequences, num, generator)
+        else:
+            groups = split_by_steps(batch.sequences, num, generator, batch.states)
+        yield from map(pack, groups)
 
     def _update(self, batch: Batch, packed: Packed) -> dict[str, torch.Tensor]:
         sum_moments = self._sum_moments if self._others_learn else None
         rest = self._settings, self._before_step, sum_moments, self._entropy
         return update(self._policy, self._optimizer, batch, packed, *rest)
+
+    @property
+    def _sum(self) -> SumMoments | None:
+        """Adds up over the ranks that learn together; None where this one learns alone."""
+        return self._averager.sum_moments if self._others_learn else None
 
     def _sum_moments(self, moments: torch.Tensor) -> torch.Tensor:
         """Between the forward and the backward pass."""
@@ -165,7 +182,10 @@ class Learner:
         self._changing.__enter__()  # left in `_after_step`; if the step raises, the rank ends
 
     def _after_step(self) -> None:
+        self._updates_left -= 1
         with self._communicating():
+            if self._updates_left == 0 and self._policy.normalizer is not None:
+                self._policy.normalizer.apply_observed(self._sum)
             self._averager.end_update()
         self.version += 1
         self._meter.updated()
@@ -195,22 +215,34 @@ class Learner:
                 "torch.Tensor", LazyRows(torch.from_numpy(table[key]), slots)
             )  # indexing is all that is done to it
 
-        keys = [column.name for column in table.columns if column.name.startswith("obs/")]
+        keys = [column.name[4:] for column in table.columns if column.name.startswith("obs/")]
+        runs = np.split(np.arange(ends[-1]), ends[:-1])
+        rewards, terminated, truncated = column("reward"), column("terminated"), column("truncated")
+        if self._policy.normalizer is not None:
+            fresh = torch.from_numpy(np.concatenate(experience.fresh_runs))
+            self._policy.observe({key: torch.from_numpy(table[f"obs/{key}"])[fresh].to(name) for key in keys})
+        if self._reward_scale is not None:
+            of_fresh, envs = runs[experience.num_stale_runs :], experience.envs[experience.num_stale_runs :]
+            with self._communicating():
+                ended, starts = terminated | truncated, column("episode_start")
+                rewards = self._reward_scale.scale(rewards, ended, of_fresh, envs, self._sum, starts)
         return make_batch(
-            runs=np.split(np.arange(ends[-1]), ends[:-1]),
+            runs=runs,
             envs=experience.envs,
             states=column("state"),
-            obs={key.removeprefix("obs/"): observations(key) for key in keys},
+            obs={key: observations(f"obs/{key}") for key in keys},
             actions=column("action"),
             prev_actions=column("prev_action"),
+            starts=column("episode_start"),
             log_probs=column("log_prob"),
             values=column("value"),
-            rewards=column("reward"),
-            terminated=column("terminated"),
-            truncated=column("truncated"),
+            rewards=rewards,
+            terminated=terminated,
+            truncated=truncated,
             bootstrap=column("bootstrap"),
             steps_per_env=self._steps_per_env,
             settings=self._settings,
+            has_sequences=not self._learns_from_samples,
         )
 
 

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from harness.contract.device import Place
+from harness.contract.envs import envs_per_batch, envs_per_recv
 from harness.metering.fates import DISCARDED
 from systems.choices.average import Central
 from systems.choices.collect import Lockstep
@@ -143,9 +144,8 @@ class RankLoop:
             self._rollout.on_room, self._rollout.changed = self.wake, means.condition()
             self._rollout.on_discard = self._discard
         self._policy = make_policy(context)
-        self._table = SharedTable(
-            rollout_columns(scenario.observation_space, num_envs, len(self._rollout.acted), self._policy.state_size)
-        )
+        space, actions, num_slots = scenario.observation_space, self._policy.actions, len(self._rollout.acted)
+        self._table = SharedTable(rollout_columns(space, actions, num_envs, num_slots, self._policy.state_size))
         actor_seed, learner_seed = actor_seed_of(context)
         generator = torch.Generator(context.device.torch_name).manual_seed(actor_seed)
         self._critic = Actor(self._policy, self._table, context.device, generator)
@@ -194,6 +194,7 @@ class RankLoop:
         with self._following.weights.changing():
             self._following.weights.publish(0)
         refreshes = isinstance(system.overlap, Continuous)
+        of_batch = envs_per_batch(context.scenario)  # which may have to be reset within a rollout
         self._sampler = Sampler(
             self._rollout,
             self._following.actor,
@@ -202,11 +203,12 @@ class RankLoop:
             meter.open_lane() if system.overlap.is_concurrent else meter,
             self._following.weights.refresh if refreshes else lambda: None,
             plays=self._following.shared is not None,
+            of_recv=envs_per_recv(context.scenario),
         )
         meter.open_fates(
             self._rollout.num_envs,
             first_env=first_env,
-            steps_due=self._num_steps if isinstance(self._rollout, FixedRollout) else 0,
+            steps_due=self._num_steps if isinstance(self._rollout, FixedRollout) and of_batch == 1 else 0,
         )
         self._pool.begin(self._rollout.at)
         with meter.span("wait:straggler"):
@@ -266,12 +268,12 @@ class RankLoop:
         if self._sampler.broke_off:
             return Experience(runs=[], envs=[])
         with self._context.meter.span("schedule"):
-            steps = self._rollout.take()
+            is_whole, steps = self._rollout.is_full, self._rollout.take()
             if self._stale is None:
                 runs, envs = runs_of(steps)
                 experience = Experience(runs=runs, envs=envs)
             else:
-                experience, freed = self._stale.fill(steps)
+                experience, freed = self._stale.fill(steps, is_whole=is_whole)
                 self._rollout.release(freed)
         return self._hold(experience)
 

@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-Step = tuple[int, int]
-"""An env step that has ended: environment, slot."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Experience:
     """What is learned from in one go: runs, each of consecutive steps of one environment, as slots of the table."""
@@ -61,13 +57,13 @@ class Experience:
         return np.repeat(envs, np.array([len(run) for run in self.fresh_runs], dtype=np.int64))
 
 
-def runs_of(steps: Iterable[Step]) -> tuple[list[npt.NDArray[np.int64]], list[int]]:
-    """A run for each environment that has steps, given in the order in which they ended, and these environments."""
-    runs: dict[int, list[int]] = {}
-    for env, slot in steps:
-        runs.setdefault(env, []).append(slot)
-    envs = sorted(runs)
-    return [np.array(runs[env]) for env in envs], envs
+def runs_of(steps: npt.NDArray[np.int64]) -> tuple[list[npt.NDArray[np.int64]], list[int]]:
+    """A run for each environment that has steps [S, 2], in the order in which they ended, and these environments."""
+    if not len(steps):
+        return [], []
+    by_env = steps[np.argsort(steps[:, 0], kind="stable")]
+    envs, firsts = np.unique(by_env[:, 0], return_index=True)
+    return np.split(by_env[:, 1], firsts[1:]), envs.tolist()
 
 
 class Rollout:
@@ -111,7 +107,15 @@ class Rollout:
         slots = self.at[envs]
         self.at[envs] = self.next[envs]
         self.in_flight[envs] = False
-        self._count(envs.tolist(), slots.tolist())
+        self._count(envs, slots)
+
+    def skip(self, envs: npt.NDArray[np.int64]) -> None:
+        """Says that what was in flight of `envs` [K] only began an episode: it is no env step; its slots are free."""
+        slots = self.at[envs]
+        self.acted[slots] = False
+        self.at[envs] = self.next[envs]
+        self.in_flight[envs] = False
+        self._free.extend(slots.tolist())
 
     def start_burst(self, env: int, num_steps: int) -> npt.NDArray[np.int64]:
         """Begins T = `num_steps` steps that `env` takes by itself; returns their slots and the next one, [T + 1]."""
@@ -130,15 +134,15 @@ class Rollout:
         self.acted[slots[:num_played]] = True
         self.at[env] = slots[num_played]
         self.in_flight[env] = False
-        for slot in slots[:num_played].tolist():
-            self._count([env], [slot])
+        if num_played:
+            self._count(np.full(num_played, env), slots[:num_played])
 
     def release(self, slots: Iterable[int]) -> None:
         """Frees slots whose steps are not needed any more."""
         self._free.extend(slots)
 
-    def _count(self, envs: list[int], slots: list[int]) -> None:
-        """Adds finished steps to the rollout."""
+    def _count(self, envs: npt.NDArray[np.int64], slots: npt.NDArray[np.int64]) -> None:
+        """Adds finished steps [K] to the rollout."""
         raise NotImplementedError
 
     def may_act(self) -> npt.NDArray[np.bool_]:
@@ -169,8 +173,8 @@ class Rollout:
         """Steps that the rank has of each environment (the fewest, or the mean where they may differ)."""
         raise NotImplementedError
 
-    def take(self) -> list[Step]:
-        """Returns the steps of the rollout, full or not, in the order in which they ended, and begins the next one."""
+    def take(self) -> npt.NDArray[np.int64]:
+        """Returns the rollout's steps [S, 2], full or not, as they ended: environment, slot; begins the next one."""
         raise NotImplementedError
 
 
@@ -179,34 +183,46 @@ class Gathered(Rollout):
 
     def __init__(self, num_envs: int, num_slots: int) -> None:
         super().__init__(num_envs, num_slots)
-        self._arrived: list[Step] = []
+        self._arrived: list[npt.NDArray[np.int64]] = []
+        self._num_arrived = 0
 
-    def _count(self, envs: list[int], slots: list[int]) -> None:
-        self._arrived.extend(zip(envs, slots, strict=True))
+    def _count(self, envs: npt.NDArray[np.int64], slots: npt.NDArray[np.int64]) -> None:
+        self._arrived.append(np.stack((envs, slots), 1))
+        self._num_arrived += len(envs)
+
+    @property
+    def _steps(self) -> npt.NDArray[np.int64]:
+        return np.concatenate([np.empty((0, 2), np.int64), *self._arrived])
 
     @property
     def num_samples(self) -> int:
         """Finished env steps."""
-        return len(self._arrived)
+        return self._num_arrived
 
     @property
     def waiting(self) -> npt.NDArray[np.int64]:
         """Those of each environment."""
-        return np.bincount(np.array([env for env, _ in self._arrived], dtype=np.int64), minlength=self.num_envs)
+        return np.bincount(self._steps[:, 0], minlength=self.num_envs)
 
     @property
     def num_steps(self) -> int:
         """The mean over the environments, rounded down."""
-        return len(self._arrived) // self.num_envs
+        return self._num_arrived // self.num_envs
 
-    def take(self) -> list[Step]:
+    def take(self) -> npt.NDArray[np.int64]:
         """All finished steps."""
-        taken, self._arrived = self._arrived, []
-        return taken
+        return self._take(self._num_arrived)
+
+    def _take(self, most: int) -> npt.NDArray[np.int64]:
+        """The first `most` finished steps; the others stay."""
+        steps = self._steps
+        self._arrived = [steps[most:]]
+        self._num_arrived = len(steps[most:])
+        return steps[:most]
 
 
 class FixedRollout(Gathered):
-    """Every environment takes T steps and then waits."""
+    """Every environment takes T steps, of which some may only begin an episode (`skip`), and then waits."""
 
     def __init__(self, num_envs: int, target_steps: int, *, ahead: int = 0) -> None:
         # Beside the rollouts, each environment needs a slot where it stands and one for its step in flight.
@@ -214,10 +230,17 @@ class FixedRollout(Gathered):
         self.target_steps = target_steps
         self.taken = np.zeros(num_envs, dtype=np.int64)
         """Finished steps of each environment, [N]."""
+        self._skipped = np.zeros(num_envs, dtype=np.int64)
 
-    def _count(self, envs: list[int], slots: list[int]) -> None:
+    def _count(self, envs: npt.NDArray[np.int64], slots: npt.NDArray[np.int64]) -> None:
         super()._count(envs, slots)
         np.add.at(self.taken, envs, 1)
+
+    def skip(self, envs: npt.NDArray[np.int64]) -> None:
+        """A step that only began an episode counts as one of the T, since environments of a batch step together."""
+        super().skip(envs)
+        self.taken[envs] += 1
+        self._skipped[envs] += 1
 
     def may_act(self) -> npt.NDArray[np.bool_]:
         """Those that have fewer than T steps, the one in flight included."""
@@ -234,12 +257,12 @@ class FixedRollout(Gathered):
 
     @property
     def num_steps(self) -> int:
-        """Steps of the environment that has the fewest."""
-        return int(self.taken.min())
+        """Steps of the environment that has the fewest, without those that only began an episode."""
+        return int((self.taken - self._skipped).min())
 
-    def take(self) -> list[Step]:
+    def take(self) -> npt.NDArray[np.int64]:
         """T steps of each environment, or what there is."""
-        self.taken[:] = 0
+        self.taken[:] = self._skipped[:] = 0
         return super().take()
 
 
@@ -258,9 +281,8 @@ class VariableRollout(Gathered):
     @property
     def is_full(self) -> bool:
         """True when T * N steps have ended."""
-        return len(self._arrived) >= self.target
+        return self._num_arrived >= self.target
 
-    def take(self) -> list[Step]:
+    def take(self) -> npt.NDArray[np.int64]:
         """The first T * N steps that ended, or all if there are fewer."""
-        taken, self._arrived = self._arrived[: self.target], self._arrived[self.target :]
-        return taken
+        return self._take(self.target)

@@ -48,12 +48,15 @@ class Sampler:
         refresh: Callable[[], None],
         *,
         plays: bool = False,
+        of_recv: int = 0,
     ) -> None:
+        """`of_recv`: M, where batches are pools that answer for M of their environments at a time; else 0."""
         self.rollout = rollout
         self.pool = pool
         self.timeline = timeline
         self._actor, self._monitor = actor, monitor
         self._refresh = refresh
+        self._of_batch, self._of_recv = pool.envs_per_batch, of_recv
         self.plays = plays
         """Whether the policy acts in the workers."""
         self.is_out_of_time = False
@@ -91,7 +94,10 @@ class Sampler:
     @property
     def ready(self) -> npt.NDArray[np.int64]:
         """The environments that wait for an action and may have one."""
-        return np.flatnonzero(~self.rollout.in_flight & self.rollout.may_act())
+        may_act = ~self.rollout.in_flight & self.rollout.may_act()
+        if self._of_batch > 1 and not self._of_recv:  # it acts as a whole
+            may_act = np.repeat(may_act.reshape(-1, self._of_batch).all(1), self._of_batch)
+        return np.flatnonzero(may_act)
 
     @property
     def parts(self) -> Sequence[tuple[int, int]]:
@@ -126,7 +132,7 @@ class Sampler:
 
     def receive(self, least: int) -> None:
         """Blocks until `least` environments have replied, or something woke the pool; handles all replies."""
-        waits_for = "simulate" if self.num_in_flight else "wait:learner"
+        waits_for = "simulate" if self._may_receive else "wait:learner"
         with self.timeline.span(waits_for):
             envs, said = self.pool.receive(least)
         if self.plays:
@@ -142,6 +148,10 @@ class Sampler:
         if len(cut):
             with self.timeline.span("infer"):
                 self._actor.value_final(envs[cut], slots[cut], nexts[cut])
+        if self._of_batch > 1:
+            counts = self._actor.table["counts"][slots]
+            self.rollout.skip(envs[~counts])
+            envs = envs[counts]
         self.rollout.finish(envs)
 
     def _clock(self, envs: npt.NDArray[np.int64]) -> None:
@@ -154,6 +164,19 @@ class Sampler:
         self._num_replies[carried] = 0
 
     def drain(self) -> None:
-        """Blocks until no action is in flight, so that every env step is accounted for."""
-        while self.num_in_flight:
+        """Blocks until no action is in flight, so that every env step is accounted for.
+
+        What a pool has left, fewer environments than it answers for at a time, is given up: no answer can come.
+        """
+        while self._may_receive:
             self.receive(1)
+        left = np.flatnonzero(self.rollout.in_flight)
+        if len(left):
+            self.rollout.skip(left)
+
+    @property
+    def _may_receive(self) -> bool:
+        """Whether there is an answer to come."""
+        if not self._of_recv:
+            return self.num_in_flight > 0
+        return bool((self.rollout.in_flight.reshape(-1, self._of_batch).sum(1) >= self._of_recv).any())

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from systems.engine.rollouts.rollout import Experience, Gathered, Rollout, Step
+from systems.engine.rollouts.rollout import Experience, Gathered, Rollout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,14 +35,14 @@ class QuotaRollout(Gathered):
         self.trajectory_steps, self.batch = trajectory_steps, batch
         self._taken = np.zeros(num_envs, dtype=np.int64)
 
-    def _count(self, envs: list[int], slots: list[int]) -> None:
+    def _count(self, envs: npt.NDArray[np.int64], slots: npt.NDArray[np.int64]) -> None:
         super()._count(envs, slots)
         np.add.at(self._taken, envs, 1)
 
     def may_act(self) -> npt.NDArray[np.bool_]:
         """As many as there is room for, those with the fewest steps first."""
         bursts = sum(len(slots) - 1 for slots in self._bursts.values())
-        room = self.batch - len(self._arrived) - (bursts or int(self.in_flight.sum()))
+        room = self.batch - self._num_arrived - (bursts or int(self.in_flight.sum()))
         allowed = np.zeros(self.num_envs, dtype=np.bool_)
         waiting = np.flatnonzero(~self.in_flight)
         fewest_first = np.argsort(self._taken[waiting], kind="stable")
@@ -52,15 +52,15 @@ class QuotaRollout(Gathered):
     def burst(self, env: int) -> int:
         """The rest of the trajectory, as far as there is room for it beside those under way."""
         under_way = sum(len(slots) - 1 for slots in self._bursts.values())
-        room = self.batch - len(self._arrived) - under_way
+        room = self.batch - self._num_arrived - under_way
         return min(int(self.trajectory_steps - self._taken[env] % self.trajectory_steps), room)
 
     @property
     def is_full(self) -> bool:
         """True when all steps of the batch have ended."""
-        return len(self._arrived) >= self.batch
+        return self._num_arrived >= self.batch
 
-    def take(self) -> list[Step]:
+    def take(self) -> npt.NDArray[np.int64]:
         """All steps of the batch."""
         self._taken[:] = 0
         return super().take()
@@ -82,21 +82,28 @@ class StreamRollout(Rollout):
         these are free."""
         self.changed = threading.Condition()
         """The condition on which the learner's thread waits; set, like `on_room`, before either thread begins."""
-        self._partial: list[list[int]] = [[] for _ in range(num_envs)]
+        self._partial = np.zeros((num_envs, trajectory_steps), np.int64)
+        self._lengths = np.zeros(num_envs, np.int64)
+        """Steps of each environment's trajectory that is under way, [N]; their slots are in the row of `_partial`."""
         self._whole: deque[tuple[int, npt.NDArray[np.int64]]] = deque()
         self._num_waiting = 0
         self._stopped = False
 
-    def _count(self, envs: list[int], slots: list[int]) -> None:
-        for env, slot in zip(envs, slots, strict=True):
-            partial = self._partial[env]
-            partial.append(slot)
-            if len(partial) == self.trajectory_steps:
-                with self.changed:
-                    self._whole.append((env, np.array(partial)))
-                    self._num_waiting += len(partial)
-                    self.changed.notify_all()
-                self._partial[env] = []
+    def _count(self, envs: npt.NDArray[np.int64], slots: npt.NDArray[np.int64]) -> None:
+        if len(envs) > 1 and envs[0] == envs[1]:  # of one environment that has played by itself
+            for slot in slots:
+                self._count(envs[:1], slot[None])
+            return
+        self._partial[envs, self._lengths[envs]] = slots
+        self._lengths[envs] += 1
+        whole = envs[self._lengths[envs] == self.trajectory_steps]
+        if not len(whole):
+            return
+        with self.changed:
+            self._whole.extend(zip(whole.tolist(), self._partial[whole], strict=True))
+            self._num_waiting += whole.size * self.trajectory_steps
+            self.changed.notify_all()
+        self._lengths[whole] = 0
 
     def may_act(self) -> npt.NDArray[np.bool_]:
         """All, but for those that would begin a trajectory while the queue is at its limit; none when stopped."""
@@ -104,11 +111,11 @@ class StreamRollout(Rollout):
             return np.zeros(self.num_envs, dtype=np.bool_)
         if self._num_waiting < self.limit:
             return np.ones(self.num_envs, dtype=np.bool_)
-        return np.array([bool(partial) for partial in self._partial])
+        return self._lengths > 0
 
     def burst(self, env: int) -> int:
         """The rest of the trajectory."""
-        return self.trajectory_steps - len(self._partial[env])
+        return int(self.trajectory_steps - self._lengths[env])
 
     @property
     def is_full(self) -> bool:
@@ -118,12 +125,12 @@ class StreamRollout(Rollout):
     @property
     def num_samples(self) -> int:
         """Env steps that nobody has taken: in the queue, and in trajectories that are under way."""
-        return self._num_waiting + sum(map(len, self._partial))
+        return self._num_waiting + int(self._lengths.sum())
 
     @property
     def waiting(self) -> npt.NDArray[np.int64]:
         """Those of each environment; nobody may add or take any meanwhile."""
-        counts = np.array([len(partial) for partial in self._partial], dtype=np.int64)
+        counts = self._lengths.copy()
         for env, run in self._whole:
             counts[env] += len(run)
         return counts

@@ -17,7 +17,7 @@ from harness.devices.emulated_gpu import EmulatedCore, EmulatedGpu
 from harness.devices.kinds import CpuDevice
 from systems.engine.workers.acting_weights import read_newest
 from systems.engine.workers.inference import Actor
-from systems.learn.policy import build_policy
+from systems.policies.policy import policy_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -57,8 +57,7 @@ class Player:
         self, acting: Acting, table: SharedTable, seats: Mapping[int, Seat], step: Callable[[int, int, int], None]
     ) -> None:
         torch.set_num_threads(1)  # the workers are the parallelism
-        scenario = acting.scenario
-        self._policy = build_policy(scenario.policy, scenario.observation_space, scenario.num_actions, seed=0)
+        self._policy = policy_of(acting.scenario, seed=0)
         self._actors = {
             env: Actor(self._policy, table, device_of_actor(seat), torch.Generator().manual_seed(acting.seeds[env]))
             for env, seat in seats.items()

@@ -16,15 +16,15 @@ import socket
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from systems.engine.wire import sockets
+from systems.engine.wire.errors import WorkerDied, WorkerStalled
 from systems.engine.workers import env_wire as wire
 from systems.engine.workers.acting_weights import read_newest
 from systems.engine.workers.background import Background
-from systems.engine.workers.errors import WorkerDied, WorkerStalled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,7 +75,9 @@ class Address:
 class EnvClient:
     """Sends commands to one server and takes its replies; the rank numbers the server's environments `envs`."""
 
-    def __init__(self, address: Address, table: SharedTable, envs: range, stall_s: float, *, acted: bool) -> None:
+    def __init__(
+        self, address: Address, table: SharedTable, envs: range, stall_s: float, *, acted: bool, of_recv: int = 0
+    ) -> None:
         """Connects.
 
         Args:
@@ -84,7 +86,9 @@ class EnvClient:
             envs: how the rank numbers the environments.
             stall_s: seconds after which the server takes one of its workers for stalled.
             acted: whether the policy acts in the workers.
+            of_recv: M, where each worker has a pool that answers for M of its environments at a time; else 0.
         """
+        self._of_recv = of_recv
         self.envs, self.envs_per_worker, self.rank = envs, address.envs_per_worker, address.rank
         self._limit_s = 2 * stall_s
         self._connection = address.connect(wire.STEPS, self._limit_s)
@@ -113,7 +117,7 @@ class EnvClient:
         """Has each of `envs` apply the action in its slot; what follows goes to its next slot. All are [K]."""
         local = self._note(envs)
         self._slots[local], self._nexts[local] = slots, slots_next
-        self._send(wire.STEP, local, self._actions[slots].astype("<i8"))
+        self._send(wire.STEP, local, self._actions[slots])
 
     def play(self, env: int, slots: npt.NDArray[np.int64]) -> None:
         """Has an environment take T steps by itself, in `slots` [T + 1]."""
@@ -127,7 +131,7 @@ class EnvClient:
         self._sent_at[local] = time.perf_counter()
         return local
 
-    def _send(self, what: int, local: npt.NDArray[np.int64], *more: npt.NDArray[np.int64]) -> None:
+    def _send(self, what: int, local: npt.NDArray[np.int64], *more: npt.NDArray[Any]) -> None:
         parts = [local.astype("<i4").tobytes(), *(array.tobytes() for array in more)]
         try:
             wire.send(self._connection, what, len(local), parts, self._limit_s)
@@ -177,6 +181,8 @@ class EnvClient:
     def look_for_stalls(self, now: float) -> None:
         """Raises WorkerStalled when the server was silent for twice `stall_s` while an environment had work to do."""
         late = self._is_waiting & (np.maximum(self._sent_at, self._heard_at) < now - self._limit_s)
+        if self._of_recv:  # a pool answers for no fewer
+            late = late.reshape(-1, self.envs_per_worker).sum(1) >= self._of_recv
         if late.any():
             raise WorkerStalled(
                 f"the environment server on rank {self.rank} has said nothing for {self._limit_s:g} s, nor why"

@@ -32,11 +32,11 @@ from harness.processes import process, raised
 from systems.choices.collect import MOST_PLAYED
 from systems.engine.wire import sockets
 from systems.engine.wire.commands import RESET
+from systems.engine.wire.errors import WorkerDied, WorkerStalled
 from systems.engine.workers import env_wire as wire
 from systems.engine.workers.acting_weights import SharedHalves
 from systems.engine.workers.background import Background
 from systems.engine.workers.env_client import Address
-from systems.engine.workers.errors import WorkerDied, WorkerStalled
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -174,7 +174,8 @@ class EnvServer:
             self._pool.send(envs, np.full(len(envs), RESET), self._at[envs])
         elif message.what == wire.STEP:
             slots = self._at[envs]
-            self._table["action"][slots] = np.frombuffer(message.body[size:], "<i8")
+            actions = self._table["action"]
+            actions[slots] = np.frombuffer(message.body[size:], actions.dtype).reshape(len(slots), -1)
             self._pool.send(envs, slots, self._after(slots, 1))
         else:
             for env, num_steps in zip(envs.tolist(), np.frombuffer(message.body[size:], "<i4").tolist(), strict=True):

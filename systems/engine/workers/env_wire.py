@@ -98,7 +98,7 @@ class WireRows:
         """`acted`: whether the policy acts in the workers; then what it said travels too."""
         names = [column.name for column in table.columns]
         self._truncated = table["truncated"]
-        of_step = ["reward", "terminated", "truncated", "episode"]
+        of_step = ["reward", "terminated", "truncated", "episode", "counts"]
         of_next = ["prev_action", "episode_start", *(name for name in names if name.startswith("obs/"))]
         if acted:
             of_step += ["action", "log_prob", "value", "version", "bootstrap"]

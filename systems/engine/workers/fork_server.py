@@ -13,12 +13,17 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing import connection, forkserver
 from pathlib import Path
 
+from harness.processes import process
 from harness.processes.forked import close_others, fork, is_forkable, set_command
 
+ENDED_S = 5.0
+"""Seconds in which a fork server whose pipes have closed can be waited for."""
 KNOWN = ["listener_fd", "alive_r", "preload", "main_path", "sys_path"]
 """Arguments of `multiprocessing.forkserver.main` in Python 3.11; if it has others, it is left alone."""
 
@@ -48,3 +53,14 @@ def _serve(listener: int, alive: int, preload: Sequence[str]) -> int:
     set_command([sys.executable, "-P", "-m", "multiprocessing.forkserver"])
     forkserver.main(listener, alive, list(preload))
     return 0
+
+
+def how_it_ended() -> str | None:
+    """How this process's fork server ended, if it did; multiprocessing in a rank loses no other child."""
+    deadline = time.perf_counter() + ENDED_S
+    with suppress(ChildProcessError):
+        while time.perf_counter() < deadline:  # its pipes close a moment before it can be waited for
+            if ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                return process.how_it_ended(ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status)
+            time.sleep(0.01)
+    return None

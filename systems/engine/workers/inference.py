@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from systems.learn.few_rows import MOST_ROWS, FewRows
+from systems.policies.few_rows import MOST_ROWS, FewRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from harness.contract.device import Device
     from systems.engine.workers.tables import SharedTable
-    from systems.learn.policy import Policy
+    from systems.policies.policy import Policy
 
 
 class Actor:
@@ -62,6 +62,7 @@ class Actor:
         table["action"][slots], table["log_prob"][slots], table["value"][slots], table["state"][nexts] = policy.act(
             {key: table[f"obs/{key}"][slots] for key in self._keys},
             table["prev_action"][slots],
+            table["episode_start"][slots],
             table["state"][slots],
             self._numpy_generator,
         )
@@ -70,6 +71,7 @@ class Actor:
         actions, log_probs, values, state = self.policy.act(
             {key: self._read(f"obs/{key}", slots) for key in self._keys},
             self._read("prev_action", slots),
+            self._read("episode_start", slots),
             self._read("state", slots),
             self._generator,
         )
@@ -83,22 +85,24 @@ class Actor:
     ) -> None:
         """Estimates the value of the final observation of episodes of `envs` that the steps in `slots` truncated."""
         obs = {key: self._read(f"final/{key}", envs) for key in self._keys}
-        self._bootstrap(obs, self._read("action", slots), nexts, slots)
+        self._bootstrap(obs, self._read("action", slots), torch.zeros(len(slots), dtype=torch.bool), nexts, slots)
 
     def value_next(self, slots: npt.NDArray[np.int64], nexts: npt.NDArray[np.int64]) -> None:
         """Estimates the value of the observations in `nexts` [K], which follow the steps in `slots` [K]."""
         obs = {key: self._read(f"obs/{key}", nexts) for key in self._keys}
-        self._bootstrap(obs, self._read("prev_action", nexts), nexts, slots)
+        self._bootstrap(obs, self._read("prev_action", nexts), self._read("episode_start", nexts), nexts, slots)
 
     def _bootstrap(
         self,
         obs: dict[str, torch.Tensor],
         previous: torch.Tensor,
+        starts: torch.Tensor,
         states_at: npt.NDArray[np.int64],
         into: npt.NDArray[np.int64],
     ) -> None:
         with self._device.busy("infer", len(into)):
-            self._write("bootstrap", into, self.policy.value(obs, previous, self._read("state", states_at)))
+            states = self._read("state", states_at)
+            self._write("bootstrap", into, self.policy.value(obs, previous, starts.to(states.device), states))
 
 
 def close_runs(

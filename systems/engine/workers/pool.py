@@ -27,10 +27,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.contract.envs import envs_per_recv
 from harness.processes import process, remarks, told
-from systems.engine.wire.commands import COMMAND, PLAY, RESET
-from systems.engine.workers.errors import WorkerDied, WorkerStalled
-from systems.engine.workers.worker import WorkerSettings, error_path, work
+from systems.engine.wire.commands import COMMAND, PLAY, RESET, commands_to_pools
+from systems.engine.wire.errors import Waits, WorkerDied, WorkerStalled
+from systems.engine.workers import fork_server
+from systems.engine.workers.serving import work
+from systems.engine.workers.worker import WorkerSettings, error_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +53,6 @@ NOTICE_S = 2.0
 READ_BYTES = 65536
 UNKNOWN_EXIT = 255
 """What multiprocessing says of a worker when its fork server has died too."""
-FORK_SERVER_S = 5.0
 
 
 class WorkerPool:
@@ -64,6 +66,7 @@ class WorkerPool:
         *,
         envs_per_worker: int = 1,
         workers_per_process: int = 1,
+        envs_per_batch: int = 1,
         priority: Priority | None = None,
         acting: Any = None,
     ) -> None:
@@ -75,10 +78,15 @@ class WorkerPool:
             seats: one for each environment, of this rank or of others on this machine.
             envs_per_worker: divides the number of seats.
             workers_per_process: more than 1 only where steps sleep instead of computing: they share an interpreter.
+            envs_per_batch: B, environments that are stepped in one call, or as a pool; divides `envs_per_worker`.
             priority: how workers stand with the scheduler; None leaves that alone.
             acting: `systems.engine.workers.acting_worker.Acting` where the workers hold the policy.
         """
         self.envs_per_worker = envs_per_worker
+        self.envs_per_batch = envs_per_batch
+        self.envs_per_recv = envs_per_recv(context.scenario)
+        """M, where batches are pools that answer for M of their environments at a time; else 0."""
+        self._batch_at, self._batch_next = table["batch/at"], table["batch/next"]
         self._folder = Path(context.folder)
         self._rank = context.place.rank
         self._stall_s = context.stall_s
@@ -90,15 +98,13 @@ class WorkerPool:
         self._commands: list[int] = []
         self._processes: list[BaseProcess] = []
         self._labels: list[str] = []
-        self._sent_at = np.zeros(len(seats))
-        self._waiting = np.zeros(len(seats), dtype=bool)
+        self._waits = Waits(len(seats), envs_per_worker, self.envs_per_recv)
         self._num_here = len(seats)
         self._servers: dict[int, EnvClient] = {}
         self._others_wake: set[int] = set()
-        self._heard_at = np.zeros(len(seats) // envs_per_worker)
         self._looked_for_stalls_at = 0.0
         forkserver = multiprocessing.get_context("forkserver")
-        modules = ["harness.plan.cells", "systems.engine.workers.worker", *context.scenario.preload]
+        modules = ["harness.plan.cells", "systems.engine.workers.serving", *context.scenario.preload]
         forkserver.set_forkserver_preload([*modules, "systems.engine.workers.acting_worker"] if acting else modules)
         self._envs_per_process = envs_per_worker * workers_per_process
         for first in range(0, len(seats), self._envs_per_process):
@@ -113,9 +119,11 @@ class WorkerPool:
                 commands=tuple(_Descriptor(commands_out) for commands_out, _ in pipes),
                 replies=_Descriptor(replies_in),
                 priority=priority,
+                envs_per_batch=envs_per_batch,
                 acting=acting,
             )
-            worker = forkserver.Process(target=work, args=(settings,), daemon=True)
+            # Those of batches may have processes of their own, as those of `AsyncVectorEnv`.
+            worker = forkserver.Process(target=work, args=(settings,), daemon=envs_per_batch == 1)
             self._start(worker, settings.label)
             for commands_out, commands_in in pipes:
                 os.close(commands_out)
@@ -134,7 +142,7 @@ class WorkerPool:
             with told.as_usual():
                 worker.start()
         except (EOFError, OSError) as error:
-            if server := _dead_fork_server():
+            if server := fork_server.how_it_ended():
                 died = f"environment worker {label} was not started: its rank's fork server {server}"
                 raise WorkerDied(died) from error
             raise
@@ -169,7 +177,10 @@ class WorkerPool:
     def send(
         self, envs: npt.NDArray[np.int64], slots: npt.NDArray[np.int64], slots_next: npt.NDArray[np.int64]
     ) -> None:
-        """Has each of `envs` apply the action in its slot and write what follows to its next slot. All are [K]."""
+        """Has each of `envs` apply the action in its slot and write what follows to its next slot. All are [K].
+
+        Where they are in batches, `envs` has whole ones, or any environments of pools; the table says where each is.
+        """
         for server in self._servers.values():
             there = np.flatnonzero((envs >= server.envs.start) & (envs < server.envs.stop))
             if len(there) and slots[there[0]] == RESET:
@@ -180,6 +191,15 @@ class WorkerPool:
             here = envs < self._num_here
             envs, slots, slots_next = envs[here], slots[here], slots_next[here]
         now = time.perf_counter()
+        if self.envs_per_batch > 1:
+            self._batch_at[envs], self._batch_next[envs] = slots, slots_next
+            if self.envs_per_recv:
+                self._waits.sent(envs, now)
+                for first, command in commands_to_pools(envs, slots, self.envs_per_batch):
+                    self._write(first, command)
+                return
+            is_first = envs % self.envs_per_batch == 0
+            envs, slots, slots_next = envs[is_first], slots[is_first], slots_next[is_first]
         for env, slot, slot_next in zip(envs.tolist(), slots.tolist(), slots_next.tolist(), strict=True):
             self._command(env, COMMAND.pack(env, slot, slot_next), now)
 
@@ -199,8 +219,10 @@ class WorkerPool:
 
     def _command(self, env: int, command: bytes, now: float) -> None:
         """Writes a command, less than PIPE_BUF bytes and hence whole, to the worker of an environment."""
-        self._sent_at[env] = now
-        self._waiting[env] = True
+        self._waits.sent(env, now)
+        self._write(env, command)
+
+    def _write(self, env: int, command: bytes) -> None:
         try:
             os.write(self._commands[env // self.envs_per_worker], command)
         except BrokenPipeError:
@@ -234,9 +256,12 @@ class WorkerPool:
                 got += came
                 missing -= sum(map(len, came))
             if has_replies:
+                before = self._waits.reading()
                 replies = np.frombuffer(os.read(self._replies, READ_BYTES), dtype=np.int32).reshape(-1, 2)
-                self._waiting[replies[:, 0]] = False
-                self._heard_at[replies[:, 0] // self.envs_per_worker] = time.perf_counter()
+                self._waits.heard(replies[:, 0], before)
+                if self.envs_per_batch > 1 and not self.envs_per_recv:
+                    envs = (replies[:, :1] + np.arange(self.envs_per_batch)).ravel()  # replies are for whole batches
+                    replies = np.stack((envs, self._batch_next[envs]), 1).astype(np.int32)
                 got.append(replies)
                 missing -= len(replies)
             self._look_for_stalls(now)
@@ -272,10 +297,8 @@ class WorkerPool:
         self._looked_for_stalls_at = now
         for server in self._servers.values():
             server.look_for_stalls(now)
-        workers = np.arange(len(self._waiting)) // self.envs_per_worker
-        late = self._waiting & (np.maximum(self._sent_at, self._heard_at[workers]) < now - self._stall_s)
-        if late.any():
-            self._raise_stall(int(late.argmax()))
+        if (env := self._waits.late(self._stall_s, now)) is not None:
+            self._raise_stall(env)
 
     def _raise_death(self, number: int) -> None:
         raise WorkerDied(self._death(number))
@@ -292,7 +315,7 @@ class WorkerPool:
             where = "" if is_said else f" (environment {number})"
             return f"environment worker {label} raised {left['error']}{where}\n{left['traceback']}"
         code = worker.exitcode
-        if code in {None, UNKNOWN_EXIT} and (server := _dead_fork_server()):
+        if code in {None, UNKNOWN_EXIT} and (server := fork_server.how_it_ended()):
             return f"environment worker {label} ended with its rank's fork server, which {server}"
         return f"environment worker {label} {process.how_it_ended(UNKNOWN_EXIT if code is None else code)}"
 
@@ -361,17 +384,6 @@ class WorkerPool:
         else:
             how = f"environment worker {label} had not ended after {late_s:g} s and was killed"
         remarks.leave(self._folder, f"{label}-end", f"{how} when its environments were closed")
-
-
-def _dead_fork_server() -> str | None:
-    """How this process's fork server ended, if it did; multiprocessing in a rank loses no other child."""
-    deadline = time.perf_counter() + FORK_SERVER_S
-    with suppress(ChildProcessError):
-        while time.perf_counter() < deadline:  # its pipes close a moment before it can be waited for
-            if ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                return process.how_it_ended(ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status)
-            time.sleep(0.01)
-    return None
 
 
 class _Descriptor:

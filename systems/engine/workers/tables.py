@@ -17,9 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psutil
 
+from systems.spaces.observations import leaves_of
+
 if TYPE_CHECKING:
     import gymnasium
     import numpy.typing as npt
+
+    from systems.spaces.actions import ActionLayout
 
 ALIGNMENT = 64
 
@@ -89,7 +93,7 @@ def _attach(columns: tuple[SharedColumn, ...], fd: Any) -> SharedTable:
 
 
 def rollout_columns(
-    space: gymnasium.spaces.Dict, num_envs: int, num_slots: int, state_size: int
+    space: gymnasium.Space[Any], actions: ActionLayout, num_envs: int, num_slots: int, state_size: int
 ) -> tuple[SharedColumn, ...]:
     """The columns of a rank's table: a row for each slot, or for each environment in the columns `final/...`.
 
@@ -97,18 +101,17 @@ def rollout_columns(
     action gave. With `ActorSide` collecting, the worker also writes the rank's columns.
     """
     observations = []
-    for key, box in space.spaces.items():
-        assert box.shape is not None
-        assert box.dtype is not None
+    for leaf in leaves_of(space):
         observations += [
-            SharedColumn(f"obs/{key}", (num_slots, *box.shape), box.dtype.str),  # worker
-            SharedColumn(f"final/{key}", (num_envs, *box.shape), box.dtype.str),  # worker, where `truncated`
+            SharedColumn(f"obs/{leaf.key}", (num_slots, *leaf.shape), leaf.dtype.str),  # worker
+            SharedColumn(f"final/{leaf.key}", (num_envs, *leaf.shape), leaf.dtype.str),  # worker, where `truncated`
         ]
+    action = (num_slots, actions.size), np.dtype(actions.dtype).str
     return (
         *observations,
-        SharedColumn("prev_action", (num_slots,), "<i8"),  # worker; -1 on the first step of an episode
+        SharedColumn("prev_action", *action),  # worker; not read on the first step of an episode
         SharedColumn("episode_start", (num_slots,), "|b1"),  # worker
-        SharedColumn("action", (num_slots,), "<i8"),  # rank
+        SharedColumn("action", *action),  # rank
         SharedColumn("log_prob", (num_slots,), "<f4"),  # rank
         SharedColumn("value", (num_slots,), "<f4"),  # rank
         SharedColumn("version", (num_slots,), "<i8"),  # rank: policy version that chose the action
@@ -120,6 +123,9 @@ def rollout_columns(
         ),  # rank: value of the observation that follows, where it is needed
         SharedColumn("state", (num_slots, state_size), "<f4"),  # rank: recurrent state before the step
         SharedColumn("episode", (num_slots, 4), "<f4"),  # worker, where an episode ends: return, length, success, spl
+        SharedColumn("counts", (num_slots,), "|b1"),  # worker of a batch: whether the step was more than a reset
+        SharedColumn("batch/at", (num_envs,), "<i8"),  # rank: the slot of each environment of a batch, for its command
+        SharedColumn("batch/next", (num_envs,), "<i8"),  # rank: where what follows goes
     )
 
 

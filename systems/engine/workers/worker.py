@@ -1,6 +1,6 @@
 """An environment worker: steps environments, one after the other. This module needs no torch.
 
-A worker is a process, or one of several threads of a process where steps sleep instead of computing (`serve_all`). It
+A worker is a process, or one of several threads of a process where steps sleep instead of computing (`serving.py`). It
 blocks on its own pipe, from which it reads commands (environment, slot of the action, slot of what follows). It reads
 the action and writes observation, reward and flags in the shared table, then writes a reply (environment, slot) to the
 pipe that all workers of the rank share. Where the policy acts in the workers (`systems.engine.workers.acting_worker`,
@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -33,10 +31,14 @@ from harness.metering.counted import CountedEnv, shown
 from harness.metering.meter_file import meter_path
 from harness.processes import process, raised, remarks
 from systems.engine.wire.commands import COMMAND, PLAY, REPLY, RESET
+from systems.spaces.actions import layout_of
+from systems.spaces.observations import Leaf, leaves_of
 
 if TYPE_CHECKING:
     from harness.contract.device import Seat
     from harness.contract.scenario import Scenario
+    from harness.metering.counted_batch import CountedBatch
+    from harness.metering.counted_pool import CountedPool
     from systems.choices.collect import Priority
     from systems.engine.workers.tables import SharedTable
 
@@ -59,6 +61,8 @@ class WorkerSettings:
     replies: Any
     """Write end of the reply pipe."""
     priority: Priority | None = None
+    envs_per_batch: int = 1
+    """More than 1: commands are for whole batches of environments (`systems.engine.workers.batch_worker`)."""
     acting: Any = None
     """`systems.engine.workers.acting_worker.Acting` of a worker that holds the policy."""
 
@@ -73,56 +77,8 @@ def error_path(folder: Path, label: str) -> Path:
     return folder / f"error-{label}.json"
 
 
-def work(settings: WorkerSettings) -> None:
-    """The main function of a process of workers."""
-    process.die_with_parent(os.getppid())
-    process.sleep_precisely()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the harness's to handle
-    process.dump_stacks_on_signal(settings.folder / f"stacks-{settings.label}.txt")
-    if settings.priority is not None:
-        settings.priority.take(settings.seats[0].global_index // len(settings.seats))
-    code = serve_all(settings)
-    if code:
-        sys.exit(code)
-
-
-def serve_all(settings: WorkerSettings) -> int:
-    """Runs every worker of the process, the first one in this thread; returns the exit code when all have ended.
-
-    A worker that fails in one of the other threads ends the process at once.
-    """
-    replies: int = settings.replies.detach()
-    first, *others = (commands.detach() for commands in settings.commands)
-    threads = [threading.Thread(target=_serve_or_exit, args=(settings, fd, replies), daemon=True) for fd in others]
-    for thread in threads:
-        thread.start()
-    code = serve(settings, first, replies)
-    for thread in threads if code == 0 else ():
-        thread.join()
-    return code
-
-
-def _serve_or_exit(settings: WorkerSettings, commands: int, replies: int) -> None:
-    if code := serve(settings, commands, replies):
-        os._exit(code)
-
-
-def serve(settings: WorkerSettings, commands: int, replies: int) -> int:
-    """Has a worker answer commands until their pipe ends; returns 1 when it has failed and left the error, else 0."""
-    worker: Worker | None = None
-    try:
-        worker = Worker(settings, commands, replies)
-        worker.serve()
-    except BaseException as error:  # noqa: BLE001  whatever a simulator raises goes to the rank with its traceback
-        environment = None if worker is None else worker.environment
-        with suppress(OSError):  # the disk may be full
-            process.leave_error(error_path(settings.folder, settings.label), error, environment=environment)
-        return 1
-    return 0
-
-
-Column = tuple[str, NDArray[Any], tuple[int, ...], np.dtype[Any]]
-"""Where observations of one kind are written: their key, the rows, and the shape and the dtype of one."""
+Column = tuple[Leaf, NDArray[Any], tuple[int, ...], np.dtype[Any]]
+"""Where leaves of observations are written: the leaf, the rows, and the shape and the dtype of one."""
 
 
 class Worker:
@@ -138,17 +94,18 @@ class Worker:
         """CPU time of this thread when it last came back from a simulator, and what resets have taken since."""
         seats = dict(enumerate(settings.seats, start=settings.first))
         self._player = None if settings.acting is None else settings.acting.open(self._table, seats, self.step)
-        keys = settings.scenario.observation_space.spaces
+        leaves = leaves_of(settings.scenario.observation_space)
+        self._to_env = layout_of(settings.scenario).to_env
         # Looked up once: a lookup takes as long as writing a number.
         self._action, self._reward, self._episode = (self._table[name] for name in ("action", "reward", "episode"))
         self._ends = self._table["terminated"], self._table["truncated"]
         self._prev_action, self._episode_start = self._table["prev_action"], self._table["episode_start"]
-        self._observations = self._columns("obs", keys)
-        self._final = self._columns("final", keys)
+        self._observations = self._columns("obs", leaves)
+        self._final = self._columns("final", leaves)
 
-    def _columns(self, what: str, keys: Iterable[str]) -> list[Column]:
-        columns = {key: self._table[f"{what}/{key}"] for key in keys}
-        return [(key, column, column.shape[1:], column.dtype) for key, column in columns.items()]
+    def _columns(self, what: str, leaves: Iterable[Leaf]) -> list[Column]:
+        columns = [(leaf, self._table[f"{what}/{leaf.key}"]) for leaf in leaves]
+        return [(leaf, column, column.shape[1:], column.dtype) for leaf, column in columns]
 
     @property
     def environment(self) -> int | None:
@@ -179,7 +136,7 @@ class Worker:
 
     def _close(self) -> None:
         """Closes each environment, even if closing another one raised: the run is over and does not depend on it."""
-        for index, env in self._envs.items():
+        for index, env in self._opened().items():
             try:
                 env.close()
             except BaseException as error:  # noqa: BLE001  whatever a simulator raises
@@ -189,6 +146,10 @@ class Worker:
                 remarks.leave(self._settings.folder, self._settings.label, what)
                 with suppress(OSError):
                     sys.stderr.write(f"{what}\n{raised.whole(error)}")
+
+    def _opened(self) -> Mapping[int, CountedEnv | CountedBatch | CountedPool]:
+        """What there is to close, by the number of its first environment."""
+        return self._envs
 
     def _begin(self, index: int, slot: int) -> None:
         seat = self._seat(index)
@@ -203,9 +164,9 @@ class Worker:
     def step(self, index: int, slot: int, slot_next: int) -> None:
         """Applies the action in `slot` to an environment, and writes what follows to `slot_next`."""
         env = self._envs[index]
-        action = int(self._action[slot])
+        row = self._action[slot]
         before_s = time.thread_time()
-        observation, reward, terminated, truncated, info = env.step(action)
+        observation, reward, terminated, truncated, info = env.step(self._to_env(row))
         after_s = time.thread_time()
         if self._player is None:  # where the policy acts here, it is in that time
             env.used(before_s - self._rested_s, after_s - before_s)
@@ -223,20 +184,21 @@ class Worker:
             self._rested_s += time.thread_time() - before_s  # a reset is no part of the next answer
             self._start_episode(slot_next)
         else:
-            self._prev_action[slot_next] = action
+            self._prev_action[slot_next] = row
             self._episode_start[slot_next] = False
         self._write_observation(self._observations, slot_next, observation)
 
     def _start_episode(self, slot: int) -> None:
-        self._prev_action[slot] = -1
+        self._prev_action[slot] = 0
         self._episode_start[slot] = True
 
-    def _write_observation(self, columns: list[Column], row: int, observation: dict[str, Any]) -> None:
-        for key, column, shape, dtype in columns:
+    def _write_observation(self, columns: list[Column], row: int, observation: Any) -> None:
+        for leaf, column, shape, dtype in columns:
+            key = leaf.key
             try:
-                value = np.asarray(observation[key])
+                value = np.asarray(leaf.read(observation))
             except (LookupError, TypeError):
-                raise ValueError(_without(key, observation)) from None
+                raise ValueError(_without(leaf, observation)) from None
             if value.shape != shape:
                 raise ValueError(f"observation {key!r} has shape {value.shape}: the scenario states {shape}")
             if value.dtype is not dtype:
@@ -246,11 +208,12 @@ class Worker:
             column[row] = value
 
 
-def _without(key: str, observation: object) -> str:
-    """What is wrong with an observation that gives nothing for a key."""
+def _without(leaf: Leaf, observation: object) -> str:
+    """What is wrong with an observation that gives nothing for a leaf."""
     if isinstance(observation, Mapping):
-        return f"the observation has no {key!r}: the scenario states one; it has {shown(list(observation))}"
-    return f"the observation is {shown(observation)}: it must be a dict with {key!r}"
+        return f"the observation has no {leaf.key!r}: the scenario states one; it has {shown(list(observation))}"
+    kind = "dict" if isinstance(leaf.path[0], str) else "tuple"
+    return f"the observation is {shown(observation)}: it must be a {kind} with {leaf.key!r}"
 
 
 def _narrowed(key: str, value: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rlbench_client.flat import leaves_of
 from systems.external.library import CondaLibrary, Departure, LibrarySystem
+from systems.external.spaces import why_not_actions
 
 if TYPE_CHECKING:
     from harness.contract.scenario import Scenario
@@ -29,10 +31,20 @@ class HabitatBaselines(LibrarySystem):
 
     library: ClassVar[CondaLibrary] = HABITAT
     observations: ClassVar[tuple[frozenset[str], ...]] = (frozenset({"pixels"}), frozenset({"depth", "goal"}))
+    """Names of the observations that a scenario may have; each set is one alternative."""
     env_a_worker: ClassVar[bool] = True
     policies: ClassVar[Mapping[str, str]] = {"resnet": "resnet"}
+    number_policies: ClassVar[Mapping[str, str]] = policies
     trainer: ClassVar[str]
     """Its name in habitat-baselines."""
+
+    def why_not_spaces(self, observation_space: Any, action_space: Any, image_order: str = "auto") -> str | None:  # noqa: ARG002  by name
+        """None, or why the library does not take these spaces and what it takes."""
+        names = tuple(leaf.key for leaf in leaves_of(observation_space))
+        if frozenset(names) not in self.observations:
+            known = " or ".join(f"{' and '.join(sorted(known))} alone" for known in self.observations)
+            return f"observations {', '.join(names)}: its adapter takes {known}"
+        return why_not_actions(self.takes, action_space)
 
     def learned_with(self, learn: LearnSettings) -> LearnSettings:
         """The clip range is [1 - clip, 1 + clip]."""

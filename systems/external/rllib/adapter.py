@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from systems.external.library import Departure, LibrarySystem, PipLibrary, Rollout
+from systems.external.spaces import RLLIB, Takes
 
 if TYPE_CHECKING:
     from harness.contract.scenario import Scenario
@@ -23,7 +24,9 @@ class Rllib(LibrarySystem):
 
     library: ClassVar[PipLibrary] = PipLibrary(name="rllib", distribution="ray", folder="rllib")
     corrections: ClassVar[tuple[str, ...]] = ("vtrace",)
-    policies: ClassVar[Mapping[str, str]] = {"conv": "conv", "nature": "nature"}
+    takes: ClassVar[Takes] = RLLIB
+    policies: ClassVar[Mapping[str, str]] = {"nature": "nature", "conv": "conv"}
+    number_policies: ClassVar[Mapping[str, str]] = {"small": "two tanh layers of 64, shared by actions and values"}
     recurrent: ClassVar[frozenset[str]] = frozenset({"conv"})
     algorithm: ClassVar[str]
 

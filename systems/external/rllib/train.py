@@ -7,6 +7,7 @@ includes a step that it adds to each rollout for the value after the last one.
 """
 
 import json
+import math
 import os
 import secrets
 import shutil
@@ -31,39 +32,47 @@ CONVOLUTIONS = {
 }
 """Channels, kernel and stride of each layer."""
 NUM_UNITS = 512
+NUMBERS = (64, 64)
+"""Units of each layer for vectors."""
 RECURRENT = {"conv"}
 ADAM_EPS, EPOCHS = "adam_eps", "epochs"
 """Keys of what the learner is told in addition to RLlib's own settings."""
 
 
-def make_env(_: Any) -> Any:
-    """An environment of the run as RLlib's networks want it: float32 [H, W, C] in 0..1."""
+def make_env(image_order: str) -> Any:
+    """An environment of the run as RLlib's networks want it: an image float32 [H, W, C] in 0..1, or a vector."""
     import gymnasium
     import numpy as np
+
+    from rlbench_client.plain import plain
 
     class ChannelsLast(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Shows pixels in this form; leaves `info` empty, which nobody reads but RLlib would send to the learner."""
 
         def __init__(self, env: Any) -> None:
             super().__init__(env)
-            channels, height, width = env.observation_space.shape
-            self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (height, width, channels), np.float32)
+            shape = env.observation_space.shape
+            if len(shape) == 3:
+                channels, height, width = shape
+                self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (height, width, channels), np.float32)
 
         def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
             """Begins an episode; ignores RLlib's seed, since environments have seeds of their own."""
             del seed
-            pixels, _ = self.env.reset(options=options)
-            return self._shown(pixels), {}
+            observation, _ = self.env.reset(options=options)
+            return self._shown(observation), {}
 
         def step(self, action: Any) -> Any:
             """Applies one action."""
-            pixels, reward, terminated, truncated, _ = self.env.step(action)
-            return self._shown(pixels), reward, terminated, truncated, {}
+            observation, reward, terminated, truncated, _ = self.env.step(action)
+            return self._shown(observation), reward, terminated, truncated, {}
 
-        def _shown(self, pixels: Any) -> Any:
-            return np.divide(pixels.transpose(1, 2, 0), np.float32(255), order="C")
+        def _shown(self, observation: Any) -> Any:
+            if observation.ndim == 1:
+                return observation
+            return np.divide(observation.transpose(1, 2, 0), np.float32(255), order="C")
 
-    return ChannelsLast(rlbench_client.make_env(box=True))
+    return ChannelsLast(plain(rlbench_client.make_env(), image_order=image_order, actions="row"))
 
 
 class Reporting:
@@ -138,11 +147,23 @@ def convolutions(policy: str, shape: tuple[int, ...]) -> list[list[Any]]:
     return [*layers, [NUM_UNITS, [height, width], 1, "valid"]]
 
 
-def network(told: dict[str, Any], shape: tuple[int, ...]) -> Any:
-    """The network for pixels of that shape [C, H, W]."""
+def network(told: dict[str, Any], shape: tuple[int, ...], is_continuous: bool) -> Any:
+    """The network for a vector [K], or pixels of that shape [C, H, W]."""
     from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 
+    free_log_std = is_continuous and told["action_std"] == "shared"
+    if len(shape) == 1:
+        return DefaultModelConfig(
+            fcnet_hiddens=list(NUMBERS),
+            fcnet_activation="tanh",
+            fcnet_kernel_initializer="orthogonal_",
+            fcnet_kernel_initializer_kwargs={"gain": 2**0.5},
+            fcnet_bias_initializer="zeros_",
+            vf_share_layers=True,
+            free_log_std=free_log_std,
+        )
     return DefaultModelConfig(
+        free_log_std=free_log_std,
         conv_filters=convolutions(told["policy"], shape),
         conv_activation="relu",
         conv_kernel_initializer="orthogonal_",
@@ -159,7 +180,7 @@ def network(told: dict[str, Any], shape: tuple[int, ...]) -> Any:
     )
 
 
-def configuration(told: dict[str, Any], shape: tuple[int, ...]) -> Any:
+def configuration(told: dict[str, Any], shape: tuple[int, ...], is_continuous: bool) -> Any:
     """RLlib's configuration; settings not named here keep their defaults."""
     from ray.rllib.algorithms.appo import APPOConfig
     from ray.rllib.algorithms.impala import IMPALAConfig
@@ -167,9 +188,11 @@ def configuration(told: dict[str, Any], shape: tuple[int, ...]) -> Any:
 
     learn = told["learn"]
     config = {"APPO": APPOConfig, "IMPALA": IMPALAConfig}[told["algorithm"]]()
-    register_env("rlbench", make_env)
+    image_order = told["image_order"]
+    register_env("rlbench", lambda _: make_env(image_order))
     config = (
-        config.environment("rlbench", disable_env_checking=True)
+        # The environments clip what is chosen; RLlib would stretch it to their bounds instead.
+        config.environment("rlbench", disable_env_checking=True, normalize_actions=False, clip_actions=False)
         .env_runners(
             num_env_runners=told["num_workers"],
             num_envs_per_env_runner=told["num_envs"] // told["num_workers"],
@@ -195,7 +218,7 @@ def configuration(told: dict[str, Any], shape: tuple[int, ...]) -> Any:
             grad_clip=learn["max_grad_norm"],
             grad_clip_by="global_norm",
         )
-        .rl_module(model_config=network(told, shape))
+        .rl_module(model_config=network(told, shape, is_continuous))
         .fault_tolerance(restart_failed_env_runners=False)
         .debugging(seed=told["seed"], log_level="ERROR")
     )
@@ -271,11 +294,15 @@ def main() -> None:
     # One learner needs no process group of torch's, whose store would listen at all addresses.
     learner_group._get_backend_config = lambda _: BackendConfig()  # noqa: SLF001
     trainable.DEFAULT_STORAGE_PATH = str(folder / "results")  # else it would leave a folder in the home folder
-    env = rlbench_client.make_env(box=True)  # it only tells the shape, and is never reset
-    shape = env.observation_space.shape
+    from gymnasium.spaces import Box
+
+    from rlbench_client.plain import plain
+
+    env = plain(rlbench_client.make_env(), image_order=told["image_order"])  # it only tells its spaces, is never reset
+    shape, is_continuous = env.observation_space.shape, isinstance(env.action_space, Box)
     env.close()
-    start_ray(told, folder, FLOAT_BYTES * told["batch"] * shape[0] * shape[1] * shape[2])
-    algorithm = configuration(told, shape).build_algo()
+    start_ray(told, folder, FLOAT_BYTES * told["batch"] * math.prod(shape))
+    algorithm = configuration(told, shape, is_continuous).build_algo()
     while True:
         algorithm.train()
 

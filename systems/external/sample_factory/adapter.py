@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from systems.external.library import Departure, LibrarySystem, PipLibrary, Rollout
+from systems.external.library import Departure, LibrarySystem, PipLibrary, Rollout, scales_observations
+from systems.external.spaces import SAMPLE_FACTORY, Takes
 
 if TYPE_CHECKING:
     from harness.contract.scenario import Scenario
@@ -23,7 +24,10 @@ class SampleFactory(LibrarySystem):
     corrections: ClassVar[tuple[str, ...]] = ("none", "vtrace")
     envs_of_group: ClassVar[int] = 2
     """Double-buffered sampling: a worker's environments are in two groups."""
-    policies: ClassVar[Mapping[str, str]] = {"conv": "conv", "nature": "nature"}
+    takes: ClassVar[Takes] = SAMPLE_FACTORY
+    policies: ClassVar[Mapping[str, str]] = {"nature": "nature", "conv": "conv"}
+    number_policies: ClassVar[Mapping[str, str]] = {"small": "two tanh layers of 64, shared by actions and values"}
+    normalizes: ClassVar[frozenset[str]] = frozenset({"observations"})
 
     def learned_with(self, learn: LearnSettings) -> LearnSettings:
         """Advantages are always normalised, and the clip range is [1 / (1 + clip), 1 + clip]."""
@@ -44,9 +48,14 @@ class SampleFactory(LibrarySystem):
             return f"learn.num_minibatches={learn.num_minibatches}: mini-batches are of whole rollouts of {steps} steps"
         return None
 
-    def list_departures(self, scenario: Scenario) -> tuple[Departure, ...]:  # noqa: ARG002  on all alike
+    def list_departures(self, scenario: Scenario) -> tuple[Departure, ...]:
         """Departures that no option of its command line removes."""
+        scaled = Departure(
+            what="running moments",
+            theirs="change with a batch before it is learned from, not after; what is scaled is cut at 5, not at 10",
+        )
         return (
+            *((scaled,) if scales_observations(scenario) else ()),
             Departure(what="initialisation", theirs="orthogonal with gain 1, of its LSTM torch's own"),
             Departure(what="truncated episodes", theirs="bootstrap from the step before the last"),
             Departure(what="probability ratio", theirs="kept within 0.05 and 20", matters=False),

@@ -17,14 +17,21 @@ LEARNER_STEPS = "learner_env_steps"
 NETWORKS = {
     "conv": ["--encoder_conv_architecture=convnet_simple", "--use_rnn=True", "--rnn_type=lstm", "--rnn_size=512"],
     "nature": ["--encoder_conv_architecture=convnet_atari", "--use_rnn=False"],
+    "small": ["--encoder_mlp_layers", "64", "64", "--use_rnn=False"],
 }
+NONLINEARITIES = {"small": "tanh"}
 UNCLIPPED = 1e9
+TOLD = "RLBENCH_SAMPLE_FACTORY"
+"""Environment variable of its processes: the settings of this program, as JSON."""
 
 
 def make_env(name: str, cfg: Any = None, env_config: Any = None, render_mode: Any = None) -> Any:
     """Makes an environment of the run, in one of Sample Factory's workers."""
+    from rlbench_client.plain import plain
+
     del name, cfg, env_config, render_mode
-    return rlbench_client.make_env(box=True)
+    told = json.loads(os.environ[TOLD])
+    return plain(rlbench_client.make_env(), image_order=told["image_order"], actions="parts")
 
 
 def options(told: dict[str, Any]) -> list[str]:
@@ -51,9 +58,10 @@ def options(told: dict[str, Any]) -> list[str]:
         # What it learns.
         f"--recurrence={told['num_steps']}",
         *NETWORKS[told["policy"]],
-        "--nonlinearity=relu",
-        "--normalize_input=False",
-        "--obs_scale=255.0",
+        f"--nonlinearity={NONLINEARITIES.get(told['policy'], 'relu')}",
+        f"--normalize_input={told['normalize_observations']}",
+        f"--obs_scale={1.0 if told['sees'] == 'numbers' else 255.0}",
+        f"--adaptive_stddev={told['action_std'] == 'learned'}",
         "--normalize_returns=False",
         "--reward_clip=1000000000",
         "--value_bootstrap=True",
@@ -100,6 +108,7 @@ def main() -> None:
     from sample_factory.train import make_runner
 
     told = json.loads(sys.argv[1])
+    os.environ[TOLD] = sys.argv[1]
     register_env("rlbench", make_env)
     parser, _ = parse_sf_args(options(told))
     _, runner = make_runner(parse_full_cfg(parser, options(told)))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from systems.external.library import Departure, LibrarySystem, PipLibrary
+from systems.external.spaces import TORCHRL, Takes
 
 if TYPE_CHECKING:
     from harness.contract.scenario import Scenario
@@ -19,7 +20,9 @@ class Torchrl(LibrarySystem):
     """PPO with torchrl's MultiSyncCollector, whose workers hold the policy."""
 
     library: ClassVar[PipLibrary] = PipLibrary(name="torchrl", distribution="torchrl", folder="torchrl")
+    takes: ClassVar[Takes] = TORCHRL
     policies: ClassVar[Mapping[str, str]] = {"nature": "nature", "conv": "nature"}
+    number_policies: ClassVar[Mapping[str, str]] = {"small": "two tanh layers of 64, shared by actions and values"}
 
     preemptive_threshold: float = 1.0
     """When this fraction of the workers have their share, the others hand over what they have; 1 waits for all."""

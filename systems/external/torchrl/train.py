@@ -12,24 +12,33 @@ import sys
 from typing import Any
 
 import torch
+from gymnasium.spaces import Box
 from tensordict.nn import TensorDictModule
 from torch import Tensor, nn
 from torchrl.collectors import MultiSyncCollector
 from torchrl.envs import GymWrapper, SerialEnv
-from torchrl.modules import ActorValueOperator, ProbabilisticActor, ValueOperator
+from torchrl.modules import ActorValueOperator, IndependentNormal, ProbabilisticActor, ValueOperator
 from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value import GAE
 
 import rlbench_client
+from rlbench_client.plain import plain
 
 CONVOLUTIONS = ((8, 4, 32), (4, 2, 64), (3, 1, 64))
 """Kernel, stride and channels: the network of Mnih et al. 2015."""
 NUM_FEATURES = 512
+NUM_UNITS = 64
+"""Of each of two layers for vectors."""
 
 
-def make_env() -> Any:
+def make_plain(image_order: str) -> Any:
+    """An environment of the run that shows an image or a vector, and clips numbers of actions."""
+    return plain(rlbench_client.make_env(), image_order=image_order, actions="row")
+
+
+def make_env(image_order: str) -> Any:
     """An environment of the run, in the process that steps it."""
-    return GymWrapper(rlbench_client.make_env(box=True), categorical_action_encoding=True)
+    return GymWrapper(make_plain(image_order), categorical_action_encoding=True)
 
 
 class PixelEncoder(nn.Module):
@@ -53,11 +62,44 @@ class PixelEncoder(nn.Module):
         return features.view(*pixels.shape[:-3], NUM_FEATURES)
 
 
-def make_model(shape: tuple[int, int, int], num_actions: int, device: str) -> Any:
+class Gaussian(nn.Module):
+    """Mean and deviation [..., K] of features; the deviation is a parameter."""
+
+    def __init__(self, num_features: int, num_numbers: int) -> None:
+        super().__init__()
+        self.mean = nn.Linear(num_features, num_numbers)
+        self.log_std = nn.Parameter(torch.zeros(num_numbers))
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and deviation."""
+        mean = self.mean(features)
+        return mean, self.log_std.exp().expand_as(mean)
+
+
+def make_encoder(shape: tuple[int, ...]) -> tuple[nn.Module, int]:
+    """Encoder of an image [C, H, W] or a vector [K], and the number of its features."""
+    if len(shape) == 3:
+        return PixelEncoder((shape[0], shape[1], shape[2])), NUM_FEATURES
+    layers = [nn.Linear(shape[0], NUM_UNITS), nn.Tanh(), nn.Linear(NUM_UNITS, NUM_UNITS), nn.Tanh()]
+    return nn.Sequential(*layers), NUM_UNITS
+
+
+def make_head(actions: Any, num_features: int) -> tuple[nn.Module, nn.Linear, list[str], type]:
+    """Policy head, its last layer, the names of its outputs, and the distribution that has these arguments."""
+    if isinstance(actions, Box):
+        gaussian = Gaussian(num_features, actions.shape[0])
+        return gaussian, gaussian.mean, ["loc", "scale"], IndependentNormal
+    head = nn.Linear(num_features, int(actions.n))
+    return head, head, ["logits"], torch.distributions.Categorical
+
+
+def make_model(shape: tuple[int, ...], actions: Any, device: str) -> Any:
     """Policy and value with a shared encoder, initialised as ours: orthogonal, the first actions nearly uniform."""
-    encoder, policy, value = PixelEncoder(shape), nn.Linear(NUM_FEATURES, num_actions), nn.Linear(NUM_FEATURES, 1)
-    gains: dict[nn.Module, float] = {policy: 0.01, value: 1.0}
-    for module in (*encoder.modules(), policy, value):
+    encoder, num_features = make_encoder(shape)
+    policy, last, names, distribution = make_head(actions, num_features)
+    value = nn.Linear(num_features, 1)
+    gains: dict[nn.Module, float] = {last: 0.01, value: 1.0}
+    for module in (*encoder.modules(), last, value):
         if isinstance(module, (nn.Linear, nn.Conv2d)):
             assert module.bias is not None
             nn.init.orthogonal_(module.weight, gains.get(module, math.sqrt(2)))
@@ -65,9 +107,9 @@ def make_model(shape: tuple[int, int, int], num_actions: int, device: str) -> An
     return ActorValueOperator(
         common_operator=TensorDictModule(encoder, in_keys=["observation"], out_keys=["features"]),
         policy_operator=ProbabilisticActor(
-            TensorDictModule(policy, in_keys=["features"], out_keys=["logits"]),
-            in_keys=["logits"],
-            distribution_class=torch.distributions.Categorical,
+            TensorDictModule(policy, in_keys=["features"], out_keys=names),
+            in_keys=names,
+            distribution_class=distribution,
             return_log_prob=True,
         ),
         value_operator=ValueOperator(value, in_keys=["features"]),
@@ -108,8 +150,8 @@ def main() -> None:
     told = json.loads(sys.argv[1])
     learn, num_workers = told["learn"], told["num_workers"]
     torch.manual_seed(told["seed"])
-    looked_at = rlbench_client.make_env(box=True)
-    model = make_model(looked_at.observation_space.shape, int(looked_at.action_space.n), told["device"])
+    looked_at = make_plain(told["image_order"])
+    model = make_model(looked_at.observation_space.shape, looked_at.action_space, told["device"])
     policy, value = model.get_policy_operator(), model.get_value_operator()
     loss = ClipPPOLoss(
         actor_network=policy,
@@ -122,8 +164,9 @@ def main() -> None:
     )
     gae = GAE(gamma=learn["discount"], lmbda=learn["gae_lambda"], value_network=value, average_gae=False)
     optimizer = torch.optim.Adam(loss.parameters(), lr=learn["learning_rate"], eps=learn["adam_eps"])
+    make = functools.partial(make_env, told["image_order"])
     collector = MultiSyncCollector(
-        [functools.partial(SerialEnv, told["num_envs"] // num_workers, make_env)] * num_workers,
+        [functools.partial(SerialEnv, told["num_envs"] // num_workers, make)] * num_workers,
         policy,
         frames_per_batch=told["batch"],
         total_frames=-1,

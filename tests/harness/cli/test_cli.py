@@ -114,7 +114,7 @@ BAD_RUNS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     # what the command line itself does not know
     ((*SYNC, "--nope"), ("No such option: --nope", "`rlbench run --help` says more")),
     (("--systems",), ("'--systems' requires an argument",)),
-    ((*SYNC, "--iterations", "1.5"), ("'--iterations'", "valid integer")),
+    ((*SYNC, "--iterations", "1.5"), ("'--iterations'", "must be a whole number, is 1.5")),
     ((*SYNC, "--seconds", "soon"), ("'--seconds'", "valid number")),
     ((*SYNC, "more"), ("unexpected extra argument", "more")),
 ]

@@ -3,10 +3,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+import pytest
 import typer
 from typer.testing import CliRunner
 
-from harness.cli.flags import flags
+from harness.cli.flags import flags, whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,3 +34,18 @@ def test_fields_are_options() -> None:
     text = " ".join(CliRunner().invoke(app, ["--help"]).output.split())
     assert text.index("--most-cells <int> So many at most. [default: 3]") < text.index("--out")
     assert "--no-dry" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "read"), [("5", 5), ("1e6", 1_000_000), ("2.0", 2), ("-3", -3), (str(10**30), 10**30)]
+)
+def test_whole_numbers_may_have_an_exponent(text: str, read: int) -> None:
+    """`--env-steps 1e6` is what people type; nothing is rounded."""
+    assert whole(text) == read
+
+
+@pytest.mark.parametrize("text", ["1.5", "1e-3", "inf", "nan", "many", ""])
+def test_what_is_no_whole_number_is_said(text: str) -> None:
+    """In the words of the rule, not of Python."""
+    with pytest.raises(ValueError, match=f"^must be a whole number, is {text}$"):
+        whole(text)

@@ -186,7 +186,7 @@ def test_a_rank_that_raises_before_the_group_is_formed_fails_the_run(faults: Fau
     record = faults.records[RAISES]
     assert record["status"] == "failed"
     assert record["reason"] == "rank 1: RuntimeError: rank 1 has no actions"
-    assert "in num_actions" in (record["path"] / "traceback.txt").read_text()
+    assert "in action_space" in (record["path"] / "traceback.txt").read_text()
 
 
 def test_the_sweep_goes_on_after_every_death_and_exits_with_1(faults: Faults) -> None:

@@ -21,7 +21,7 @@ BUILT_IN = ("BrokenPipeError", "KeyboardInterrupt", "GeneratorExit", "SystemExit
 """One case of each, at whatever call it is, in `sync`."""
 BY_NAME = {case.scenario.removeprefix("misbehaving/"): case for case in (*CASES, LEARNING)}
 CHOSEN = (
-    ("sync", "num-actions:case=SystemExit-plain"),
+    ("sync", "action-space:case=SystemExit-plain"),
     ("sync", "step:case=NotesRaise-odd"),
     ("sync", "close:case=end-segfault"),
     ("sync", "reward:case=complex"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import resource
@@ -30,8 +31,34 @@ def test_layout(tmp_path: Path) -> None:
     assert [file.block_at(i + 1) - file.block_at(i) for i in range(4)] == [RING_AT + 18] * 4
     assert file.lane_index == 4
     again = MeterFile(tmp_path / "meter.bin", writable=False)
-    assert (again.num_envs, again.span_capacity) == (3, 5)
+    assert again.num_envs == 3
+    assert [again.span_capacity(index) for index in range(5)] == [5] * 5
     assert not any(again.ints[HEADER_WORDS:])
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "capacity", "most_mb"), [(1, 4096, 0.4), (64, 4096, 6.6), (65, 4032, 6.6), (4096, 64, 8.3)]
+)
+def test_many_environments_keep_fewer_spans_each(num_envs: int, capacity: int, most_mb: float, tmp_path: Path) -> None:
+    """Files stay small: up to 64 environments keep as many spans as threads, more of them as many together."""
+    file = MeterFile.create(tmp_path / "meter.bin", num_envs)
+    assert [file.span_capacity(index) for index in (0, 1, num_envs, file.lane_index)] == [
+        4096,
+        capacity,
+        capacity,
+        4096,
+    ]
+    assert (tmp_path / "meter.bin").stat().st_size < most_mb * 1e6
+    words = [file.block_at(index) for index in range(num_envs + 2)]
+    sizes = [after - at for at, after in itertools.pairwise([*words, len(file.ints)])]
+    assert sizes == [RING_AT + 3 * 4097, *[RING_AT + 3 * (capacity + 1)] * num_envs, RING_AT + 3 * 4097]
+    for index in (0, 1, num_envs, file.lane_index):
+        block = Block(file, index)
+        for number in range(5000):
+            block.put_span(SIMULATE, number, number + 0.25)
+    for index in (0, 1, num_envs, file.lane_index):
+        kept = range(5000 - file.span_capacity(index), 5000)
+        assert file.spans(index) == [(number, number + 0.25, "simulate") for number in kept]
 
 
 def test_blocks_do_not_touch_each_other(tmp_path: Path) -> None:

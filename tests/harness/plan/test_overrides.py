@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 from harness.contract.settings import CORRECTIONS, LearnSettings
-from harness.plan.overrides import apply_settings, settable, split_settings, typed_settings
+from harness.plan.overrides import apply_settings, settable, split_scenario, split_settings, typed_settings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,6 +49,55 @@ def test_choices_are_names_and_settings() -> None:
         {"preempt.p": "0.8", "learn.epochs": "3"},
     )
     assert split_settings("x:a=b=c", "--systems") == ("x", {"a": "b=c"})
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "settings"),
+    [
+        ("pointnav", "pointnav", {}),
+        ("gym/CartPole-v1:num_envs=16", "gym/CartPole-v1", {"num_envs": "16"}),
+        ("gym/pack:Id-v0:kwargs.size=2", "gym/pack:Id-v0", {"kwargs.size": "2"}),
+        ("gym/pack.inner:ns/Id-v0", "gym/pack.inner:ns/Id-v0", {}),
+        ("gym/./file.py:It", "gym/./file.py:It", {}),
+        ("gym//a=b/file.py:It:num_envs=2", "gym//a=b/file.py:It", {"num_envs": "2"}),
+        ("gym:ids=pack:A+pack:B:num_envs=2", "gym", {"ids": "pack:A+pack:B", "num_envs": "2"}),
+        ("gym/A:wrappers=p:X+q:Y", "gym/A", {"wrappers": "p:X+q:Y"}),
+        ("gym/A:kwargs.url=tcp://host:80/a", "gym/A", {"kwargs.url": "tcp://host:80/a"}),
+    ],
+)
+def test_names_and_values_of_scenarios_may_hold_colons(text: str, name: str, settings: dict[str, str]) -> None:
+    """A part without an equals sign goes on with the one before, after a slash or a setting."""
+    assert split_scenario(f" {text} ", "--scenario") == (name, settings)
+
+
+@pytest.mark.parametrize("text", ["pointnav:num_envs", "pointnav::num_envs=2", "gym/A:", "gym/A::b=1", "gym/A:b="])
+def test_parts_of_scenarios_that_are_nothing_are_refused(text: str) -> None:
+    """As those of systems."""
+    with pytest.raises(ValueError, match=rf"^--scenario {text}: '.*' must be field=value$"):
+        split_scenario(text, "--scenario")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Open:
+    FREE: ClassVar[tuple[str, ...]] = ("kwargs",)
+
+    kwargs: Mapping[str, str] = field(default_factory=dict)
+    num: int = 1
+
+
+def test_a_field_may_take_any_key() -> None:
+    """As text, beside those it has; what is set is told as text again."""
+    changed = apply_settings(Open(kwargs={"a": "1", "b": "2"}), {"kwargs.b": "x:y", "kwargs.c": "03"}, "open")
+    assert changed == Open(kwargs={"a": "1", "b": "x:y", "c": "03"})
+    assert typed_settings(changed, {"kwargs.c": "03", "num": "1"}) == {"kwargs.c": "03", "num": 1}
+    assert settable(Open()) == ["kwargs.NAME", "num"]
+
+
+@pytest.mark.parametrize("name", ["kwargs", "kwargs.a.b"])
+def test_a_key_has_a_plain_name(name: str) -> None:
+    """There is one dot, and a name behind it."""
+    with pytest.raises(ValueError, match=rf"^open:{name}=1: must be kwargs\.NAME=VALUE"):
+        apply_settings(Open(), {name: "1"}, "open")
 
 
 def test_settings_are_parsed_by_their_fields_type() -> None:

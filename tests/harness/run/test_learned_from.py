@@ -44,8 +44,9 @@ class Counted:
         return self.env_steps[index - 1] if name == "env_steps" and index else 0
 
     def seconds(self, index: int, name: str) -> float:
-        """Seconds of its steps."""
-        return self.env_steps[index - 1] * self.step_ms[index - 1] / 1e3 if name == "step_s" else 0.0
+        """Seconds of its steps. Of its resets those of the whole batch, which are longest in the first environment."""
+        of_batch = {"step_s": self.step_ms[index - 1], "reset": 9.0 / index}
+        return self.env_steps[index - 1] * of_batch.get(name, 0.0) / 1e3
 
     @property
     def lane_index(self) -> int:
@@ -185,7 +186,10 @@ def test_an_environment_that_does_not_add_up_is_a_problem(tmp_path: Path) -> Non
 
 
 def test_fast_environments_that_are_favoured_are_seen(tmp_path: Path) -> None:
-    """By hand: of each rank the environment that takes 1 ms has three quarters of 8 iterations, without a chance."""
+    """By hand: of each rank the environment that takes 1 ms has three quarters of 8 iterations, without a chance.
+
+    Resets count with each environment's share of the time (`reset_s`), not with the spans of the whole batch.
+    """
     learned = [(0, 0), (0, 0), (1, 0), (0, 0)] * 8
     ranks = [fates_of(tmp_path / str(rank), 2 * rank, learned) for rank in range(2)]
     left = left_by(ranks, [(24, 9), (24, 9)])

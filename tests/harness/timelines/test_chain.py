@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.metering import meter_file
 from harness.metering.meter_file import SPANS
 from harness.timelines import timelines
 from harness.timelines.chain import OWN, SECOND, STAGES, gains
@@ -260,6 +262,16 @@ def test_iterations_count_whose_spans_are_all_there(monkeypatch: pytest.MonkeyPa
     assert found(table(own), {0: (0.0, 5.0, 7.0, 10.0)}) == expected(5, inference=1 + 2, learner=1 + 1)
     own = lane(0, OWN, ("infer", 8, 8.5), ("infer", 8.5, 9), ("learn", 9, 9.5), ("learn", 9.5, 10))
     assert found(table(own), {0: (0.0, 5.0, 7.0, 10.0)}) == {}
+
+
+def test_fewer_spans_are_kept_of_many_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there are more than 64 environments, all are there since fewer spans of each."""
+    monkeypatch.setattr(meter_file, "MOST_ENV_SPANS", 2 * 64)
+    few, many = steps(0, 0, (3, 4), (5, 6)), steps(0, 127, (1, 2))
+    assert table(few).kept_since_s == 3
+    few = steps(0, 0, (3, 4))
+    assert table(lane(0, OWN, ("infer", 0, 1)), few, many).kept_since_s == 3
+    assert table(lane(0, OWN, ("infer", 0, 1)), steps(0, 0, (3, 4))).kept_since_s == -math.inf
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,17 @@ def test_iteration_of_which_all_spans_were_kept(tmp_path: Path, monkeypatch: pyt
     assert "of no iteration" in choice.problems[0]
 
 
+def test_fewer_spans_are_kept_of_many_environments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With twice as many environments as keep what a thread keeps, each has half of that."""
+    monkeypatch.setattr(timeline, "KEPT_SPANS", 2)
+    monkeypatch.setattr(timeline, "KEPT_OF", 2)
+    of_rank = (0, -1, 1.0, 3.0, "infer")
+    few = [of_rank, (0, 1, 2.5, 2.6, "simulate")]
+    assert only(tmp_path / "few", few).note.startswith("iteration 2")
+    many = [of_rank, (0, 3, 2.5, 2.6, "simulate")]
+    assert only(tmp_path / "many", many).note.startswith("the end of iteration 2 (older spans were not kept)")
+
+
 def test_spans_that_touch_are_one_and_short_ones_vanish(tmp_path: Path) -> None:
     """What 0.1 ms cannot tell is not told."""
     spans = [(0, -1, 2.0, 2.1, "infer"), (0, -1, 2.10001, 2.2, "infer"), (0, -1, 2.20001, 2.20004, "learn")]

@@ -64,7 +64,11 @@ class CountingScenario:
     learn: LearnSettings = field(default_factory=LearnSettings)
     gpu_costs: GpuCosts = field(default_factory=GpuCosts)
     preload: tuple[str, ...] = ()
-    num_actions: int = 4
+
+    @property
+    def action_space(self) -> gymnasium.spaces.Discrete:
+        """Of no effect."""
+        return gymnasium.spaces.Discrete(4)
 
     @property
     def observation_space(self) -> gymnasium.spaces.Dict:

@@ -6,6 +6,7 @@ what each left. Imports no torch at the top: environment workers may come throug
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from tests.systems.engine.ranks import Run
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-SAMPLES_FILE, WEIGHTS_FILE = "samples.npz", "weights.pt"
+SAMPLES_FILE, WEIGHTS_FILE = "samples-rank{}.npz", "weights-rank{}.pt"
 
 
 def record(folder: Path) -> None:
@@ -42,7 +43,7 @@ def record(folder: Path) -> None:
             fresh = experience.fresh_runs
             slots = np.concatenate(fresh)
             envs = experience.envs[experience.num_stale_runs :]
-            names = [column.name for column in table.columns if not column.name.startswith("final/")]
+            names = [column.name for column in table.columns if not column.name.startswith(("final/", "batch/"))]
             noted = {name: table[name][slots] for name in names}
             noted["env"] = np.repeat(envs, [len(run) for run in fresh])
             noted["learned_at"] = np.full(len(slots), self.version)
@@ -58,34 +59,38 @@ def record(folder: Path) -> None:
 
     run_here(folder, Means(learner=RecordingLearner))
     if samples:
-        np.savez(folder / SAMPLES_FILE, **{name: np.concatenate([s[name] for s in samples]) for name in samples[0]})
-        torch.save(weights, folder / WEIGHTS_FILE)
+        rank = os.environ["RANK"]
+        np.savez(
+            folder / SAMPLES_FILE.format(rank),
+            **{name: np.concatenate([s[name] for s in samples]) for name in samples[0]},
+        )
+        torch.save(weights, folder / WEIGHTS_FILE.format(rank))
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded(Run):
-    """What the learner of a rank has noted, beside what every run leaves."""
+    """What the learners have noted, beside what every run leaves."""
 
-    def samples(self) -> dict[str, npt.NDArray[Any]]:
-        """All samples in the order in which they were learned first, [S, ...] by column of the rank's table.
+    def samples(self, rank: int = 0) -> dict[str, npt.NDArray[Any]]:
+        """All samples of a rank in the order in which they were learned first, [S, ...] by column of the rank's table.
 
         Beside them `env` and `learned_at`, the learner's version when it began to learn from the sample.
         """
-        with np.load(self.folder / SAMPLES_FILE) as file:
+        with np.load(self.folder / SAMPLES_FILE.format(rank)) as file:
             return dict(file)
 
-    def weights_by_version(self) -> list[dict[str, Any]]:
-        """The learner's weights at version 0, 1, ..."""
+    def weights_by_version(self, rank: int = 0) -> list[dict[str, Any]]:
+        """The weights of a rank's learner at version 0, 1, ..."""
         import torch
 
-        weights: list[dict[str, Any]] = torch.load(self.folder / WEIGHTS_FILE)
+        weights: list[dict[str, Any]] = torch.load(self.folder / WEIGHTS_FILE.format(rank))
         return weights
 
 
 def record_in_turn(
     folder: Path, cells: Mapping[str, Cell], num_ranks: int = 1, per_machine: Mapping[str, int] | None = None
 ) -> dict[str, Recorded]:
-    """As `run_in_turn`; learners write down what they do. Of each cell one rank learns."""
+    """As `run_in_turn`; learners write down what they do."""
     runs = run_in_turn(folder, cells, num_ranks, record, per_machine)
     return {name: Recorded(run.folder) for name, run in runs.items()}
 

@@ -96,9 +96,10 @@ def test_what_it_cannot_do_is_said(name: str, scenario: str, options: dict[str, 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_what_it_cannot_see_is_said(name: str) -> None:
     """An adapter takes certain observations, and the networks that its library has."""
-    seen = "pixels alone or depth and goal alone" if name in OF_RESNET else "pixels alone"
+    named = ": its adapter takes pixels alone or depth and goal alone; use sync, ver, appo, gossip"
+    seen = named if name in OF_RESNET else "it takes images of uint8; use sync, ver, appo, gossip"
     scenario = "emulated/open-fridge:policy=resnet" if name in OF_RESNET else "pointnav"
-    with pytest.raises(CannotRun, match=f"its adapter takes {seen}; the scenario has "):
+    with pytest.raises(CannotRun, match=seen):
         planned(name, scenario)
     other = "conv" if name in OF_RESNET else "resnet"
     with pytest.raises(CannotRun, match=f"policy={other}: has no such network; known: "):

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from harness.contract.settings import LearnSettings
 from systems.learn.batch import Batch, make_batch
-from systems.learn.policy import Policy
 from systems.learn.sequences import fixed_runs
+from systems.policies.policy import Policy
+from systems.spaces.actions import Categorical
 
 GOAL = Box(-np.inf, np.inf, (3,), np.float32)
 
@@ -63,22 +64,25 @@ def play(
     generator = torch.Generator().manual_seed(seed)
     dtype = policy.value_head.weight.dtype
     state = torch.randn(num_envs, policy.state_size, dtype=dtype, generator=generator).tanh()
-    prev_actions = torch.randint(-1, policy.num_actions, (num_envs,), generator=generator)
-    first_prev_actions = prev_actions
+    (part,) = policy.actions.parts
+    assert isinstance(part, Categorical)
+    prev_actions = torch.randint(-1, part.num, (num_envs, 1), generator=generator)
+    starts = prev_actions[:, 0] < 0
+    first_starts = starts
     rows: list[tuple[Tensor, ...]] = []
     seen: list[dict[str, Tensor]] = []
     for _ in range(num_steps):
         obs = random_obs(of, num_envs, generator)
         before = state
-        actions, log_probs, values, state = policy.act(obs, prev_actions, state, generator)
+        actions, log_probs, values, state = policy.act(obs, prev_actions, starts, state, generator)
         terminated, truncated = torch.rand(2, num_envs, generator=generator) < end_probability / 2
-        rows.append((before, actions, prev_actions, log_probs, values, terminated, truncated))
+        rows.append((before, actions, prev_actions, starts, log_probs, values, terminated, truncated))
         seen.append(obs)
-        prev_actions = torch.where(terminated | truncated, -1, actions)
-    states, actions, prev_actions, log_probs, values, terminated, truncated = (
+        prev_actions, starts = actions, terminated | truncated
+    states, actions, prev_actions, starts, log_probs, values, terminated, truncated = (
         torch.cat(column) for column in zip(*rows, strict=True)
     )
-    assert torch.equal(prev_actions[:num_envs], first_prev_actions)
+    assert torch.equal(starts[:num_envs], first_starts)
     return make_batch(
         runs=fixed_runs(num_steps, num_envs),
         envs=range(num_envs),
@@ -86,6 +90,7 @@ def play(
         obs={key: torch.cat([step[key] for step in seen]) for key in of.spaces},
         actions=actions,
         prev_actions=prev_actions,
+        starts=starts,
         log_probs=log_probs,
         values=values,
         rewards=torch.randn(num_steps * num_envs, dtype=dtype, generator=generator),

@@ -15,15 +15,16 @@ def batch_of(runs: list[list[int]], envs: list[int], starts: list[int], states: 
     size = sum(map(len, runs))
     generator = torch.Generator().manual_seed(0)
     log_probs, values, rewards, bootstrap = torch.randn(4, size, generator=generator)
-    prev_actions = torch.zeros(size, dtype=torch.int64)
-    prev_actions[starts] = -1
+    begun = torch.zeros(size, dtype=torch.bool)
+    begun[starts] = True
     return make_batch(
         runs=[np.array(run, np.int64) for run in runs],
         envs=envs,
         states=states,
         obs={},
-        actions=torch.zeros(size, dtype=torch.int64),
-        prev_actions=prev_actions,
+        actions=torch.zeros(size, 1, dtype=torch.int64),
+        prev_actions=torch.zeros(size, 1, dtype=torch.int64),
+        starts=begun,
         log_probs=log_probs,
         values=values,
         rewards=rewards,

@@ -8,9 +8,10 @@ from torch import Tensor
 from harness.contract.settings import LearnSettings
 from systems.learn.batch import make_batch
 from systems.learn.optimizers import make_optimizer
-from systems.learn.policy import Policy, build_policy
 from systems.learn.ppo import mean_rows, update
 from systems.learn.sequences import fixed_runs, pack, split_by_env
+from systems.policies.policy import Policy, build_policy
+from tests.systems.actions import choices
 
 NUM_ENVS = 16
 NUM_STEPS = 22
@@ -44,23 +45,25 @@ class Recall:
 
 def train(num_rollouts: int, seed: int) -> tuple[list[float], Policy]:
     """Success in the episodes of each rollout, and the trained policy."""
-    policy = build_policy("small", SPACE, 2, seed)
+    policy = build_policy("small", SPACE, choices(2), seed)
     optimizer = make_optimizer(policy.parameters(), SETTINGS)
     generator = torch.Generator().manual_seed(seed)
     task = Recall(seed)
-    state, prev_actions = policy.initial_state(NUM_ENVS), torch.full((NUM_ENVS,), -1)
+    state, prev_actions = policy.initial_state(NUM_ENVS), torch.zeros(NUM_ENVS, 1, dtype=torch.int64)
+    starts = torch.ones(NUM_ENVS, dtype=torch.bool)
     successes = []
     for _ in range(num_rollouts):
         rows: list[tuple[Tensor, ...]] = []
         for _ in range(NUM_STEPS):
             cue, before = task.observe()["cue"], state
-            actions, log_probs, values, state = policy.act({"cue": cue}, prev_actions, state, generator)
-            rewards, ended = task.step(actions)
-            rows.append((cue, before, actions, prev_actions, log_probs, values, rewards, ended))
-            prev_actions = torch.where(ended, -1, actions)
-        cues, states, actions, befores, log_probs, values, rewards, ended = map(torch.cat, zip(*rows, strict=True))
+            actions, log_probs, values, state = policy.act({"cue": cue}, prev_actions, starts, state, generator)
+            rewards, ended = task.step(actions[:, 0])
+            rows.append((cue, before, actions, prev_actions, starts, log_probs, values, rewards, ended))
+            prev_actions, starts = actions, ended
+        columns = map(torch.cat, zip(*rows, strict=True))
+        cues, states, actions, befores, begun, log_probs, values, rewards, ended = columns
         bootstrap = torch.zeros_like(values)
-        bootstrap[-NUM_ENVS:] = policy.value(task.observe(), prev_actions, state)
+        bootstrap[-NUM_ENVS:] = policy.value(task.observe(), prev_actions, starts, state)
         batch = make_batch(
             runs=fixed_runs(NUM_STEPS, NUM_ENVS),
             envs=range(NUM_ENVS),
@@ -68,6 +71,7 @@ def train(num_rollouts: int, seed: int) -> tuple[list[float], Policy]:
             obs={"cue": cues},
             actions=actions,
             prev_actions=befores,
+            starts=begun,
             log_probs=log_probs,
             values=values,
             rewards=rewards,

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from harness.contract.settings import CORRECTIONS, LearnSettings
 from systems.learn.batch import Batch
 from systems.learn.optimizers import make_optimizer
-from systems.learn.policy import Policy, build_policy
 from systems.learn.ppo import STATS, mean_rows, ppo_loss, update
 from systems.learn.sequences import Packed, Sequence, pack
+from systems.policies.policy import Policy, build_policy
+from tests.systems.actions import choices
 
 from .rollouts import play, sharpen, space
 
@@ -25,7 +26,7 @@ SPACE = space()
 
 def policy_and_batch(kind: str = "small", of: gymnasium.spaces.Dict = SPACE, num_envs: int = 8) -> tuple[Policy, Batch]:
     """A float64 policy and what it collected, with log-probabilities so far off that many ratios are clipped."""
-    policy = sharpen(build_policy(kind, of, 4, seed=2).double())
+    policy = sharpen(build_policy(kind, of, choices(4), seed=2).double())
     batch = play(policy, of, num_steps=12, num_envs=num_envs, settings=SETTINGS)
     noise = 0.3 * torch.randn(batch.log_probs.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     # Environments sampled unevenly, as in a variable rollout.
@@ -48,7 +49,12 @@ def test_loss_is_literal() -> None:
     with torch.no_grad():
         obs = {key: entries[packed.index] for key, entries in batch.obs.items()}
         log_probs, entropies, values = policy.evaluate(
-            obs, batch.prev_actions[packed.index], packed.batch_sizes, packed.states, batch.actions[packed.index]
+            obs,
+            batch.prev_actions[packed.index],
+            batch.starts[packed.index],
+            packed.batch_sizes,
+            packed.states,
+            batch.actions[packed.index],
         )
     surrogates, errors, kls, clipped = [], [], [], []
     for place, sample in enumerate(packed.index.tolist()):
@@ -116,6 +122,7 @@ def test_truncated_is_by_hand() -> None:
             log_probs, entropies, values = policy.evaluate(
                 {key: entries[sequence.index] for key, entries in batch.obs.items()},
                 batch.prev_actions[sequence.index],
+                batch.starts[sequence.index],
                 torch.ones(len(sequence.index), dtype=torch.int64),
                 sequence.state.unsqueeze(0),
                 batch.actions[sequence.index],
@@ -134,7 +141,7 @@ def test_truncated_is_by_hand() -> None:
 
 def test_truncated_is_of_equal_environments() -> None:
     """Where all environments have the same number of samples, `truncated_is` changes nothing."""
-    policy = sharpen(build_policy("small", SPACE, 4, seed=2).double())
+    policy = sharpen(build_policy("small", SPACE, choices(4), seed=2).double())
     batch = play(policy, SPACE, num_steps=8, num_envs=4)
     with_and_without = [replace(SETTINGS, correct=correct) for correct in ("truncated_is", "none")]
     ours, plain = (ppo_loss(policy, batch, pack(batch.sequences), settings)[0] for settings in with_and_without)
@@ -143,7 +150,7 @@ def test_truncated_is_of_equal_environments() -> None:
 
 def test_vtrace_on_fresh_experience_is_gae_1() -> None:
     """Without lag V-trace's loss is that of GAE with lambda 1: both are the return to the end of run or episode."""
-    policy = sharpen(build_policy("small", SPACE, 4, seed=2).double())
+    policy = sharpen(build_policy("small", SPACE, choices(4), seed=2).double())
     settings = replace(SETTINGS, gae_lambda=1.0)
     batch = play(policy, SPACE, num_steps=12, num_envs=4, settings=settings)
     packed = pack(batch.sequences)
@@ -187,7 +194,7 @@ def test_clip_range_is_the_settings() -> None:
 
 def test_ratio_is_one_before_the_first_step() -> None:
     """On fresh experience nothing is clipped and the estimated divergence is zero."""
-    policy = sharpen(build_policy("small", SPACE, 4, seed=2).double())
+    policy = sharpen(build_policy("small", SPACE, choices(4), seed=2).double())
     batch = play(policy, SPACE, num_steps=8, num_envs=4)
     _, stats = ppo_loss(policy, batch, pack(batch.sequences), SETTINGS)
     assert float(stats["clip_fraction"]) == 0

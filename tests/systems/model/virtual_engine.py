@@ -61,12 +61,14 @@ class Pool:
         *,
         envs_per_worker: int = 1,
         workers_per_process: int = 1,
+        envs_per_batch: int = 1,
         priority: object = None,
         acting: Any = None,
     ) -> None:
         del workers_per_process, priority
         self._clock = clock
         self._tables = [table] if acting is None else [table, acting.weights]
+        self.envs_per_batch = envs_per_batch
         self.envs_per_worker, self.parts = envs_per_worker, [(len(seats), envs_per_worker)]
         self._replies: list[tuple[int, int]] = []
         self._is_woken = False

@@ -11,7 +11,7 @@ from .raises import ODD, ODD_NAMES, TEXTS, built_in
 from .values import ANSWERS, INFOS, OBSERVATIONS, RESETS, REWARDS
 
 CALLS = ("make-env", "first-reset", "reset", "step", "close")
-IN_RANK = ("num-actions", "observation-space")
+IN_RANK = ("action-space", "observation-space")
 """Properties of the scenario that raise in rank 0, and not where cells are planned."""
 ENDS = {
     "exit": "environment worker rank0-env1 exited with 7",

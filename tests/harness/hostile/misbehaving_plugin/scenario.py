@@ -53,10 +53,10 @@ class MisbehavingScenario:
         return gymnasium.spaces.Dict({"vector": gymnasium.spaces.Box(0, 1, (3,), np.float32)})
 
     @property
-    def num_actions(self) -> int:
+    def action_space(self) -> gymnasium.spaces.Discrete:
         """Two."""
-        self._raise_in_rank("num-actions")
-        return 2
+        self._raise_in_rank("action-space")
+        return gymnasium.spaces.Discrete(2)
 
     def _raise_in_rank(self, call: str) -> None:
         if self.call == call and os.environ.get("RANK") == "0":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from systems.engine.wire.group import Group
 from systems.engine.wire.links import Links
 from systems.engine.wire.mailbox import Handler
 from systems.engine.wire.sockets import Answer
+from systems.policies.normalizing import Normalizer
 from tests.systems.engine import ranks
 
 ALONE = Place(rank=0, num_ranks=1, local_rank=0)
@@ -44,6 +45,25 @@ class Quadratic(torch.nn.Module):
         optimizer.step()
         averager.end_update()
         return gradient
+
+
+class Observing(Quadratic):
+    """A quadratic with statistics of observations beside it, in double precision as well."""
+
+    def __init__(self, start: list[float], curvature: list[float]) -> None:
+        super().__init__(start, curvature)
+        self.normalizer = Normalizer(1).double()
+
+    def have(self, mean: float, variance: float) -> None:
+        """Sets the statistics."""
+        with torch.no_grad():
+            self.normalizer.mean.fill_(mean)
+            self.normalizer.variance.fill_(variance)
+
+    @property
+    def statistics(self) -> list[float]:
+        """Mean and variance."""
+        return [self.normalizer.mean.item(), self.normalizer.variance.item()]
 
 
 def meter_in(folder: Path, rank: int = 0) -> RankMeter:
@@ -165,7 +185,7 @@ class AtOnce:
 
 
 def open_averagers(
-    settings: AverageChoice, policies: list[Quadratic], meter: RankMeter, seed: int = 0
+    settings: AverageChoice, policies: Sequence[Quadratic], meter: RankMeter, seed: int = 0
 ) -> tuple[list[Averager], Office]:
     """The averagers of some ranks in one process, and their mailboxes."""
     office = Office(len(policies))

@@ -14,9 +14,10 @@ from systems.engine.averaging.averager import Averager
 from systems.engine.averaging.opening import open_averager
 from systems.engine.wire.group import Group
 from systems.learn.optimizers import make_optimizer
-from systems.learn.policy import build_policy
 from systems.learn.ppo import update
 from systems.learn.sequences import pack
+from systems.policies.policy import build_policy
+from tests.systems.actions import choices
 from tests.systems.engine.averaging.offices import ALONE, Quadratic, meter_in, sgd
 from tests.systems.engine.ranks import run_ranks
 from tests.systems.learn.rollouts import play, sharpen, space
@@ -87,7 +88,7 @@ def update_halves(folder: Path) -> None:
 
 def weights_after_update(over: str, envs: range, averager: Averager | None = None) -> torch.Tensor:
     """All weights after one plain gradient step on the samples of `envs`; rewards differ much between environments."""
-    policy = sharpen(build_policy("small", SPACE, 4, seed=2).double())
+    policy = sharpen(build_policy("small", SPACE, choices(4), seed=2).double())
     settings = LearnSettings(optimizer="sgd", momentum=0.0, learning_rate=1.0, normalize_advantages=over)
     batch = play(policy, SPACE, num_steps=12, num_envs=NUM_ENVS, settings=settings)
     uneven = torch.linspace(-3, 8, NUM_ENVS, dtype=torch.float64).repeat(12)

@@ -19,7 +19,8 @@ from harness.processes.raised import in_a_line
 from systems.engine.rank.evaluate import Evaluation, evaluate, evaluation_seeds
 from systems.engine.rank.rank_loop import POLICY_FILE, RANK_POLICY_FILE
 from systems.gossip.spec import SPEC as GOSSIP
-from systems.learn.policy import Policy, build_policy
+from systems.policies.policy import Policy, build_policy
+from tests.systems.actions import choices
 from tests.systems.engine.cells import profile
 from tests.systems.engine.counting import LENGTHS, SPACE, CountingEnv, CountingScenario
 from tests.systems.engine.ranks import run_cell
@@ -31,7 +32,7 @@ NUM_ENVS = len(LENGTHS)
 def weights(tmp_path: Path) -> Path:
     """A file with weights of the counting scenario's policy."""
     path = tmp_path / "weights.pt"
-    torch.save(build_policy("small", SPACE, 4, seed=3).state_dict(), path)
+    torch.save(build_policy("small", SPACE, choices(4), seed=3).state_dict(), path)
     return path
 
 
@@ -52,20 +53,20 @@ def test_every_environment_plays_equally_many_episodes(weights: Path, asked: int
 
 
 def test_the_policy_sees_what_it_saw_in_training(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An environment's previous action is -1 at an episode's start, its state is what `act` last returned for it."""
+    """Episodes start where they do, the previous action is the last, the state what `act` last returned for it."""
     act, states, num_steps = Policy.act, dict[int, torch.Tensor](), 0
 
-    def watched(self: Policy, obs: Mapping[str, Any], prev: Any, state: Any, generator: Any) -> Any:
+    def watched(self: Policy, obs: Mapping[str, Any], prev: Any, starts: Any, state: Any, generator: Any) -> Any:
         nonlocal num_steps
         playing = [env for env, length in enumerate(LENGTHS) if num_steps < 2 * length]
         where = obs["where"]
         assert where.dtype == torch.float32
         assert where[:, 0].tolist() == [num_steps % LENGTHS[env] for env in playing]
         assert prev.dtype == torch.int64
-        assert prev.tolist() == where[:, 1].tolist()
-        assert [action < 0 for action in prev.tolist()] == [step == 0 for step in where[:, 0].tolist()]
+        assert starts.tolist() == [step == 0 for step in where[:, 0].tolist()]
+        assert prev[~starts, 0].tolist() == where[~starts, 1].tolist()
         assert all(torch.equal(row, states[env]) for env, row in zip(playing, state, strict=True) if env in states)
-        answer = act(self, obs, prev, state, generator)
+        answer = act(self, obs, prev, starts, state, generator)
         states.update(zip(playing, answer[3].clone(), strict=True))
         num_steps += 1
         return answer
@@ -212,7 +213,7 @@ def test_weights_that_would_unpack_to_more_are_refused(weights: Path) -> None:
 
 def test_weights_of_another_policy_are_refused(weights: Path) -> None:
     """A state dict must be of the scenario's policy."""
-    torch.save(build_policy("small", SPACE, 5, seed=0).state_dict(), weights)
+    torch.save(build_policy("small", SPACE, choices(5), seed=0).state_dict(), weights)
     with pytest.raises(ValueError, match="not of the policy small of counting"):
         evaluated(weights)
 

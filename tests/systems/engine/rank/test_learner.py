@@ -16,9 +16,10 @@ from systems.engine.rank import learner
 from systems.engine.rank.learner import Learner
 from systems.engine.rollouts.rollout import Experience, FixedRollout, runs_of
 from systems.engine.workers.tables import SharedTable, rollout_columns
-from systems.learn.policy import build_policy
 from systems.learn.ppo import ppo_loss
 from systems.learn.sequences import pack
+from systems.policies.policy import build_policy
+from tests.systems.actions import choices
 from tests.systems.engine.counting import SPACE
 
 NUM_ENVS, NUM_STEPS, NUM_TAKEN = 4, 12, 5
@@ -102,10 +103,10 @@ class Bench:
         self, folder: Path, num_steps: int, taken: int, *, split: Split = "envs", settings: LearnSettings = SETTINGS
     ) -> None:
         folder.mkdir()
-        self.policy = build_policy("small", SPACE, 4, seed=0)
+        self.policy = build_policy("small", SPACE, choices(4), seed=0)
         self.rollout = FixedRollout(NUM_ENVS, num_steps)
         num_slots = len(self.rollout.acted)
-        self.table = SharedTable(rollout_columns(SPACE, NUM_ENVS, num_slots, self.policy.state_size))
+        self.table = SharedTable(rollout_columns(SPACE, choices(4), NUM_ENVS, num_slots, self.policy.state_size))
         for column in self.table.columns:  # what has not been collected may be anything
             self.table[column.name][...] = np.nan if column.dtype == "<f4" else 77 if column.dtype == "<i8" else 1
         self._play(taken)
@@ -131,16 +132,16 @@ class Bench:
         generator, acting = torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)
         table, envs = self.table, self.rollout.envs
         state = torch.randn(NUM_ENVS, self.policy.state_size, generator=generator).tanh()
-        previous = torch.tensor([-1, 0, 1, 2])
+        previous, starts = torch.tensor([[0], [0], [1], [2]]), torch.tensor([True, False, False, False])
         for _ in range(taken):
             slots = self.rollout.at.copy()
             obs = torch.randn(NUM_ENVS, 3, generator=generator)
-            actions, log_probs, values, next_state = self.policy.act({"where": obs}, previous, state, acting)
+            actions, log_probs, values, next_state = self.policy.act({"where": obs}, previous, starts, state, acting)
             ended = torch.rand(2, NUM_ENVS, generator=generator) < 0.2
             step = {
                 "obs/where": obs,
                 "prev_action": previous,
-                "episode_start": previous < 0,
+                "episode_start": starts,
                 "state": state,
                 "action": actions,
                 "log_prob": log_probs,
@@ -154,7 +155,7 @@ class Bench:
             for name, row in step.items():
                 table[name][slots] = row
             table["version"][slots] = 0
-            previous, state = torch.where(ended.any(0), -1, actions), next_state
+            previous, starts, state = actions, ended.any(0), next_state
             self.rollout.start(envs)
             self.rollout.finish(envs)
 

@@ -8,7 +8,8 @@ import torch
 from numpy.typing import NDArray
 
 from scenarios.emulated.env import NUM_CUES, OBSERVATION_SPACE
-from systems.learn.policy import Policy, build_policy
+from systems.policies.policy import Policy, build_policy
+from tests.systems.actions import choices
 from tests.systems.engine.cells import make_cell, profile
 from tests.systems.engine.recorded import Recorded, record_in_turn
 
@@ -42,10 +43,9 @@ def log_probs_with(policy: Policy, samples: dict[str, NDArray[np.generic]], whic
     obs = {"cue": torch.from_numpy(samples["obs/cue"][which])}
     actions = torch.from_numpy(samples["action"][which])
     with torch.no_grad():
-        hidden, _ = policy._step(
-            obs, torch.from_numpy(samples["prev_action"][which]), torch.from_numpy(samples["state"][which])
-        )
-        return torch.log_softmax(policy.policy_head(hidden), -1).gather(1, actions.unsqueeze(1)).squeeze(1)
+        before = (torch.from_numpy(samples[name][which]) for name in ("prev_action", "episode_start", "state"))
+        hidden, _ = policy._step(obs, *before)
+        return policy._heads(hidden)[0].log_prob(actions)
 
 
 def test_every_environment_goes_on_with_newer_weights(run: Recorded) -> None:
@@ -62,7 +62,7 @@ def test_every_environment_goes_on_with_newer_weights(run: Recorded) -> None:
 def test_a_sample_was_acted_with_the_weights_of_its_version(run: Recorded) -> None:
     """The stored log-probabilities are those of the learner's weights at the stored version, and of no other."""
     samples, weights = run.samples(), run.weights_by_version()
-    policy = build_policy("small", OBSERVATION_SPACE, NUM_CUES, seed=0)
+    policy = build_policy("small", OBSERVATION_SPACE, choices(NUM_CUES), seed=0)
     for version in np.unique(samples["version"]):
         which = samples["version"] == version
         stored = torch.from_numpy(samples["log_prob"][which])

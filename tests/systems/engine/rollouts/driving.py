@@ -9,8 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from systems.engine.rollouts.rollout import Rollout, Step
+from systems.engine.rollouts.rollout import Rollout
+
+Step = Sequence[int]
+"""Environment, slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +26,19 @@ class Seen:
 
 
 class Driver:
-    """Starts and finishes steps in random order."""
+    """Starts and finishes steps in random order.
 
-    def __init__(self, rollout: Rollout, seed: int) -> None:
+    Environments of a batch, B of them, act and finish together. Episodes end at random, in a share `ends` of the steps;
+    the step after that only begins the next one.
+    """
+
+    def __init__(self, rollout: Rollout, seed: int, *, of_batch: int = 1, ends: float = 0.0) -> None:
         self.rollout = rollout
+        self._of_batch, self._ends = of_batch, ends
+        self._due = set[int]()
+        self._ended = set[int]()
+        """Slots of steps that ended an episode: what follows them is not needed for long."""
+        self.num_skipped = 0
         self.rng = np.random.default_rng(seed)
         self.num_finished = 0
         self.at_slot = {int(slot): Seen(env, 0) for env, slot in enumerate(rollout.at)}
@@ -37,15 +50,23 @@ class Driver:
 
     def may_start(self) -> list[int]:
         """Environments that wait for an action and may have one."""
-        waiting: list[int] = np.flatnonzero(~self.rollout.in_flight & self.rollout.may_act()).tolist()
+        may_act = ~self.rollout.in_flight & self.rollout.may_act()
+        of_batches = may_act.reshape(-1, self._of_batch).all(1)
+        waiting: list[int] = np.flatnonzero(np.repeat(of_batches, self._of_batch)).tolist()
         return waiting
+
+    def some(self, envs: npt.ArrayLike) -> list[int]:
+        """Some of these environments, in random order, batch by batch."""
+        batches = self.rng.permutation(np.asarray(envs).reshape(-1, self._of_batch))
+        chosen: list[int] = batches[: self.rng.integers(1, len(batches) + 1)].ravel().tolist()
+        return chosen
 
     def start(self, envs: Sequence[int]) -> None:
         """Sends actions."""
         nexts = self.rollout.start(np.array(envs, dtype=np.int64))
         self.rollout.note_acted(self.rollout.at[envs])
         for env, slot in zip(envs, nexts.tolist(), strict=True):
-            self._use(slot, Seen(env, self.at_slot[int(self.rollout.at[env])].number + 1))
+            self._use(slot, Seen(env, self.at_slot[int(self.rollout.at[env])].number + (env not in self._due)))
 
     def start_burst(self, env: int) -> None:
         """Has an environment play by itself."""
@@ -56,9 +77,23 @@ class Driver:
         self._bursts[env] = slots
 
     def finish(self, envs: Sequence[int]) -> None:
-        """Steps end, in this order."""
-        self.rollout.finish(np.array(envs, dtype=np.int64))
-        self.num_finished += len(envs)
+        """Steps end, in this order; those first that only began an episode."""
+        begun = [env for env in envs if env in self._due]
+        counting = [env for env in envs if env not in self._due]
+        if begun:
+            self.in_use -= set(self.rollout.at[begun].tolist())
+            self.rollout.skip(np.array(begun, dtype=np.int64))
+            self.num_skipped += len(begun)
+        self._due -= set(begun)
+        slots = self.rollout.at[counting].tolist()
+        self.rollout.finish(np.array(counting, dtype=np.int64))
+        self.num_finished += len(counting)
+        self._ended -= set(slots)
+        if self._ends:
+            for env, slot in zip(counting, slots, strict=True):
+                if self.rng.random() < self._ends:
+                    self._due.add(env)
+                    self._ended.add(slot)
 
     def finish_burst(self, env: int, num_played: int) -> None:
         """An environment has played, perhaps less than it was told to."""
@@ -84,16 +119,17 @@ class Driver:
             waiting, flying = self.may_start(), np.flatnonzero(rollout.in_flight)
             assert waiting or len(flying), "the rollout is stuck"
             if waiting and (not len(flying) or rng.random() < 0.6):
-                self.start(rng.permutation(waiting)[: rng.integers(1, len(waiting) + 1)].tolist())
+                self.start(self.some(waiting))
             else:
-                self.finish(rng.permutation(flying)[: rng.integers(1, len(flying) + 1)].tolist())
+                self.finish(self.some(flying))
 
     def check_taken(self, steps: Iterable[Step]) -> None:
         """Steps that were taken follow, for each environment, those that were taken before; none is left out."""
         for env, slot in steps:
             assert self.at_slot[slot] == Seen(env, self._next_number[env])
             assert self.rollout.acted[slot]
-            assert self.at_slot[int(self.rollout.follow[slot])] == Seen(env, self._next_number[env] + 1)
+            if slot not in self._ended:
+                assert self.at_slot[int(self.rollout.follow[slot])] == Seen(env, self._next_number[env] + 1)
             self._next_number[env] += 1
 
     @property

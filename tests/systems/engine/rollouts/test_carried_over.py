@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from harness.processes.told import StopRequests
 from systems.engine.rank.rank_loop import RankLoop
-from systems.learn.policy import build_policy
+from systems.policies.policy import build_policy
 from systems.ver.spec import SPEC as VER
+from tests.systems.actions import choices
 from tests.systems.engine.counting import LENGTHS, NUM_STEPS, SPACE
 from tests.systems.engine.ranks import run_ranks
 from tests.systems.engine.workers.test_inference import CUT_STEPS, StopAtFive, context_of, save
@@ -107,7 +108,7 @@ def test_steps_in_flight_carry_the_version_that_chose_them(variable: list[dict[s
 def test_values_follow_from_the_stored_states(variable: list[dict[str, NDArray[Any]]], folder: Path) -> None:
     """From the state stored with a step follow its value and the next state; from that, what a run's end is worth."""
     for number, rollout in enumerate(variable):
-        policy = build_policy("small", SPACE, 4, seed=1)
+        policy = build_policy("small", SPACE, choices(4), seed=1)
         policy.load_state_dict(torch.load(folder / f"variable-{number}-0.pt"))
 
         def at(name: str, rows: NDArray[np.int64], rollout: dict[str, NDArray[Any]] = rollout) -> torch.Tensor:
@@ -117,12 +118,14 @@ def test_values_follow_from_the_stored_states(variable: list[dict[str, NDArray[A
         slots = np.concatenate(fresh)
         slots = slots[rollout["version"][slots] == 4 * number]
         obs = {"where": at("obs.where", slots)}
-        _, _, values, states = policy.act(obs, at("prev_action", slots), at("state", slots), torch.Generator())
+        _, _, values, states = policy.act(
+            obs, at("prev_action", slots), at("episode_start", slots), at("state", slots), torch.Generator()
+        )
         torch.testing.assert_close(values, at("value", slots))
         torch.testing.assert_close(states, at("state", rollout["follow"][slots]))
         last = np.array([run[-1] for run in fresh])
         last = last[~(rollout["truncated"][last] | rollout["terminated"][last])]
         nexts = rollout["follow"][last]
         obs = {"where": at("obs.where", nexts)}
-        values = policy.value(obs, at("prev_action", nexts), at("state", nexts))
+        values = policy.value(obs, at("prev_action", nexts), at("episode_start", nexts), at("state", nexts))
         torch.testing.assert_close(values, at("bootstrap", last))

@@ -201,7 +201,7 @@ def test_steps_beyond_a_full_rollout_count_with_the_next() -> None:
     assert rollout.num_samples == 9
     monitor.finished(rollout)
     assert monitor.statistics()["preempt/steps"] == 8
-    rollout.take()
+    rollout.take().tolist()
     monitor.begin(times[0], 0.5)
     monitor.should_stop(rollout)
     assert monitor.statistics()["preempt/steps"] == 1
@@ -269,7 +269,7 @@ def count_together(folder: Path) -> None:
         told.append([stopped_at_once, stopped, statistics["preempt/planned_steps"], statistics["preempt/steps"]])
         num_keys.append(group._transport.store.num_keys())
         group.sum(np.zeros(1))
-        rollout.release(slot for _, slot in rollout.take())
+        rollout.release(slot for _, slot in rollout.take().tolist())
     (folder / f"rank{place.rank}.json").write_text(json.dumps([told, num_keys]))
     group.close()
 

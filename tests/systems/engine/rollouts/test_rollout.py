@@ -57,14 +57,14 @@ def test_begins_where_it_ended(num_steps: int) -> None:
         rollout.start(ENVS)
         rollout.finish(ENVS)
     stood = rollout.at.tolist()
-    taken = rollout.take()
+    taken = rollout.take().tolist()
     assert len(taken) == 2 * num_steps
     assert rollout.num_samples == 0
     assert rollout.at.tolist() == stood
     assert not rollout.acted[stood].any(), "what is chosen there belongs to the next rollout"
     rollout.start(ENVS)
     rollout.finish(ENVS)
-    assert [slot for _, slot in rollout.take()] == stood
+    assert [slot for _, slot in rollout.take().tolist()] == stood
 
 
 def test_a_step_in_flight_belongs_to_the_next_rollout() -> None:
@@ -72,7 +72,7 @@ def test_a_step_in_flight_belongs_to_the_next_rollout() -> None:
     rollout = FixedRollout(num_envs=2, target_steps=3)
     rollout.start(ENVS)
     rollout.finish(ENVS[:1])
-    assert rollout.take() == [(0, 0)]
+    assert rollout.take().tolist() == [[0, 0]]
     assert rollout.in_flight.tolist() == [False, True]
     assert rollout.may_act().tolist() == [True, True], "one of its three steps is in flight"
     rollout.finish(ENVS[1:])
@@ -80,7 +80,7 @@ def test_a_step_in_flight_belongs_to_the_next_rollout() -> None:
         rollout.start(ENVS[1:])
         assert rollout.may_act()[1] == (rollout.taken[1] < 2), "the third step is the last, also before it has ended"
         rollout.finish(ENVS[1:])
-    assert [env for env, _ in rollout.take()] == [1, 1, 1]
+    assert [env for env, _ in rollout.take().tolist()] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
@@ -94,7 +94,7 @@ def test_exactly_t_steps_each_in_any_order(seed: int, ahead: int) -> None:
         cut = int(driver.rng.integers(1, num_envs * num_steps)) if number % 3 == 2 else None
         driver.fill(cut)
         is_full = driver.rollout.is_full
-        steps = driver.rollout.take()
+        steps = driver.rollout.take().tolist()
         driver.check_taken(steps)
         if is_full:
             assert sorted(env for env, _ in steps) == np.repeat(range(num_envs), num_steps).tolist()
@@ -117,7 +117,7 @@ def test_a_burst_takes_what_is_missing() -> None:
         driver.start_burst(0)
         driver.finish_burst(0, 3)
         assert driver.rollout.is_full
-        steps = driver.rollout.take()
+        steps = driver.rollout.take().tolist()
         driver.check_taken(steps)
         driver.release(slot for _, slot in steps)
     assert driver.num_taken == 120
@@ -125,7 +125,7 @@ def test_a_burst_takes_what_is_missing() -> None:
 
 def test_runs_keep_the_order_of_time() -> None:
     """Steps of several environments, in the order in which they ended, become one run each."""
-    runs, envs = runs_of([(2, 10), (0, 11), (2, 3), (0, 1), (2, 7)])
+    runs, envs = runs_of(np.array([(2, 10), (0, 11), (2, 3), (0, 1), (2, 7)]))
     assert envs == [0, 2]
     assert [run.tolist() for run in runs] == [[11, 1], [10, 3, 7]]
 

@@ -15,6 +15,7 @@ from systems.engine.rollouts.rollout import FixedRollout, Rollout, VariableRollo
 from systems.engine.rollouts.sampler import Sampler
 from systems.engine.rollouts.trajectories import QuotaRollout
 from systems.engine.workers.tables import SharedTable, rollout_columns
+from tests.systems.actions import choices
 from tests.systems.engine.counting import SPACE
 
 NUM_ENVS = 6
@@ -22,19 +23,35 @@ Indices = npt.NDArray[np.int64]
 
 
 class Workers:
-    """Answer in random order, some at a time; or, for a sampler that has them play, after as many steps as asked."""
+    """Answer in random order, some at a time; or, for a sampler that has them play, after as many steps as asked.
 
-    def __init__(self, seed: int, envs_per_worker: int = 1) -> None:
-        self.parts = [(NUM_ENVS, envs_per_worker)]
+    Environments of a batch answer together; an answer of one may be that it only began an episode.
+    """
+
+    def __init__(self, seed: int, envs_per_worker: int = 1, envs_per_batch: int = 1, num_envs: int = NUM_ENVS) -> None:
+        self.parts = [(num_envs, envs_per_worker)]
+        self.envs_per_batch = envs_per_batch
         self.flying: dict[int, int] = {}
         self.wakes = 0
+        self.counts = np.zeros(0, np.bool_)
+        """The column of the table."""
+        self.num_begun = 0
+        self._due = np.zeros(num_envs, np.bool_)
         self._rng = np.random.default_rng(seed)
 
     def send(self, envs: Indices, slots: Indices, nexts: Indices) -> None:
         """Actions to apply."""
-        del slots
         assert self.flying.keys().isdisjoint(envs.tolist())
         self.flying.update(zip(envs.tolist(), nexts.tolist(), strict=True))
+        if self.envs_per_batch > 1:
+            assert (envs.reshape(-1, self.envs_per_batch) % self.envs_per_batch == self._of_batch).all(), "not whole"
+            self.counts[slots] = ~self._due[envs]
+            self.num_begun += int(self._due[envs].sum())
+            self._due[envs] = ~self._due[envs] & (self._rng.random(len(envs)) < 0.3)
+
+    @property
+    def _of_batch(self) -> Indices:
+        return np.arange(self.envs_per_batch)
 
     def play(self, env: int, slots: Indices) -> None:
         """Steps to take."""
@@ -48,8 +65,9 @@ class Workers:
             self.wakes -= 1
             return np.empty(0, np.int64), np.empty(0, np.int64)
         assert least <= len(self.flying), "it would block for ever"
-        num = int(self._rng.integers(least, len(self.flying) + 1))
-        envs = self._rng.permutation(sorted(self.flying))[:num]
+        num = int(self._rng.integers(-(-least // self.envs_per_batch), len(self.flying) // self.envs_per_batch + 1))
+        batches = np.array(sorted(self.flying), np.int64).reshape(-1, self.envs_per_batch)
+        envs = self._rng.permutation(batches)[:num].ravel()
         return envs, np.array([self.flying.pop(int(env)) for env in envs], np.int64)
 
 
@@ -58,7 +76,7 @@ class Policy:
 
     def __init__(self, rollout: Rollout) -> None:
         self.rollout = rollout
-        self.table = SharedTable(rollout_columns(SPACE, NUM_ENVS, len(rollout.acted), state_size=1))
+        self.table = SharedTable(rollout_columns(SPACE, choices(4), rollout.num_envs, len(rollout.acted), state_size=1))
         self.batches: list[list[int]] = []
         self.final: list[tuple[list[int], list[int], list[int]]] = []
 
@@ -99,8 +117,11 @@ class StopAt(NeverMonitor):
 class Bench:
     """A sampler with all that it needs."""
 
-    def __init__(self, rollout: Rollout, *, seed: int = 0, envs_per_worker: int = 1, plays: bool = False) -> None:
-        self.workers, self.policy = Workers(seed, envs_per_worker), Policy(rollout)
+    def __init__(
+        self, rollout: Rollout, *, seed: int = 0, envs_per_worker: int = 1, envs_per_batch: int = 1, plays: bool = False
+    ) -> None:
+        self.workers, self.policy = Workers(seed, envs_per_worker, envs_per_batch, rollout.num_envs), Policy(rollout)
+        self.workers.counts = self.policy.table["counts"]
         self.timeline, self.num_refreshed = Timeline(), 0
         self.rollout = rollout
         self.sampler = self._sampler(NeverMonitor(), plays=plays)
@@ -205,7 +226,7 @@ def test_every_collector_fills_every_rollout(collector: Collector, kind: str, se
         bench.sampler.begin()
         collector.collect(bench.sampler)
         assert bench.rollout.is_full
-        steps = bench.rollout.take()
+        steps = bench.rollout.take().tolist()
         assert len(steps) == 8 * NUM_ENVS
         bench.rollout.release(slot for _, slot in steps)
         if kind != "variable":
@@ -221,7 +242,7 @@ def test_every_collector_breaks_off_when_the_time_is_up(collector: Collector, ki
     collector.collect(bench.sampler)
     bench.sampler.is_out_of_time = True
     assert (bench.sampler.is_over, bench.sampler.broke_off) == (True, False)
-    bench.rollout.release(slot for _, slot in bench.rollout.take())
+    bench.rollout.release(slot for _, slot in bench.rollout.take().tolist())
     num_inferences = len(bench.policy.batches)
     bench.workers.wakes = 1
     collector.collect(bench.sampler)
@@ -241,7 +262,7 @@ def test_every_collector_honours_preemption(collector: Collector, kind: str) -> 
         num_inferences = len(bench.policy.batches)
         collector.collect(bench.sampler)
         assert len(bench.policy.batches) == num_inferences
-        bench.rollout.release(slot for _, slot in bench.rollout.take())
+        bench.rollout.release(slot for _, slot in bench.rollout.take().tolist())
 
 
 def test_lockstep_steps_all_together() -> None:
@@ -283,7 +304,7 @@ def test_actors_play_until_the_rollout_is_full(kind: str) -> None:
     bench = Bench(rollout_of(kind), plays=True)
     for _ in range(10):
         ActorSide().collect(bench.sampler)
-        steps = bench.rollout.take()
+        steps = bench.rollout.take().tolist()
         assert len(steps) == 8 * NUM_ENVS
         assert bench.sampler.num_in_flight == 0
         bench.rollout.release(slot for _, slot in steps)

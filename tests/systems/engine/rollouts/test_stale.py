@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pytest
 
-from systems.engine.rollouts.rollout import Step
 from systems.engine.rollouts.stale import StaleFill
+from tests.systems.engine.rollouts.driving import Step
 
 
 class Ring:
@@ -14,7 +16,7 @@ class Ring:
         self.places: list[Step | None] = [None] * capacity
         self.pointer = 0
 
-    def write(self, steps: list[Step]) -> list[Step]:
+    def write(self, steps: Iterable[Step]) -> list[Step]:
         """Writes steps one after the other; returns what was there."""
         overwritten = []
         for step in steps:
@@ -42,7 +44,7 @@ def test_fills_as_a_ring_buffer_does(seed: int) -> None:
         fresh = [(int(rng.integers(num_envs)), next_slot + number) for number in range(num_fresh)]
         next_slot += num_fresh
         overwritten = ring.write(fresh)
-        experience, freed = stale.fill(fresh)
+        experience, freed = stale.fill(np.array(fresh))
         left = ring.by_age()[: -len(fresh)]
         assert freed == [slot for _, slot in overwritten]
         assert experience.num_samples == len(ring.by_age())
@@ -59,14 +61,24 @@ def test_fills_as_a_ring_buffer_does(seed: int) -> None:
 def test_the_oldest_go_first() -> None:
     """A preempted rank fills up to T x N with the newest steps of the rollout before (VER section 2.3)."""
     stale = StaleFill(4)
-    first, freed = stale.fill([(0, 10), (1, 11), (0, 12), (1, 13)])
+    first, freed = stale.fill(np.array([(0, 10), (1, 11), (0, 12), (1, 13)]))
     assert freed == []
     assert first.num_stale == 0
-    second, freed = stale.fill([(1, 14)])
+    second, freed = stale.fill(np.array([(1, 14)]))
     assert freed == [10]
     assert [run.tolist() for run in second.runs] == [[12], [11, 13], [14]]
     assert list(second.envs) == [0, 1, 1]
     assert (second.num_samples, second.num_stale) == (4, 3)
-    third, freed = stale.fill([(0, 15), (0, 16)])
+    third, freed = stale.fill(np.array([(0, 15), (0, 16)]))
     assert freed == [11, 12]
     assert [run.tolist() for run in third.runs] == [[13, 14], [15, 16]]
+
+
+def test_what_nobody_cut_is_not_filled() -> None:
+    """A rollout that is whole, but shorter since resets took places in it, replaces all that was kept."""
+    stale = StaleFill(4)
+    stale.fill(np.array([(0, 10), (1, 11), (0, 12), (1, 13)]), is_whole=True)
+    second, freed = stale.fill(np.array([(0, 14), (1, 15)]), is_whole=True)
+    assert (second.num_samples, second.num_stale, freed) == (2, 0, [10, 11, 12, 13])
+    third, freed = stale.fill(np.array([(1, 16)]))
+    assert (third.num_samples, third.num_stale, freed) == (3, 2, []), "the next one is cut"

@@ -26,7 +26,7 @@ def test_a_quota_is_exact_and_leaves_nothing_in_flight(num_envs: int, batch: int
     for number in range(1, 101):
         driver.fill()
         assert not driver.rollout.in_flight.any()
-        steps = driver.rollout.take()
+        steps = driver.rollout.take().tolist()
         assert len(steps) == batch
         driver.check_taken(steps)
         held.append([slot for _, slot in steps])
@@ -61,7 +61,7 @@ def test_bursts_fill_a_quota_exactly(seed: int) -> None:
             stops_early = driver.rng.random() < 0.2
             driver.finish_burst(env, int(driver.rng.integers(length)) if stops_early else length)
         assert not driver.rollout.in_flight.any()
-        steps = driver.rollout.take()
+        steps = driver.rollout.take().tolist()
         assert len(steps) == batch
         driver.check_taken(steps)
         driver.release(slot for _, slot in steps)

@@ -5,9 +5,8 @@ import pytest
 
 from systems.choices.rollout import Variable
 from systems.engine.rollouts.opening import open_rollout
-from systems.engine.rollouts.rollout import Step
 from systems.engine.rollouts.stale import StaleFill
-from tests.systems.engine.rollouts.driving import Driver
+from tests.systems.engine.rollouts.driving import Driver, Step
 
 NUM_ENVS, NUM_STEPS = 6, 5
 TARGET = NUM_ENVS * NUM_STEPS
@@ -26,7 +25,7 @@ def test_always_t_times_n_however_they_are_spread(seed: int) -> None:
     spread = set()
     for _ in range(100):
         driver.fill()
-        steps = driver.rollout.take()
+        steps = driver.rollout.take().tolist()
         assert len(steps) == TARGET
         driver.check_taken(steps)
         spread.add(tuple(np.bincount([env for env, _ in steps], minlength=NUM_ENVS)))
@@ -44,7 +43,7 @@ def test_one_environment_may_take_them_all() -> None:
     for _ in range(TARGET):
         driver.start([0])
         driver.finish([0])
-    steps = driver.rollout.take()
+    steps = driver.rollout.take().tolist()
     assert [env for env, _ in steps] == [0] * TARGET
     driver.check_taken(steps)
     driver.release(slot for _, slot in steps)
@@ -68,11 +67,11 @@ def test_what_ends_after_the_rollout_is_full_belongs_to_the_next() -> None:
     assert driver.rollout.is_full
     assert driver.rollout.num_samples == TARGET + 1
     assert not driver.rollout.may_act().any()
-    steps = driver.rollout.take()
+    steps = driver.rollout.take().tolist()
     assert [env for env, _ in steps[-5:]] == [3, 1, 5, 0, 2]
     driver.check_taken(steps)
     assert driver.rollout.num_samples == 1
-    assert [env for env, _ in driver.rollout.take()] == [4]
+    assert [env for env, _ in driver.rollout.take().tolist()] == [4]
 
 
 def test_a_cut_rollout_gives_what_there_is() -> None:
@@ -82,7 +81,7 @@ def test_a_cut_rollout_gives_what_there_is() -> None:
     num_samples = driver.rollout.num_samples
     assert num_samples < TARGET
     assert driver.rollout.num_steps == num_samples // NUM_ENVS
-    assert len(driver.rollout.take()) == num_samples
+    assert len(driver.rollout.take().tolist()) == num_samples
 
 
 def release_later(driver: Driver, waiting: list[list[Step]], ahead: int) -> None:
@@ -99,7 +98,7 @@ def test_slots_are_enough_and_never_used_twice(seed: int, ahead: int, is_cut: bo
     waiting: list[list[Step]] = []
     for number in range(100):
         driver.fill(int(driver.rng.integers(1, TARGET)) if is_cut and number % 2 else None)
-        waiting.append(driver.rollout.take())
+        waiting.append(driver.rollout.take().tolist())
         driver.check_taken(waiting[-1])
         release_later(driver, waiting, ahead)
     assert driver.most_in_use >= TARGET * (1 + ahead)
@@ -113,9 +112,9 @@ def test_slots_are_enough_with_stale_fill(seed: int, ahead: int) -> None:
     stale = StaleFill(TARGET)
     for number in range(100):
         driver.fill(int(driver.rng.integers(1, TARGET)) if number % 3 else None)
-        steps = driver.rollout.take()
+        steps = driver.rollout.take().tolist()
         driver.check_taken(steps)
-        experience, freed = stale.fill(steps)
+        experience, freed = stale.fill(np.array(steps))
         learned = set(np.concatenate(experience.runs).tolist())
         assert learned <= driver.in_use
         assert not learned & set(freed)
@@ -135,7 +134,7 @@ def test_slots_are_enough_in_the_worst_order(ahead: int) -> None:
             driver.start([0])
         driver.finish(range(NUM_ENVS))
         assert driver.rollout.num_samples == TARGET - 1 + NUM_ENVS
-        waiting.append(driver.rollout.take())
+        waiting.append(driver.rollout.take().tolist())
         driver.check_taken(waiting[-1])
         release_later(driver, waiting, ahead)
     assert driver.most_in_use == TARGET * (1 + ahead) - 1 + 2 * NUM_ENVS

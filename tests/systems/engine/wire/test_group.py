@@ -11,9 +11,10 @@ from harness.contract.device import Place
 from harness.contract.settings import LearnSettings
 from systems.engine.wire.group import Group
 from systems.learn.batch import Batch
-from systems.learn.policy import Policy, build_policy
 from systems.learn.ppo import ppo_loss
 from systems.learn.sequences import Sequence, pack
+from systems.policies.policy import Policy, build_policy
+from tests.systems.actions import choices
 from tests.systems.engine.ranks import run_ranks
 from tests.systems.learn.rollouts import play, sharpen, space
 
@@ -23,7 +24,7 @@ SETTINGS = LearnSettings()
 
 def experience(num_steps: int = NUM_STEPS) -> tuple[Policy, Batch]:
     """The same policy, and the same experience of 8 environments, whoever calls it."""
-    policy = sharpen(build_policy("small", space(), 4, seed=0).double())
+    policy = sharpen(build_policy("small", space(), choices(4), seed=0).double())
     return policy, play(policy, space(), num_steps=num_steps, num_envs=NUM_ENVS, settings=SETTINGS)
 
 

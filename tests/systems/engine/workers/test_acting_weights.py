@@ -16,8 +16,9 @@ from harness.processes import process
 from systems.engine.workers.acting_weights import BroadcastWeights, CopiedWeights, read_newest, weight_columns
 from systems.engine.workers.inference import Actor
 from systems.engine.workers.tables import SharedTable, rollout_columns
-from systems.learn.policy import Policy, build_policy
+from systems.policies.policy import Policy, build_policy
 from tests.scenarios.seats import PlainDevice
+from tests.systems.actions import choices
 from tests.systems.engine.counting import SPACE
 from tests.systems.engine.ranks import LIMIT_S, run_ranks
 
@@ -30,8 +31,8 @@ NUM_PARAMETERS = 20_000
 
 def policy_and_actor() -> tuple[Policy, Actor]:
     """A policy, and an actor that acts with it."""
-    policy = build_policy("small", SPACE, 4, seed=0)
-    table = SharedTable(rollout_columns(SPACE, 1, 2, policy.state_size))
+    policy = build_policy("small", SPACE, choices(4), seed=0)
+    table = SharedTable(rollout_columns(SPACE, choices(4), 1, 2, policy.state_size))
     return policy, Actor(policy, table, PlainDevice("cpu"), torch.Generator())
 
 

@@ -17,8 +17,9 @@ from systems.engine.workers.acting_weights import BroadcastWeights, weight_colum
 from systems.engine.workers.acting_worker import Acting, Player
 from systems.engine.workers.pool import WorkerPool
 from systems.engine.workers.tables import SharedTable, rollout_columns
-from systems.learn.policy import Policy, build_policy
+from systems.policies.policy import Policy, build_policy
 from tests.scenarios.seats import seat_of
+from tests.systems.actions import choices
 from tests.systems.engine.counting import LENGTHS, SPACE, CountingScenario
 from tests.systems.engine.ranks import run_ranks
 
@@ -30,12 +31,12 @@ SEEDS = {env: 10 + env for env in range(NUM_ENVS)}
 
 def new_policy(seed: int = 3) -> Policy:
     """A policy for the counting scenario."""
-    return build_policy("small", SPACE, 4, seed=seed)
+    return build_policy("small", SPACE, choices(4), seed=seed)
 
 
 def tables_for(policy: Policy) -> tuple[SharedTable, SharedTable]:
     """What rank and workers share: the steps, and the weights."""
-    steps = SharedTable(rollout_columns(SPACE, NUM_ENVS, NUM_SLOTS, policy.state_size))
+    steps = SharedTable(rollout_columns(SPACE, choices(4), NUM_ENVS, NUM_SLOTS, policy.state_size))
     return steps, SharedTable(weight_columns(sum(parameter.numel() for parameter in policy.parameters())))
 
 
@@ -48,7 +49,8 @@ def assert_chosen_by(
         return torch.from_numpy(table[name][rows])
 
     obs = {"where": at("obs/where", slots)}
-    _, _, values, states = policy.act(obs, at("prev_action", slots), at("state", slots), torch.Generator())
+    previous, starts, before = (at(name, slots) for name in ("prev_action", "episode_start", "state"))
+    _, _, values, states = policy.act(obs, previous, starts, before, torch.Generator())
     torch.testing.assert_close(values, at("value", slots))
     torch.testing.assert_close(states, at("state", follow))
 
@@ -126,7 +128,7 @@ def test_environments_sample_with_streams_of_their_own() -> None:
     chosen = []
     for env in (0, 1):
         bench.table["obs/where"][:] = 0
-        bench.table["prev_action"][:] = -1
+        bench.table["episode_start"][:] = True
         bench.table["state"][:] = 0
         bench.steps.clear()
         bench.player.play(env, np.arange(NUM_SLOTS, dtype=np.int32))
@@ -201,4 +203,4 @@ def test_workers_that_hold_the_policy(tmp_path: Path) -> None:
     cut = slots[LENGTHS[0] - 1, 0]
     assert table["truncated"][cut]
     assert table["bootstrap"][cut] != 0, "the value of the final observation"
-    assert table["prev_action"][slots[LENGTHS[0], 0]] == -1
+    assert table["episode_start"][slots[LENGTHS[0], 0]]

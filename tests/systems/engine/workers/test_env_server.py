@@ -17,7 +17,8 @@ import torch
 from scenarios.emulated.env import NUM_CUES, OBSERVATION_SPACE
 from systems.engine.workers import env_wire as wire
 from systems.engine.workers.tables import SharedTable, rollout_columns
-from systems.learn.policy import build_policy
+from systems.policies.policy import build_policy
+from tests.systems.actions import choices
 from tests.systems.engine.cells import make_cell, profile
 from tests.systems.engine.rank.test_weights_arrive import log_probs_with
 from tests.systems.engine.ranks import same_weights
@@ -85,8 +86,8 @@ def test_environments_of_both_machines_are_learned_from(system: str, run: Record
     for env in range(NUM_RANKS * NUM_ENVS):
         of_env = {name: column[samples["env"] == env] for name, column in samples.items()}
         ended = of_env["terminated"] | of_env["truncated"]
-        expected = np.where(ended, -1, of_env["action"])[:-1]
-        assert np.array_equal(of_env["prev_action"][1:], expected)
+        goes_on = ~ended[:-1]
+        assert np.array_equal(of_env["prev_action"][1:][goes_on], of_env["action"][:-1][goes_on])
         assert np.array_equal(of_env["episode_start"][1:], ended[:-1])
         assert np.isfinite(of_env["episode"][ended]).any(axis=1).all()
         ends += int(ended.sum())
@@ -96,7 +97,7 @@ def test_environments_of_both_machines_are_learned_from(system: str, run: Record
 def test_what_the_policy_said_is_what_it_says(system: str, run: Recorded) -> None:
     """Observations, states and weights arrive as they were: stored log-probabilities are those of their version."""
     samples, weights = run.samples(), run.weights_by_version()
-    policy = build_policy("small", OBSERVATION_SPACE, NUM_CUES, seed=0)
+    policy = build_policy("small", OBSERVATION_SPACE, choices(NUM_CUES), seed=0)
     there = samples["env"] >= NUM_ENVS * NUM_RANKS // 2
     versions = np.unique(samples["version"][there])
     assert len(versions) > (5 if "overlap=alternate" in system else 1)
@@ -165,7 +166,7 @@ def test_messages_arrive_whole_however_they_are_cut(pair: tuple[socket.socket, s
 @pytest.mark.parametrize("acted", [False, True])
 def test_rows_arrive_where_they_belong(acted: bool) -> None:
     """What is packed at one table's rows is at the other's after; anything but the right size is refused."""
-    ours, theirs = (SharedTable(rollout_columns(OBSERVATION_SPACE, 3, 12, 2)) for _ in range(2))
+    ours, theirs = (SharedTable(rollout_columns(OBSERVATION_SPACE, choices(NUM_CUES), 3, 12, 2)) for _ in range(2))
     generator = np.random.default_rng(0)
     for column in ours.columns:
         ours[column.name][:] = generator.integers(0, 2, column.shape)

@@ -20,16 +20,17 @@ from harness.contract.budget import Limits
 from harness.contract.device import Place
 from harness.contract.system import Context
 from harness.metering.meter import RankMeter
+from systems.engine.wire.errors import WorkerDied, WorkerStalled
 from systems.engine.workers import background, env_server, pool
 from systems.engine.workers import env_wire as wire
 from systems.engine.workers.env_client import Address, EnvClient
 from systems.engine.workers.env_server import EnvServer, rows_of
-from systems.engine.workers.errors import WorkerDied, WorkerStalled
 from systems.engine.workers.pool import WorkerPool
-from systems.engine.workers.tables import SharedTable, rollout_columns
+from systems.engine.workers.tables import SharedTable
 from tests.harness.faulty_scenario import FAULT_AT, FaultyFamily, FaultyScenario
 from tests.harness.runs import PATIENCE_S
 from tests.scenarios.seats import PlainDevice
+from tests.systems.actions import columns_of
 
 NUM_ENVS = 2
 ENVS = np.arange(NUM_ENVS)
@@ -50,7 +51,7 @@ class Served:
 
     def client(self, stall_s: float = PATIENCE_S) -> tuple[EnvClient, WorkerPool]:
         """Connects, as a rank does that has no environments of its own here: those of the server are its first."""
-        table = SharedTable(rollout_columns(self.scenario.observation_space, NUM_ENVS, 2 * NUM_ENVS, state_size=1))
+        table = SharedTable(columns_of(self.scenario, NUM_ENVS, 2 * NUM_ENVS, state_size=1))
         self.clients.append(EnvClient(self.address, table, range(NUM_ENVS), stall_s, acted=False))
         return self.clients[-1], self.pool
 
@@ -83,7 +84,7 @@ def start(folder: Path, made: list[Served], variant: str) -> Served:
     scenario = replace(FaultyFamily().make(variant, "homogeneous"), num_envs=NUM_ENVS)
     meter = RankMeter(folder, 0, NUM_ENVS)
     num_rows = NUM_ENVS * rows_of(scenario.rollout_steps, acted=False)
-    table = SharedTable(rollout_columns(scenario.observation_space, NUM_ENVS, num_rows, state_size=1))
+    table = SharedTable(columns_of(scenario, NUM_ENVS, num_rows, state_size=1))
     context = Context(
         place=Place(rank=0, num_ranks=1, local_rank=0),
         scenario=scenario,
@@ -205,7 +206,7 @@ def test_a_server_that_is_gone(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = Address(4, "127.0.0.1", listener.getsockname()[1], bytes(16), 1)
         scenario = FaultyFamily().make("patient", "homogeneous")
-        table = SharedTable(rollout_columns(scenario.observation_space, NUM_ENVS, 2 * NUM_ENVS, state_size=1))
+        table = SharedTable(columns_of(scenario, NUM_ENVS, 2 * NUM_ENVS, state_size=1))
         client = EnvClient(address, table, range(NUM_ENVS), PATIENCE_S, acted=False)
         connection, _ = listener.accept()
         connection.close()

@@ -21,8 +21,9 @@ from systems.engine.rollouts.monitors import NeverMonitor
 from systems.engine.rollouts.rollout import Experience, Rollout
 from systems.engine.workers.inference import Actor, close_runs
 from systems.engine.workers.tables import SharedTable, rollout_columns
-from systems.learn.policy import Policy, build_policy
+from systems.policies.policy import Policy, build_policy
 from systems.sync.spec import SPEC as SYNC
+from tests.systems.actions import choices
 from tests.systems.engine.counting import LENGTHS, NUM_STEPS, SPACE, CountingScenario
 from tests.systems.engine.ranks import run_ranks
 
@@ -101,7 +102,7 @@ class Collected:
     def load(cls, folder: Path, name: str, rank: int = 0) -> Collected:
         """Reads what `collect` left."""
         with np.load(folder / f"{name}-{rank}.npz") as columns:
-            policy = build_policy("small", SPACE, 4, seed=1)
+            policy = build_policy("small", SPACE, choices(4), seed=1)
             policy.load_state_dict(torch.load(folder / f"{name}-{rank}.pt"))
             slots = np.stack([columns[f"run.{env}"] for env in range(NUM_ENVS)], 1)
             assert columns["envs"].tolist() == list(range(NUM_ENVS))
@@ -119,7 +120,8 @@ class Collected:
         states = [self.at("state", 0)]
         for step in range(self.num_steps):
             obs, previous = {"where": self.at("obs/where", step)}, self.at("prev_action", step)
-            _, _, values, state = self.policy.act(obs, previous, states[-1], torch.Generator())
+            starts = self.at("episode_start", step)
+            _, _, values, state = self.policy.act(obs, previous, starts, states[-1], torch.Generator())
             torch.testing.assert_close(values, self.at("value", step))
             torch.testing.assert_close(state, self.at("state", step + 1))
             states.append(state)
@@ -152,10 +154,10 @@ def test_episodes_end_where_they_should(folder: Path) -> None:
             began = max(start for start in starts if start <= step)
             previous = -1 if step in starts else int(rollout.at("action", step - 1)[env])
             assert rollout.at("obs/where", step)[env].tolist() == [step - began, previous, 1]
-            assert rollout.at("prev_action", step)[env] == previous
+            assert rollout.at("prev_action", step)[env].tolist() == [max(previous, 0)]
             assert bool(rollout.at("episode_start", step)[env]) == (step in starts)
     assert rollout.columns["final/where"][0].tolist() == [4, float(rollout.at("action", 11)[0]), 1]
-    assert torch.equal(rollout.at("reward", 6), rollout.at("action", 6).float())
+    assert torch.equal(rollout.at("reward", 6), rollout.at("action", 6)[:, 0].float())
 
 
 @pytest.mark.parametrize("name", ["first", "second", "cut"])
@@ -174,9 +176,10 @@ def test_truncation_bootstraps_from_the_final_observation(folder: Path) -> None:
     for env, step in ((0, 3), (0, 7), (0, 11), (1, 4), (1, 9)):
         action = rollout.at("action", step)[env]
         final = torch.tensor([[LENGTHS[env], float(action), 1.0]])
-        value = rollout.policy.value({"where": final}, action[None], states[step + 1][env : env + 1])
+        goes_on = torch.tensor([False])
+        value = rollout.policy.value({"where": final}, action[None], goes_on, states[step + 1][env : env + 1])
         torch.testing.assert_close(rollout.at("bootstrap", step)[env : env + 1], value)
-        stale = rollout.policy.value({"where": final}, action[None], states[step][env : env + 1])
+        stale = rollout.policy.value({"where": final}, action[None], goes_on, states[step][env : env + 1])
         assert not torch.allclose(value, stale), "the state before the step would give another value"
 
 
@@ -190,6 +193,7 @@ def test_running_episodes_bootstrap_from_the_next_observation(folder: Path, name
     values = rollout.policy.value(
         {"where": rollout.at("obs/where", end)[going_on]},
         rollout.at("prev_action", end)[going_on],
+        rollout.at("episode_start", end)[going_on],
         rollout.states()[-1][going_on],
     )
     torch.testing.assert_close(rollout.at("bootstrap", end - 1)[going_on], values)
@@ -198,8 +202,8 @@ def test_running_episodes_bootstrap_from_the_next_observation(folder: Path, name
 @pytest.mark.parametrize("afresh", [False, True])
 def test_values_after_runs_are_those_of_who_acted_or_of_the_learner(afresh: bool) -> None:
     """Where an action was chosen a value is known, under the weights of then; V-trace wants the learner's."""
-    policy = build_policy("small", SPACE, 4, seed=0)
-    table = SharedTable(rollout_columns(SPACE, 2, 4, policy.state_size))
+    policy = build_policy("small", SPACE, choices(4), seed=0)
+    table = SharedTable(rollout_columns(SPACE, choices(4), 2, 4, policy.state_size))
     table["obs/where"][...] = np.arange(12).reshape(4, 3)
     table["prev_action"][...] = 1
     table["state"][...] = 0.1
@@ -209,7 +213,8 @@ def test_values_after_runs_are_those_of_who_acted_or_of_the_learner(afresh: bool
     close_runs([ends[:1], ends[1:]], follow, acted, actor, afresh=afresh)
     at = follow[ends]
     obs = {"where": torch.from_numpy(table["obs/where"][at])}
-    values = policy.value(obs, torch.from_numpy(table["prev_action"][at]), torch.from_numpy(table["state"][at]))
+    before = (torch.from_numpy(table[name][at]) for name in ("prev_action", "episode_start", "state"))
+    values = policy.value(obs, *before)
     expected = values.tolist() if afresh else [7.0, values[1].item()]
     assert table["bootstrap"][ends].tolist() == pytest.approx(expected)
 
@@ -230,5 +235,5 @@ def test_ranks_agree_on_weights_and_not_on_actions(folder: Path) -> None:
         differ = ours.columns["action"][ours.slots[:-1]] != theirs.columns["action"][theirs.slots[:-1]]
         assert 0.4 < differ.mean() <= 1, "of 4 actions, nearly uniform, 3/4 should differ"
     first = Collected.load(folder, "first")
-    actions = first.columns["action"][first.slots[:-1]]
+    actions = first.columns["action"][first.slots[:-1]][..., 0]
     assert len(set(map(tuple, actions.T.tolist()))) == NUM_ENVS

@@ -18,15 +18,16 @@ from harness.contract.device import Place
 from harness.contract.system import Context
 from harness.metering.meter import RankMeter
 from harness.processes import process
+from systems.engine.wire.errors import WorkerDied, WorkerStalled
 from systems.engine.workers import pool as engine_pool
 from systems.engine.workers.env_client import EnvClient
-from systems.engine.workers.errors import WorkerDied, WorkerStalled
 from systems.engine.workers.pool import WorkerPool
-from systems.engine.workers.tables import SharedTable, rollout_columns
+from systems.engine.workers.tables import SharedTable
 from tests.descriptors import open_files
 from tests.harness.faulty_scenario import FAULT_AT, FaultyFamily
 from tests.harness.runs import PATIENCE_S
 from tests.scenarios.seats import PlainDevice
+from tests.systems.actions import columns_of
 
 NUM_ENVS = 2
 MOST_ENVS = 6
@@ -55,7 +56,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         variant: str, *, num_envs: int = NUM_ENVS, envs_per_worker: int = 1, workers_per_process: int = 1
     ) -> tuple[WorkerPool, SharedTable]:
         scenario = replace(FaultyFamily().make(variant, "homogeneous"), num_envs=num_envs)
-        table = SharedTable(rollout_columns(scenario.observation_space, num_envs, 2 * num_envs, state_size=1))
+        table = SharedTable(columns_of(scenario, num_envs, 2 * num_envs, state_size=1))
         context = Context(
             place=Place(rank=0, num_ranks=1, local_rank=0),
             scenario=scenario,
@@ -102,7 +103,7 @@ def test_what_a_step_gives_is_in_the_table_when_its_reply_comes(start: Start) ->
     pool.send(ENVS, ENVS, ENVS + NUM_ENVS)
     envs, slots = pool.receive(NUM_ENVS)
     assert sorted(zip(envs.tolist(), slots.tolist(), strict=True)) == [(0, NUM_ENVS), (1, NUM_ENVS + 1)]
-    assert table["prev_action"].tolist() == [-1, -1, 1, 1]
+    assert table["prev_action"][NUM_ENVS:, 0].tolist() == [1, 1]
     assert table["episode_start"].tolist() == [True, True, False, False]
     assert table["reward"][:NUM_ENVS].tolist() == [0, 0]
 
@@ -219,11 +220,11 @@ def test_a_worker_steps_several_environments(start: Start) -> None:
     pool, table = start("patient", num_envs=6, envs_per_worker=2)
     envs = np.arange(6)
     assert len(pool.pids) == len(set(pool.pids)) == 3
-    table["action"][:6] = [1, 0, 1, 0, 1, 0]
+    table["action"][:6, 0] = [1, 0, 1, 0, 1, 0]
     pool.send(envs, envs, envs + 6)
     replied, slots = pool.receive(6)
     assert sorted(zip(replied.tolist(), slots.tolist(), strict=True)) == [(env, env + 6) for env in range(6)]
-    assert table["prev_action"][6:].tolist() == [1, 0, 1, 0, 1, 0]
+    assert table["prev_action"][6:, 0].tolist() == [1, 0, 1, 0, 1, 0]
     for first in (0, 2, 4):
         assert replied.tolist().index(first) < replied.tolist().index(first + 1), "in the order of its commands"
     pool.send(envs[3:4], envs[3:4] + 6, envs[3:4])

@@ -11,6 +11,7 @@ import pytest
 from harness.processes import process
 from systems.engine.workers.tables import ALIGNMENT, SharedColumn, SharedTable, rollout_columns
 from tests.descriptors import open_files
+from tests.systems.actions import choices
 from tests.systems.engine.counting import SPACE
 from tests.systems.engine.ranks import run_ranks
 
@@ -73,7 +74,9 @@ def test_shared_with_a_child(tmp_path: Path) -> None:
 
 def test_columns_of_a_rank() -> None:
     """A rank's table has a row for each slot, and one for each environment where an environment has one of a thing."""
-    columns = {column.name: column for column in rollout_columns(SPACE, num_envs=2, num_slots=8, state_size=5)}
+    columns = {
+        column.name: column for column in rollout_columns(SPACE, choices(4), num_envs=2, num_slots=8, state_size=5)
+    }
     assert columns["obs/where"] == SharedColumn("obs/where", (8, 3), "<f4")
     assert columns["final/where"] == SharedColumn("final/where", (2, 3), "<f4")
     assert columns["state"] == SharedColumn("state", (8, 5), "<f4")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Box
 
 from harness.contract.device import Place, Seat
 from harness.devices.kinds import CpuDevice
@@ -17,10 +18,15 @@ from harness.metering.meter import RankMeter
 from harness.metering.meter_file import MeterFile, meter_path
 from harness.processes.remarks import read
 from systems.engine.wire.commands import COMMAND, RESET
-from systems.engine.workers.tables import SharedColumn, SharedTable, rollout_columns
-from systems.engine.workers.worker import Worker, WorkerSettings, error_path, serve
+from systems.engine.workers.serving import serve
+from systems.engine.workers.tables import SharedColumn, SharedTable
+from systems.engine.workers.worker import Worker, WorkerSettings, error_path
+from systems.spaces.observations import Leaf
 from tests.harness.hostile.misbehaving_plugin.scenario import MisbehavingScenario
 from tests.harness.hostile.misbehaving_plugin.values import OBSERVATIONS
+from tests.systems.actions import columns_of
+
+LEAF = Leaf(key="column", path=("column",), space=Box(0, 1, (3,)))
 
 NUM_ENVS = 2
 
@@ -36,7 +42,7 @@ def settings_of(folder: Path, call: str, case: str) -> WorkerSettings:
         seats=seats,
         first=0,
         folder=folder,
-        table=SharedTable(rollout_columns(scenario.observation_space, NUM_ENVS, 2 * NUM_ENVS, state_size=1)),
+        table=SharedTable(columns_of(scenario, NUM_ENVS, 2 * NUM_ENVS, state_size=1)),
         commands=(),
         replies=None,
     )
@@ -130,7 +136,7 @@ def test_what_loses_nothing_or_is_rounded_is_taken(tmp_path: Path, stated: str, 
     table = SharedTable((column,))
     worker = Worker(settings_of(tmp_path, "nowhere", "none"), -1, -1)
     rows = table["column"]
-    worker._write_observation([("column", rows, (3,), rows.dtype)], 0, {"column": np.array([1, 0, 1], given)})
+    worker._write_observation([(LEAF, rows, (3,), rows.dtype)], 0, {"column": np.array([1, 0, 1], given)})
     assert rows.tolist() == [[1, 0, 1]]
 
 
@@ -153,4 +159,4 @@ def test_what_would_be_made_another_number_is_refused(tmp_path: Path, stated: st
     worker = Worker(settings_of(tmp_path, "nowhere", "none"), -1, -1)
     rows = table["column"]
     with pytest.raises(ValueError, match=f"observation 'column' has dtype {np.dtype(given)}: the scenario states"):
-        worker._write_observation([("column", rows, (3,), rows.dtype)], 0, {"column": np.array([1, 0, 1], given)})
+        worker._write_observation([(LEAF, rows, (3,), rows.dtype)], 0, {"column": np.array([1, 0, 1], given)})

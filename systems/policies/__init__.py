@@ -1,0 +1,1 @@
+"""Policies: networks for any observations, distributions over any actions; running moments."""

@@ -1,0 +1,1 @@
+"""What environments take and give, laid out as rows of numbers; without torch."""

@@ -165,6 +165,7 @@ BENCHMARKS = {
     "sample-factory": "benchmarks.against.sample_factory",
     "sb3": "benchmarks.against.sb3",
     "runners": "benchmarks.against.runners",
+    "batches": "benchmarks.batches",
     "overhead": "benchmarks.overhead.bench_overhead",
     "mechanisms": "benchmarks.mechanisms",
     "two-hosts": "benchmarks.two_hosts",

@@ -2,8 +2,10 @@
 
 Every system trains with one CPU rank on each task until it reaches the threshold or `--seconds` have passed. On
 `pointnav` (small policy, three seeds) 90 % of the last 100 episodes must succeed; on `vizdoom/basic` (one seed) their
-mean return, in rewards times 0.01, must be 0.7. Ctrl-C stops it at any time; started again, it goes on where it was,
-because finished runs are kept in `--out`. It prints its tables as Markdown.
+mean return, in rewards times 0.01, must be 0.7. Of Gymnasium's environments (three seeds) CartPole-v1 must return 475,
+at which it was called solved; HalfCheetah-v5 1,500 and Hopper-v5 1,000, within a million env steps, as far as PPO's
+paper has its curves (Schulman et al. 2017, figure 3); Minigrid's DoorKey-8x8 0.9. Ctrl-C stops it at any time; started
+again, it goes on where it was, because finished runs are kept in `--out`. It prints its tables as Markdown.
 """
 
 from __future__ import annotations
@@ -28,11 +30,22 @@ from results.records import store
 TASKS = {
     "pointnav": Task(scenario="pointnav", until="success>=0.9", seeds=(0, 1, 2)),
     "vizdoom": Task(scenario="vizdoom/basic", until="return>=0.7", seeds=(0,)),
+    "cartpole": Task(scenario="gym/CartPole-v1", until="return>=475", seeds=(0, 1, 2)),
+    "halfcheetah": Task(scenario="gym/HalfCheetah-v5", until="return>=1500", seeds=(0, 1, 2), env_steps=1_000_000),
+    "hopper": Task(scenario="gym/Hopper-v5", until="return>=1000", seeds=(0, 1, 2), env_steps=1_000_000),
+    "doorkey": Task(scenario="minigrid/DoorKey-8x8", until="return>=0.9", seeds=(0, 1, 2)),
 }
 SMALL_BATCH = "rollout.batch=512"
 """The default batch is for more than 8 environments. Of each of 8 this one has two trajectories, not eight."""
 SMALL_STEP = "learn.learning_rate=0.05:learn.max_grad_norm=0.5"
 """For SGD, whose default step is for `pointnav`; gradients are scaled down to 0.5, where other systems use 4."""
+GENTLE_SGD = "learn.learning_rate=0.02"
+"""For SGD on advantages that are normalised: the default step is for `pointnav`."""
+CONTROL = (
+    "rollout.batch=1024:learn.epochs=2:learn.num_minibatches=4:learn.learning_rate=1e-3:learn.clip=0.2:learn.clip_low=0"
+)
+"""Batch, epochs, mini-batches and clip range of Sample Factory's MuJoCo settings (`sf_examples/mujoco`), which takes a
+larger step; those of its paper are for images."""
 SETTINGS = {
     "pointnav": {"appo": SMALL_BATCH, "impala": f"{SMALL_BATCH}:learn.learning_rate=1e-3"},
     "vizdoom": {
@@ -42,6 +55,9 @@ SETTINGS = {
         "gossip": SMALL_STEP,
         "impala": SMALL_BATCH,
     },
+    "cartpole": {"gossip": GENTLE_SGD},
+    "halfcheetah": {"appo": CONTROL, "gossip": GENTLE_SGD},
+    "hopper": {"appo": CONTROL, "gossip": GENTLE_SGD},
 }
 """Settings of the systems that do not learn a task soon with their defaults."""
 
@@ -75,6 +91,8 @@ class Trainings:
             "seconds": f"{self.limit_s:g}",
             "out": str(self.folder),
         }
+        if task.env_steps is not None:
+            options["env-steps"] = str(task.env_steps)
         resume = ["--resume"] if list(self.folder.glob("*/sweep.json")) else []
         return [*rlbench(), "run", *(part for name, value in options.items() for part in (f"--{name}", value)), *resume]
 
@@ -136,7 +154,7 @@ def systems_for(task: str, asked: argparse.Namespace) -> list[str]:
     """The systems that were asked for, with their settings; `all` has the settings that each needs for the task."""
     if asked.systems != "all":
         return str(asked.systems).split(",")
-    settings = SETTINGS[task]
+    settings = SETTINGS.get(task, {})
     return [f"{name}:{settings[name]}" if name in settings else name for name in registry.names(registry.SYSTEMS)]
 
 

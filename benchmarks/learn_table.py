@@ -14,6 +14,8 @@ class Task:
     until: str
     """The threshold, as `rlbench run --until` takes it, with >=."""
     seeds: tuple[int, ...]
+    env_steps: int | None = None
+    """Env steps after which a run is censored, beside the seconds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,7 +17,9 @@ from time import perf_counter
 import torch
 
 from harness.contract.scenario import Scenario
-from systems.learn.policy import Policy, build_policy
+from systems.policies.policy import Policy, policy_of
+from systems.spaces.observations import leaves_of
+from tests.systems.actions import no_action
 
 NUM_UPDATES = 5
 NUM_INFERENCES = 100
@@ -55,20 +57,20 @@ def _median_s(work: Callable[[], object], num_calls: int) -> float:
 
 
 def _random_observations(scenario: Scenario, num: int) -> dict[str, torch.Tensor]:
-    spaces = scenario.observation_space
-    spaces.seed(0)
-    samples = [spaces.sample() for _ in range(min(num, 16))]  # a few, repeated: what is in them does not matter
+    space = scenario.observation_space
+    space.seed(0)
+    samples = [space.sample() for _ in range(min(num, 16))]  # a few, repeated: what is in them does not matter
     rows = [samples[i % len(samples)] for i in range(num)]
-    return {key: torch.stack([torch.as_tensor(row[key]) for row in rows]) for key in spaces.spaces}
+    return {leaf.key: torch.stack([torch.as_tensor(leaf.read(row)) for row in rows]) for leaf in leaves_of(space)}
 
 
 def infer_s(scenario: Scenario, num_envs: int, num_threads: int) -> float:
     """Seconds per sample of the scenario's policy, `num_envs` at a time, on the CPU."""
     torch.set_num_threads(num_threads)
-    policy = build_policy(scenario.policy, scenario.observation_space, scenario.num_actions, seed=0)
-    obs, previous = _random_observations(scenario, num_envs), torch.zeros(num_envs, dtype=torch.int64)
+    policy = policy_of(scenario, seed=0)
+    obs, previous = _random_observations(scenario, num_envs), no_action(num_envs)
     state, generator = policy.initial_state(num_envs), torch.Generator()
-    return _median_s(lambda: policy.act(obs, previous, state, generator), NUM_INFERENCES) / num_envs
+    return _median_s(lambda: policy.act(obs, *previous, state, generator), NUM_INFERENCES) / num_envs
 
 
 def train_s(scenario: Scenario, batch_size: int, num_steps: int, num_threads: int) -> float:
@@ -81,9 +83,9 @@ def train_s(scenario: Scenario, batch_size: int, num_steps: int, num_threads: in
         num_threads: threads of torch.
     """
     torch.set_num_threads(num_threads)
-    policy = build_policy(scenario.policy, scenario.observation_space, scenario.num_actions, seed=0)
+    policy = policy_of(scenario, seed=0)
     optimizer = torch.optim.Adam(policy.parameters(), lr=scenario.learn.learning_rate)
-    obs, zeros = _random_observations(scenario, batch_size), torch.zeros(batch_size, dtype=torch.int64)
+    obs, zeros = _random_observations(scenario, batch_size), torch.zeros(batch_size, 1, dtype=torch.int64)
     states = policy.initial_state(batch_size // num_steps)
     sizes = torch.full((num_steps,), batch_size // num_steps)
     return _median_s(lambda: _update(policy, optimizer, obs, zeros, sizes, states, scenario), NUM_UPDATES) / batch_size
@@ -100,7 +102,9 @@ def _update(
 ) -> None:
     """One optimiser step on PPO's loss with made-up advantages and returns of 1."""
     optimizer.zero_grad(set_to_none=True)
-    log_probs, entropies, values = policy.evaluate(obs, actions, batch_sizes, states, actions)
+    log_probs, entropies, values = policy.evaluate(
+        obs, actions, torch.zeros(len(actions), dtype=torch.bool), batch_sizes, states, actions
+    )
     ratios = (log_probs - log_probs.detach()).exp()
     clipped = torch.minimum(ratios, ratios.clamp(1 - scenario.learn.clip, 1 + scenario.learn.clip))
     torch.autograd.backward((0.5 * (values - 1).square() - clipped - 0.01 * entropies).mean())

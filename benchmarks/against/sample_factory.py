@@ -18,7 +18,7 @@ from benchmarks.against import ceiling
 from benchmarks.against.measure import Program, Timing, prepare, steps_per_s
 from benchmarks.against.programs import learned_steps_per_s, machine, our_program, peer_program, simulation_program
 from benchmarks.in_turn import Side, compare
-from harness.plan.overrides import split_settings
+from harness.plan.overrides import split_scenario
 from harness.plan.registry import load_scenario
 
 PEER = "sample_factory"
@@ -77,7 +77,7 @@ def costs(folder: Path, asked: argparse.Namespace, scenario: str) -> ceiling.Cos
     simulation = theirs(folder, "run_pure_simulation", asked.num_envs, timing)()
     own = simulation_program(scenario, asked.num_envs, folder / "simulation")
     simulation = max(simulation, _say(own, steps_per_s(own, timing)))
-    name, settings = split_settings(scenario, "scenario")
+    name, settings = split_scenario(scenario, "scenario")
     work = load_scenario(name, "homogeneous", settings)
     return ceiling.Costs(
         simulation_steps_per_s=simulation,

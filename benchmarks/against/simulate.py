@@ -10,18 +10,16 @@ import multiprocessing
 import os
 import sys
 
-import numpy as np
-
 from benchmarks.peers.counter import StepCounter
 from harness.contract.device import Place, Seat
 from harness.devices.kinds import CpuDevice
-from harness.plan.overrides import split_settings
+from harness.plan.overrides import split_scenario
 from harness.plan.registry import load_scenario
 
 
 def simulate(choice: str, worker: int, num_envs: int) -> None:
     """Steps until it is killed."""
-    name, settings = split_settings(choice, "scenario")
+    name, settings = split_scenario(choice, "scenario")
     scenario = load_scenario(name, "homogeneous", settings)
     place, device, counter = Place(rank=worker, num_ranks=1, local_rank=worker), CpuDevice(1), StepCounter()
     seats = [
@@ -31,7 +29,9 @@ def simulate(choice: str, worker: int, num_envs: int) -> None:
     envs = [scenario.make_env(seat) for seat in seats]
     for env in envs:
         env.reset()
-    actions = np.random.default_rng(worker).integers(scenario.num_actions, size=10_000).tolist()
+    space = scenario.action_space
+    space.seed(worker)
+    actions = [space.sample() for _ in range(10_000)]
     while True:
         for action in actions:
             for env in envs:

@@ -37,9 +37,10 @@ from systems.engine.rollouts.opening import open_rollout
 from systems.engine.rollouts.rollout import runs_of
 from systems.engine.workers.tables import SharedTable, rollout_columns
 from systems.engine.workers.worker import Worker, WorkerSettings
-from systems.learn.few_rows import THREADS_VARIABLE, FewRows
-from systems.learn.policy import build_policy
 from systems.learn.sequences import cut_sequences, pack, split_by_steps
+from systems.policies.few_rows import THREADS_VARIABLE, FewRows
+from systems.policies.policy import build_policy
+from tests.systems.actions import choices
 
 NUM_ENVS, NUM_STEPS, NUM_RANKS = 16, 128, 8
 SPACE = Dict({"goal": Box(-9, 9, (3,), np.float32), "depth": Box(0, 10, (1, 64, 64), np.float32)})
@@ -87,6 +88,7 @@ class StillScenario:
     """As much of a scenario as a worker needs."""
 
     observation_space = SPACE
+    action_space = gymnasium.spaces.Discrete(4)
 
     def make_env(self, seat: Seat) -> StillEnv:
         """Makes an environment; the seat makes no difference."""
@@ -132,7 +134,7 @@ def check_span(hot: Hot, meter: RankMeter) -> None:
 
 def check_worker_step(hot: Hot, env: CountedEnv, tmp_path: Path) -> None:
     """What an environment worker does for an env step: reads the action, steps, and writes what came of it."""
-    table = SharedTable(rollout_columns(SPACE, 1, NUM_STEPS, STATE_SIZE))
+    table = SharedTable(rollout_columns(SPACE, choices(4), 1, NUM_STEPS, STATE_SIZE))
     settings = WorkerSettings(
         scenario=cast("Scenario", StillScenario()),
         seats=(SEAT,),
@@ -165,7 +167,7 @@ def check_rollout_step(hot: Hot) -> None:
         rollout.note_acted(rollout.at[WAITING])
         rollout.finish(WAITING)
         if rollout.is_full:
-            rollout.release(slot for _, slot in rollout.take())
+            rollout.release(rollout.take()[:, 1].tolist())
 
     hot("four steps of a variable rollout", step, SmallArrays(), 2.5)
 
@@ -174,7 +176,7 @@ def check_packing(hot: Hot) -> None:
     """Cutting a rollout of 16 x 128 steps into sequences, dealing them to two mini-batches, and packing these."""
     generator = np.random.default_rng(0)
     num = NUM_ENVS * NUM_STEPS
-    steps = [(int(env), slot) for slot, env in enumerate(generator.integers(NUM_ENVS, size=num))]
+    steps = np.stack((generator.integers(NUM_ENVS, size=num), np.arange(num)), 1)
     starts, states, shuffle = generator.random(num) < 0.01, torch.zeros(num, STATE_SIZE), torch.Generator()
 
     def arrange() -> None:
@@ -196,10 +198,10 @@ def check_preemption(hot: Hot) -> None:
 def check_few_rows(hot: Hot, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step of the small policy for four environments, in numpy."""
     monkeypatch.setenv(THREADS_VARIABLE, "1")
-    policy = build_policy("small", SPACE, 4, seed=0)
+    policy = build_policy("small", SPACE, choices(4), seed=0)
     rows = FewRows.of(policy)
     assert rows is not None
     obs = {key: np.ones((4, *(box.shape or ())), box.dtype) for key, box in SPACE.spaces.items()}
     state, generator = policy.initial_state(4).numpy(), np.random.default_rng(0)
-    before = np.zeros(4, np.int64)
-    hot("a step of the small policy", lambda: rows.act(obs, before, state, generator), Layers(), 3.9)
+    before = np.zeros((4, 1), np.int64), np.zeros(4, np.bool_)
+    hot("a step of the small policy", lambda: rows.act(obs, *before, state, generator), Layers(), 3.9)

@@ -75,7 +75,7 @@ def real_step_s() -> float:
     """The median env step of `vizdoom/basic`, resets included."""
     scenario = FAMILY.make("basic", "homogeneous")
     env = make_env(scenario, 0)
-    step = Stepper(env, scenario.num_actions)
+    step = Stepper(env)
     times = []
     for _ in range(NUM_REAL_STEPS):
         begin = perf_counter()

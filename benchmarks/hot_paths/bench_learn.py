@@ -19,9 +19,10 @@ from torch import Tensor
 from harness.contract.settings import LearnSettings
 from systems.learn.batch import make_batch
 from systems.learn.optimizers import make_optimizer
-from systems.learn.policy import build_policy
 from systems.learn.ppo import update
 from systems.learn.sequences import cut_sequences, fixed_runs, pack
+from systems.policies.policy import build_policy
+from tests.systems.actions import choices, no_action
 
 GOAL = Box(-np.inf, np.inf, (3,), np.float32)
 CASES = {
@@ -50,21 +51,21 @@ def zeros(of: gymnasium.spaces.Dict, num: int) -> dict[str, Tensor]:
 def test_act_16(benchmark: BenchmarkFixture, case: str) -> None:
     """One action for each of 16 environments."""
     kind, of, _ = CASES[case]
-    policy = build_policy(kind, of, 4, seed=0)
-    obs, prev_actions, state = zeros(of, 16), torch.zeros(16, dtype=torch.int64), policy.initial_state(16)
-    benchmark(policy.act, obs, prev_actions, state, torch.Generator())
+    policy = build_policy(kind, of, choices(4), seed=0)
+    obs, before, state = zeros(of, 16), no_action(16), policy.initial_state(16)
+    benchmark(policy.act, obs, *before, state, torch.Generator())
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_evaluate_backward(benchmark: BenchmarkFixture, case: str) -> None:
     """Loss-like sum and its gradient over 8 environments: 1024 samples (small), 128 (conv), 16 (resnet)."""
     kind, of, num = CASES[case]
-    policy = build_policy(kind, of, 4, seed=0)
-    obs, actions = zeros(of, num), torch.zeros(num, dtype=torch.int64)
+    policy = build_policy(kind, of, choices(4), seed=0)
+    obs, actions, starts = zeros(of, num), torch.zeros(num, 1, dtype=torch.int64), torch.zeros(num, dtype=torch.bool)
     packed = pack(cut_sequences(fixed_runs(num // 8, 8), range(8), np.zeros(num, np.bool_), policy.initial_state(num)))
 
     def evaluate_backward() -> None:
-        log_probs, entropies, values = policy.evaluate(obs, actions, packed.batch_sizes, packed.states, actions)
+        log_probs, entropies, values = policy.evaluate(obs, actions, starts, packed.batch_sizes, packed.states, actions)
         torch.autograd.backward((log_probs + entropies + values).sum())
 
     benchmark(evaluate_backward)
@@ -80,9 +81,9 @@ def two_threads(one_thread: None) -> None:  # noqa: ARG001  # it puts the number
 def test_act_16_on_two_threads(benchmark: BenchmarkFixture) -> None:
     """One action for each of 16 environments, 3x72x128 pixels."""
     kind, of, _ = CASES["conv-rgb72x128"]
-    policy = build_policy(kind, of, 4, seed=0)
-    obs, prev_actions, state = zeros(of, 16), torch.zeros(16, dtype=torch.int64), policy.initial_state(16)
-    benchmark(policy.act, obs, prev_actions, state, torch.Generator())
+    policy = build_policy(kind, of, choices(4), seed=0)
+    obs, before, state = zeros(of, 16), no_action(16), policy.initial_state(16)
+    benchmark(policy.act, obs, *before, state, torch.Generator())
     print_per_sample(benchmark, 16)
 
 
@@ -93,7 +94,7 @@ def test_update_2048_on_two_threads(benchmark: BenchmarkFixture, episode_steps: 
     num_steps, num_envs = 32, 64
     num = num_steps * num_envs
     kind, of, _ = CASES["conv-rgb72x128"]
-    policy = build_policy(kind, of, 4, seed=0)
+    policy = build_policy(kind, of, choices(4), seed=0)
     settings = LearnSettings(correct="vtrace", clip=0.1, clip_low=1 / 1.1, learning_rate=1e-4, adam_eps=1e-6)
     clock = np.add.outer(np.arange(num_steps), 7 * np.arange(num_envs)).ravel()  # environments out of step
     starts = clock % episode_steps == 0 if episode_steps else np.zeros(num, np.bool_)
@@ -103,8 +104,9 @@ def test_update_2048_on_two_threads(benchmark: BenchmarkFixture, episode_steps: 
         envs=range(num_envs),
         states=policy.initial_state(num),
         obs=zeros(of, num),
-        actions=torch.zeros(num, dtype=torch.int64),
-        prev_actions=torch.from_numpy(-1 * starts),
+        actions=torch.zeros(num, 1, dtype=torch.int64),
+        prev_actions=torch.zeros(len(starts), 1, dtype=torch.int64),
+        starts=torch.from_numpy(starts),
         log_probs=flat - 1.4,
         values=flat,
         rewards=flat + 1,

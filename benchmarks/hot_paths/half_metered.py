@@ -33,11 +33,11 @@ class HalfCountedEnv:
         self._steps_per_iteration = steps_per_iteration
         self._num_steps = 0
 
-    def reset(self, seed: int | None = None) -> dict[str, Any]:
+    def reset(self, seed: int | None = None) -> Any:
         """Begins an episode."""
         return self._counted.reset(seed)
 
-    def step(self, action: int) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """One env step, counted or not."""
         iteration = self._num_steps // self._steps_per_iteration
         self._num_steps += 1

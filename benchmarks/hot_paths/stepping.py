@@ -21,15 +21,16 @@ def make_env(scenario: Scenario, index: int) -> gymnasium.Env[dict[str, Any], in
 class Stepper:
     """Steps one environment with random actions; resets belong to a step, as they do in a run."""
 
-    def __init__(self, env: gymnasium.Env[dict[str, Any], int], num_actions: int) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         self._env = env
-        self._actions = np.random.default_rng(0).integers(num_actions, size=10_000)
+        env.action_space.seed(0)
+        self._actions = [env.action_space.sample() for _ in range(10_000)]
         self._next = 0
         env.reset()
 
     def __call__(self) -> None:
         """One env step."""
-        action = int(self._actions[self._next % len(self._actions)])
+        action = self._actions[self._next % len(self._actions)]
         self._next += 1
         _, _, terminated, truncated, _ = self._env.step(action)
         if terminated or truncated:
@@ -39,7 +40,7 @@ class Stepper:
 def time_steps(benchmark: Any, scenario: Scenario) -> None:
     """One env step of the scenario's first environment, resets included."""
     env = make_env(scenario, 0)
-    benchmark.pedantic(Stepper(env, scenario.num_actions), rounds=1000, iterations=1, warmup_rounds=100)
+    benchmark.pedantic(Stepper(env), rounds=1000, iterations=1, warmup_rounds=100)
     env.close()
 
 
@@ -52,7 +53,7 @@ def print_spread(scenario: Scenario, kinds: Sequence[str], clock: Callable[[], f
         clock: tells seconds.
     """
     envs = [make_env(scenario, index) for index in range(len(kinds))]
-    steppers = [Stepper(env, scenario.num_actions) for env in envs]
+    steppers = [Stepper(env) for env in envs]
     means = np.median([[_mean_step_s(step, clock) for step in steppers] for _ in range(5)], axis=0)
     for env in envs:
         env.close()

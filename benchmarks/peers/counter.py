@@ -23,11 +23,11 @@ class StepCounter:
         self._pid: int | None = None
         self._words = memoryview(bytearray(WORD_BYTES)).cast("q")
 
-    def add(self) -> None:
-        """Counts one env step."""
+    def add(self, num_steps: int = 1) -> None:
+        """Counts env steps."""
         if self._pid != os.getpid():
             self._words, self._pid = _open_word(Path(os.environ[FOLDER_VARIABLE])), os.getpid()
-        self._words[0] += 1
+        self._words[0] += num_steps
 
 
 def _open_word(folder: Path) -> memoryview:

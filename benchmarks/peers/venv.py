@@ -8,7 +8,12 @@ from pathlib import Path
 from harness.machine.virtualenvs import python_in
 from harness.plan import libraries
 
-DISTRIBUTIONS = {"sample_factory": "sample-factory", "sb3_ppo": "stable-baselines3", "rllib_appo": "ray"}
+DISTRIBUTIONS = {
+    "sample_factory": "sample-factory",
+    "sb3_ppo": "stable-baselines3",
+    "rllib_appo": "ray",
+    "cleanrl_envpool": "envpool",
+}
 """The distribution of each peer's library."""
 
 

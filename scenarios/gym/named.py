@@ -13,8 +13,9 @@ import inspect
 import re
 import sys
 from collections.abc import Mapping
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 PLAIN = re.compile(r"[\w-]+|[-+]?[\d.]+(e[-+]?\d+)?(\.\.[-+]?[\d.]+(e[-+]?\d+)?)?", re.ASCII | re.IGNORECASE)
@@ -104,6 +105,18 @@ def said(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
+class _FromSource(SourceFileLoader):
+    """Reads the file itself, and leaves nothing beside it.
+
+    Compiled code that Python keeps is taken for the file's where its size and the second of its change are the same.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Compiles what the file holds now."""
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
 def _of_file(name: str) -> ModuleType:
     """Imports a file under a name of its own, which differs where its text does; once in each process.
 
@@ -113,7 +126,7 @@ def _of_file(name: str) -> ModuleType:
     known_as = f"rlbench_file_{path.stem}_{digest(absolute(name))}"
     if known_as in sys.modules and sys.modules[known_as].__file__ == str(path):
         return sys.modules[known_as]
-    spec = importlib.util.spec_from_file_location(known_as, path)
+    spec = importlib.util.spec_from_file_location(known_as, path, loader=_FromSource(known_as, str(path)))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -112,6 +112,7 @@ def test_a_class_in_a_file_needs_no_package(mine: Path) -> None:
     changed = scenario_of("gym/./mine.py:Good")
     assert changed.code != here.code
     assert changed.observation_space.shape == (3,)
+    assert not mine.with_name("__pycache__").exists()
 
 
 def test_a_file_may_import_its_neighbour(mine: Path) -> None:

@@ -183,16 +183,20 @@ class Gathered(Rollout):
 
     def __init__(self, num_envs: int, num_slots: int) -> None:
         super().__init__(num_envs, num_slots)
-        self._arrived: list[npt.NDArray[np.int64]] = []
+        self._arrived: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
+        """Environments and slots, [K] both, as they came: put together only once they are taken."""
         self._num_arrived = 0
 
     def _count(self, envs: npt.NDArray[np.int64], slots: npt.NDArray[np.int64]) -> None:
-        self._arrived.append(np.stack((envs, slots), 1))
+        self._arrived.append((envs, slots))
         self._num_arrived += len(envs)
 
     @property
     def _steps(self) -> npt.NDArray[np.int64]:
-        return np.concatenate([np.empty((0, 2), np.int64), *self._arrived])
+        if not self._arrived:
+            return np.empty((0, 2), np.int64)
+        envs, slots = zip(*self._arrived, strict=True)
+        return np.stack((np.concatenate(envs), np.concatenate(slots)), 1)
 
     @property
     def num_samples(self) -> int:
@@ -216,7 +220,7 @@ class Gathered(Rollout):
     def _take(self, most: int) -> npt.NDArray[np.int64]:
         """The first `most` finished steps; the others stay."""
         steps = self._steps
-        self._arrived = [steps[most:]]
+        self._arrived = [(steps[most:, 0], steps[most:, 1])]
         self._num_arrived = len(steps[most:])
         return steps[:most]
 

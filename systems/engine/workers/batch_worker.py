@@ -87,6 +87,6 @@ class BatchWorker(Worker):
         self, columns: list[Column], rows: NDArray[np.int64], observation: Any, of: NDArray[np.int64] | None = None
     ) -> None:
         """Writes a batch's observations, which `CountedBatch` has checked; those of environments `of`, if given."""
-        for leaf, column, _, _ in columns:
+        for leaf, _, column, _, _ in columns:
             values = leaf.read(observation)
             column[rows] = values if of is None else values[of]

@@ -160,7 +160,7 @@ class PoolWorker(Worker):
 
     def _write_rows(self, columns: list[Column], rows: NDArray[np.int64], observation: Any, of: Any) -> None:
         """Writes the observations of some environments, `of`, which `CountedPool` has checked."""
-        for leaf, column, _, _ in columns:
+        for leaf, _, column, _, _ in columns:
             column[rows] = leaf.read(observation)[of]
 
     def _reply(self, envs: NDArray[np.int64]) -> None:

@@ -136,7 +136,7 @@ def test_what_loses_nothing_or_is_rounded_is_taken(tmp_path: Path, stated: str, 
     table = SharedTable((column,))
     worker = Worker(settings_of(tmp_path, "nowhere", "none"), -1, -1)
     rows = table["column"]
-    worker._write_observation([(LEAF, rows, (3,), rows.dtype)], 0, {"column": np.array([1, 0, 1], given)})
+    worker._write_observation([(LEAF, LEAF.read, rows, (3,), rows.dtype)], 0, {"column": np.array([1, 0, 1], given)})
     assert rows.tolist() == [[1, 0, 1]]
 
 
@@ -159,4 +159,6 @@ def test_what_would_be_made_another_number_is_refused(tmp_path: Path, stated: st
     worker = Worker(settings_of(tmp_path, "nowhere", "none"), -1, -1)
     rows = table["column"]
     with pytest.raises(ValueError, match=f"observation 'column' has dtype {np.dtype(given)}: the scenario states"):
-        worker._write_observation([(LEAF, rows, (3,), rows.dtype)], 0, {"column": np.array([1, 0, 1], given)})
+        worker._write_observation(
+            [(LEAF, LEAF.read, rows, (3,), rows.dtype)], 0, {"column": np.array([1, 0, 1], given)}
+        )

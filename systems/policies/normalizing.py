@@ -94,9 +94,10 @@ class Moments:
 class Normalizer(nn.Module):
     """Brings each number of a vector to mean 0 and variance 1 over all that ranks have observed.
 
-    Mean and variance are parameters without gradients, so they go wherever weights go: to actors, to other ranks, into
-    `policy.pt`. In float32 a mean is off by 6e-8 of itself, as a float32 observation is. The sums behind them, whose
-    counts pass what float32 can count, stay in float64 with the rank that learns.
+    Mean and variance are parameters without gradients, so they go where weights go: to actors, into `policy.pt`, at the
+    start to other ranks. Ranks that do not wait for each other have their own. In float32 a mean is off by 6e-8 of
+    itself, as a float32 observation is. The sums behind them, whose counts pass what float32 can count, stay in float64
+    with the rank that learns.
     """
 
     def __init__(self, num: int) -> None:
@@ -112,7 +113,7 @@ class Normalizer(nn.Module):
 
         Before the first `apply_observed` they are only clipped.
         """
-        # Gossip may round a tiny variance to below 0.
+        # Weights may come from elsewhere, with a tiny variance that was rounded to below 0.
         deviations = (self.variance.clamp(min=0) + EPSILON).sqrt()
         return ((x - self.mean) / deviations).clamp(-LIMIT, LIMIT).to(self.mean.dtype)
 
@@ -131,7 +132,7 @@ class Normalizer(nn.Module):
         Args:
             sum_over_ranks: adds up over ranks that have called this equally often with the same sums, which then have
                 the same statistics to the bit; None for one rank. Ranks that do not wait for each other get their own
-                sums back, and what they mixed into their statistics meanwhile is replaced here.
+                sums back.
         """
         sums = self._moments.mean.new_zeros(1 + 2 * len(self.mean)) if self._observed is None else self._observed
         sums = sums.to(self.mean.device)

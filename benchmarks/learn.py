@@ -4,8 +4,10 @@ Every system trains with one CPU rank on each task until it reaches the threshol
 `pointnav` (small policy, three seeds) 90 % of the last 100 episodes must succeed; on `vizdoom/basic` (one seed) their
 mean return, in rewards times 0.01, must be 0.7. Of Gymnasium's environments (three seeds) CartPole-v1 must return 475,
 at which it was called solved; HalfCheetah-v5 1,500 and Hopper-v5 1,000, within a million env steps, as far as PPO's
-paper has its curves (Schulman et al. 2017, figure 3); Minigrid's DoorKey-8x8 0.9. Ctrl-C stops it at any time; started
-again, it goes on where it was, because finished runs are kept in `--out`. It prints its tables as Markdown.
+paper has its curves (Schulman et al. 2017, figure 3); Minigrid's DoorKey-8x8 0.9. On HalfCheetah and Hopper `sync` runs
+for the whole million, as does `sb3-ppo` with the settings that its authors publish, and their areas under the curve are
+compared. Ctrl-C stops it at any time; started again, it goes on where it was, because finished runs are kept in
+`--out`. It prints its tables as Markdown.
 """
 
 from __future__ import annotations
@@ -21,18 +23,37 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks.against.programs import machine, rlbench
-from benchmarks.learn_table import Task, Trained, table
+from benchmarks.learn_table import COMPARED, Task, Trained, compared, table
 from harness.commands import INTERRUPTED
 from harness.contract.budget import parse_condition
 from harness.plan import registry
 from results.records import store
+from results.statistics.learning_curves import Curve, reach, read_curve
 
+PEER = "sb3-ppo"
+PUBLISHED = "num_envs=1:rollout_steps=2048:learn.num_minibatches=32"
+"""Where the defaults of Stable-Baselines3, which are rl-baselines3-zoo's for MuJoCo (`scenarios/gym/published.py`),
+differ from the scenario's settings: one environment, and mini-batches of 64."""
 TASKS = {
     "pointnav": Task(scenario="pointnav", until="success>=0.9", seeds=(0, 1, 2)),
     "vizdoom": Task(scenario="vizdoom/basic", until="return>=0.7", seeds=(0,)),
     "cartpole": Task(scenario="gym/CartPole-v1", until="return>=475", seeds=(0, 1, 2)),
-    "halfcheetah": Task(scenario="gym/HalfCheetah-v5", until="return>=1500", seeds=(0, 1, 2), env_steps=1_000_000),
-    "hopper": Task(scenario="gym/Hopper-v5", until="return>=1000", seeds=(0, 1, 2), env_steps=1_000_000),
+    "halfcheetah": Task(
+        scenario="gym/HalfCheetah-v5",
+        until="return>=1500",
+        seeds=(0, 1, 2),
+        env_steps=1_000_000,
+        peer=PEER,
+        peer_scenario=f"gym/HalfCheetah-v5:{PUBLISHED}",
+    ),
+    "hopper": Task(
+        scenario="gym/Hopper-v5",
+        until="return>=1000",
+        seeds=(0, 1, 2),
+        env_steps=1_000_000,
+        peer=PEER,
+        peer_scenario=f"gym/Hopper-v5:{PUBLISHED}",
+    ),
     "doorkey": Task(scenario="minigrid/DoorKey-8x8", until="return>=0.9", seeds=(0, 1, 2)),
 }
 SMALL_BATCH = "rollout.batch=512"
@@ -83,34 +104,54 @@ class Trainings:
         task = self.task
         options = {
             "systems": self.system,
-            "scenario": task.scenario,
+            "scenario": task.peer_scenario if self.system == task.peer else task.scenario,
             "gpus": "1",
             "device": "cpu",
             "seeds": ",".join(map(str, task.seeds)),
-            "until": task.until,
             "seconds": f"{self.limit_s:g}",
             "out": str(self.folder),
         }
+        if not task.is_whole(self.system):
+            options["until"] = task.until
         if task.env_steps is not None:
             options["env-steps"] = str(task.env_steps)
         resume = ["--resume"] if list(self.folder.glob("*/sweep.json")) else []
         return [*rlbench(), "run", *(part for name, value in options.items() for part in (f"--{name}", value)), *resume]
 
-    def results(self) -> list[Trained]:
+    def finished(self) -> list[store.StoredRun]:
         """The latest finished run of each seed, so far."""
         runs = store.read_runs(self.folder) if self.folder.exists() else []
         finished = {run.record.cell.seed: run for run in runs if run.record.status == "finished"}
-        return [trained(self.system, finished[seed], self.task) for seed in self.task.seeds if seed in finished]
+        return [finished[seed] for seed in self.task.seeds if seed in finished]
+
+    def results(self) -> list[Trained]:
+        """What each of them is reduced to."""
+        return [trained(self.system, run, self.task) for run in self.finished()]
+
+    def curves(self) -> list[Curve]:
+        """The learning curve of each of them."""
+        metric, *_ = parse_condition(self.task.until)
+        curves = [read_curve(run.path, run.record.cell.gpus, [metric]) for run in self.finished()]
+        return [curve for curve in curves if curve is not None]
 
     @property
     def is_complete(self) -> bool:
         """Whether every seed has finished."""
-        return len(self.results()) == len(self.task.seeds)
+        return len(self.finished()) == len(self.task.seeds)
 
 
 def trained(system: str, run: store.StoredRun, task: Task) -> Trained:
-    """Reduces a run to when it ended, and whether it reached the threshold."""
+    """Reduces a run to when it reached the threshold, or ended."""
     metric, _, threshold = parse_condition(task.until)
+    if task.is_whole(system) and (curve := read_curve(run.path, run.record.cell.gpus, [metric])) is not None:
+        steps, seconds = (reach(curve, threshold, cost) for cost in ("env_steps", "seconds"))
+        return Trained(
+            system=system,
+            seed=run.record.cell.seed,
+            reached=not steps.censored,
+            env_steps=int(steps.cost),
+            seconds=seconds.cost,
+        )
     last = pd.read_parquet(run.path / "series.parquet").sort_values("end_s").iloc[-1]
     mean = last.get(metric)  # there is none before 100 episodes have ended
     return Trained(
@@ -143,6 +184,9 @@ def print_tables(asked: argparse.Namespace) -> None:
         results = [result for system in systems for result in of(system, task, asked).results()]
         print(f"\n{TASKS[task].scenario}, until {TASKS[task].until}; at most {asked.seconds:g} s a run\n")
         print(table(results, systems, TASKS[task].seeds))
+        if peer := TASKS[task].peer:
+            ours, theirs = (of(system, task, asked).curves() for system in (COMPARED, peer))
+            print(compared(ours, theirs, peer))
 
 
 def of(system: str, task: str, asked: argparse.Namespace) -> Trainings:
@@ -154,8 +198,9 @@ def systems_for(task: str, asked: argparse.Namespace) -> list[str]:
     """The systems that were asked for, with their settings; `all` has the settings that each needs for the task."""
     if asked.systems != "all":
         return str(asked.systems).split(",")
-    settings = SETTINGS.get(task, {})
-    return [f"{name}:{settings[name]}" if name in settings else name for name in registry.names(registry.SYSTEMS)]
+    settings, peer = SETTINGS.get(task, {}), TASKS[task].peer
+    own = [f"{name}:{settings[name]}" if name in settings else name for name in registry.names(registry.SYSTEMS)]
+    return [*own, peer] if peer else own
 
 
 def arguments() -> argparse.Namespace:

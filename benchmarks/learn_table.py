@@ -5,6 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from scipy import stats
+
+from results.statistics.intervals import LEVEL
+from results.statistics.learning_curves import Curve, area_under
+
+COMPARED = "sync"
+"""Our system that a library's is held against: it collects and learns in turn, as that does."""
+LEAST_CURVES = 2
+"""Of each, for an interval."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
@@ -16,6 +27,14 @@ class Task:
     seeds: tuple[int, ...]
     env_steps: int | None = None
     """Env steps after which a run is censored, beside the seconds."""
+    peer: str | None = None
+    """A system of a library whose learning curve is held against `sync`'s; both then run for all of `env_steps`."""
+    peer_scenario: str = ""
+    """The scenario with the settings that the library has published."""
+
+    def is_whole(self, system: str) -> bool:
+        """Whether a system goes on when it has reached the threshold."""
+        return self.peer is not None and system in (COMPARED, self.peer)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +88,26 @@ def table(results: Sequence[Trained], systems: Sequence[str], seeds: Sequence[in
     if "none" in "".join(lines):
         lines += ["", "none: no run of this seed finished; the medians are without it."]
     return "\n".join(lines)
+
+
+def compared(ours: Sequence[Curve], theirs: Sequence[Curve], peer: str) -> str:
+    """Areas under the curves of `COMPARED` and of a peer, over the env steps that all cover, and their difference.
+
+    Welch's interval, as `results.summary.learned_cells` has it. Says what lacks where there are not two of each.
+    """
+    if min(len(ours), len(theirs)) < LEAST_CURVES:
+        return f"\n{COMPARED} and {peer}: an interval needs {LEAST_CURVES} curves of each"
+    begin = max(float(curve.env_steps[0]) for curve in (*ours, *theirs))
+    limit = min(float(curve.env_steps[-1]) for curve in (*ours, *theirs))
+    a, b = ([area_under(curve, "env_steps", limit, begin=begin) for curve in each] for each in (ours, theirs))
+    of_a, of_b = np.array(a, float), np.array(b, float)
+    ends = stats.ttest_ind(of_a, of_b, equal_var=False).confidence_interval(LEVEL)
+    each = ", ".join(f"{area:,.0f}" for area in of_a), ", ".join(f"{area:,.0f}" for area in of_b)
+    return (
+        f"\nmean return from {begin:,.0f} to {limit:,.0f} env steps: {COMPARED} {of_a.mean():,.0f} ({each[0]}), "
+        f"{peer} {of_b.mean():,.0f} ({each[1]}); difference {of_a.mean() - of_b.mean():+,.0f}, "
+        f"95 % {ends.low:+,.0f} to {ends.high:+,.0f}"
+    )
 
 
 def _env_steps(run: Trained) -> float:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -52,6 +53,30 @@ def test_a_run_without_enough_episodes_has_not_reached_anything(tmp_path: Path) 
     own = trainings(tmp_path)
     leave_run(own.folder, 0, [None, None], name="a")
     assert [result.reached for result in own.results()] == [False]
+
+
+def test_a_run_that_goes_on_is_reduced_to_when_it_reached_the_threshold(tmp_path: Path) -> None:
+    """Of a system whose curve is compared the first iteration at the threshold counts, not the last one."""
+    task = replace(TASK, env_steps=1500, peer="sb3-ppo", peer_scenario="pointnav:num_envs=1")
+    own = Trainings(system="sync", task=task, limit_s=600, out=tmp_path)
+    leave_run(own.folder, 0, [None, 0.95, 0.7], name="a")
+    leave_run(own.folder, 1, [None, 0.5, 0.7], name="b")
+    assert own.results() == [
+        Trained(system="sync", seed=0, reached=True, env_steps=1000, seconds=4),
+        Trained(system="sync", seed=1, reached=False, env_steps=1500, seconds=6),
+    ]
+    assert [list(curve.values) for curve in own.curves()] == [[0.95, 0.7], [0.5, 0.7]]
+
+
+def test_systems_whose_curves_are_compared_are_not_ended_early(tmp_path: Path) -> None:
+    """Only the others have an --until; the library's has the scenario with its published settings."""
+    task = replace(TASK, env_steps=1500, peer="sb3-ppo", peer_scenario="pointnav:num_envs=1")
+    commands = {
+        system: Trainings(system=system, task=task, limit_s=600, out=tmp_path).command
+        for system in ("sync", "sb3-ppo", "ver")
+    }
+    assert {system for system, command in commands.items() if "--until" in command} == {"ver"}
+    assert {system for system, command in commands.items() if "pointnav:num_envs=1" in command} == {"sb3-ppo"}
 
 
 def test_what_is_missing_is_run_again(tmp_path: Path) -> None:

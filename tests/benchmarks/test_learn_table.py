@@ -1,8 +1,13 @@
 from __future__ import annotations
 
-import pytest
+import re
 
-from benchmarks.learn_table import Trained, bounded_median, table
+import numpy as np
+import pytest
+from scipy import stats
+
+from benchmarks.learn_table import Trained, bounded_median, compared, table
+from results.statistics.learning_curves import Curve
 
 
 def trained(system: str, seed: int, env_steps: int, seconds: float, *, reached: bool = True) -> Trained:
@@ -52,3 +57,26 @@ def test_the_table_says_which_seeds_are_missing() -> None:
     lines = table([trained("ver", 2, 100, 1.0)], ["ver"], [0, 2]).splitlines()
     assert lines[2] == "| `ver` | 100 | 1 | none; 100 / 1 |"
     assert lines[-1].startswith("none:")
+
+
+def level(height: float, first: int, last: int) -> Curve:
+    """A curve that stays at a height between two numbers of env steps."""
+    axis = np.array([first, last], float)
+    return Curve(metric="return", values=np.full(2, height), env_steps=axis, seconds=axis, gpu_seconds=axis)
+
+
+def test_areas_are_compared_where_all_curves_are() -> None:
+    """The range is the one that all cover, and the interval is Welch's, of the difference of the means."""
+    ours = [level(height, 100, 1000) for height in (10, 14, 12)]
+    theirs = [level(height, 150, 900) for height in (8, 9, 7)]
+    said = compared(ours, theirs, "peer")
+    assert "from 150 to 900 env steps: sync 12 (10, 14, 12), peer 8 (8, 9, 7); difference +4" in said
+    difference, error, freedom = 4, np.sqrt(4 / 3 + 1 / 3), (5 / 3) ** 2 / ((4 / 3) ** 2 / 2 + (1 / 3) ** 2 / 2)
+    half = error * stats.t.isf(0.025, freedom)
+    low, high = (float(end) for end in re.findall(r"[+-]\d+", said.split("95 %")[1]))
+    assert (low, high) == (round(difference - half), round(difference + half))
+
+
+def test_a_single_curve_is_compared_with_nothing() -> None:
+    """What lacks is said."""
+    assert "needs 2 curves of each" in compared([level(1, 0, 9)], [level(1, 0, 9), level(2, 0, 9)], "peer")

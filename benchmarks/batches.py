@@ -4,6 +4,8 @@
   environment, against that by itself, in turn. The aim: 0.95 of its env steps/s.
 - `cartpole`: CartPole-v1 in one native batch of 1,024, through worker, rank and policy: the env steps per second of
   collecting, which is all of a run's time but that of learning, by its record. The aim: 100,000.
+- `envpool`: the same on EnvPool's asynchronous mode (`CountedPool`), in the virtual environment of the next part, since
+  EnvPool is none of our packages (`benchmarks/peers/run_envpool_counted.py`). The aim: 0.95.
 - `cleanrl`: `sync` on Breakout against CleanRL's PPO on EnvPool (`benchmarks/peers/run_cleanrl_envpool.py`) with the
   same network, environments, batch and epochs, in turn; measured as `benchmarks.against.sample_factory` does.
 """
@@ -27,9 +29,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from benchmarks.against.measure import Timing, prepare
-from benchmarks.against.programs import learned_steps_per_s, machine, our_program
+from benchmarks.against.programs import ROOT, learned_steps_per_s, machine, our_program
 from benchmarks.against.sample_factory import ours, theirs
 from benchmarks.in_turn import Side, compare
+from benchmarks.peers.venv import peer_python
 from harness.contract.device import Place, Seat
 from harness.contract.envs import env_seeds, make_counted_batch
 from harness.devices.kinds import CpuDevice
@@ -125,6 +128,16 @@ def _rates(step: Step, count: Count, seconds: float) -> Side:
     return measure
 
 
+def envpool(asked: argparse.Namespace, folder: Path) -> None:  # noqa: ARG001  it makes one itself
+    """Prints what counting leaves of EnvPool's speed."""
+    module, numbers = (
+        "benchmarks.peers.run_envpool_counted",
+        ("--slice", f"{asked.slice}", "--slices", f"{asked.slices}"),
+    )
+    subprocess.run([peer_python("cleanrl_envpool"), "-m", module, *numbers], cwd=ROOT, check=True)
+    print(f"aim: {LEAST_OF_CONTRACT}", flush=True)
+
+
 def cartpole(asked: argparse.Namespace, folder: Path) -> None:
     """Prints how fast a rank collects from the large batch."""
     figures = []
@@ -158,7 +171,7 @@ def cleanrl(asked: argparse.Namespace, folder: Path) -> None:
     print(*compared.lines("sync", "cleanrl_envpool"), sep="\n", flush=True)
 
 
-PARTS = {"contract": contract, "cartpole": cartpole, "cleanrl": cleanrl}
+PARTS = {"contract": contract, "envpool": envpool, "cartpole": cartpole, "cleanrl": cleanrl}
 
 
 def main() -> None:

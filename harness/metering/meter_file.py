@@ -7,6 +7,10 @@ A reader may see a counter a step late but never a torn one, since every word is
 process that dies leaves what it had counted. The file's space is allocated when it is made, so a full disk is an error
 then and not a SIGBUS later.
 
+An environment with several agents (`harness/contract/agents.py`) has a block for each of them, whose `env_steps` and
+`episodes` are the agent's: its agent steps, its stays. The first one's block has the `frames` of the environment, and
+its env steps as `joint_steps`; these are 0 where environments have one agent.
+
 Layout, in words of 8 bytes: header (magic, number of environments, span capacity of each, that of a thread), then the
 blocks. They are equal but for their rings, of which threads may have larger ones than environments. A block has
 counters (`COUNTERS`, int64 or float64), seconds for each kind of span (`SPANS`), CPU time in some of them and their
@@ -22,7 +26,7 @@ import mmap
 import os
 from pathlib import Path
 
-MAGIC = 0x3630_4D4C_5252
+MAGIC = 0x3730_4D4C_5252
 HEADER_WORDS = 4
 INT_COUNTERS = (
     "pid",
@@ -38,6 +42,7 @@ INT_COUNTERS = (
     "env_steps",
     "frames",
     "episodes",
+    "joint_steps",
 )
 MAY_BE_UNREPORTED = ("learned", "reused", "discarded", "in_flight", "lag_sum")
 """Counters that somebody else's system need not report; each has a bit in `unreported`, which is 0 for our systems."""

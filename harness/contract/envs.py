@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import gymnasium
 
     from harness.contract.device import Seat
+    from harness.metering.batches.counted_batch import CountedBatch
+    from harness.metering.batches.counted_pool import CountedPool
     from harness.metering.blocks import Blocks
-    from harness.metering.counted_batch import CountedBatch
-    from harness.metering.counted_pool import CountedPool
 
 
 class MakesEnvs(Protocol):
@@ -121,9 +121,9 @@ def make_counted_batch(scenario: Batched, seats: Sequence[Seat], folder: Path | 
 
     Call it in the process that will step them. Raises ValueError if they are not what the scenario states.
     """
-    from harness.metering.counted_batch import CountedBatch
-    from harness.metering.pool_envs import WholePool, check_pool
-    from harness.metering.vector_envs import check_batch
+    from harness.metering.batches.counted_batch import CountedBatch
+    from harness.metering.batches.pool_envs import WholePool, check_pool
+    from harness.metering.batches.vector_envs import check_batch
 
     first, spaces = seats[0], (scenario.observation_space, scenario.action_space)
     blocks = _blocks_of(seats, meter)
@@ -143,8 +143,8 @@ def make_counted_pool(
 
     Call it in the process that will step them. Raises ValueError if they are not what the scenario states.
     """
-    from harness.metering.counted_pool import CountedPool
-    from harness.metering.pool_envs import check_pool
+    from harness.metering.batches.counted_pool import CountedPool
+    from harness.metering.batches.pool_envs import check_pool
 
     first, blocks = seats[0], _blocks_of(seats, meter)
     envs = scenario.make_envs(seats)

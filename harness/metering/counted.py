@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import gymnasium
 
 EPISODE = struct.Struct("<qddqqdd")
-"""A record; `EPISODE_DTYPE` of `harness/metering/batch_steps.py` is the same."""
+"""A record; `EPISODE_DTYPE` of `harness/metering/batches/steps.py` is the same."""
 EPISODE_FIELDS = ("environment", "end_s", "return", "length", "frames", "success", "spl")
 SIMULATE, RESET, WAIT = KIND_OF["simulate"], KIND_OF["reset"], KIND_OF["wait:inference"]
 MOST_REWARD = (2 - 2**-23) * 2.0**127

@@ -11,11 +11,11 @@ from gymnasium.vector import AutoresetMode
 
 from harness.contract.device import Seat
 from harness.contract.envs import InBatches, envs_per_batch, make_counted_batch
+from harness.metering.batches.vector_envs import SAME_STEP, check_batch, mode_of
 from harness.metering.counted import EPISODE, episodes_path
-from harness.metering.vector_envs import SAME_STEP, check_batch, mode_of
 from scenarios.atari import FAMILY, AtariScenario
 from scenarios.atari_vector import AtariVectorEnv
-from tests.harness.metering.vector_scenarios import meter, seats_of
+from tests.harness.metering.batches.vector_scenarios import meter, seats_of
 from tests.scenarios.seats import seat_of
 
 NUM = 4

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from harness.contract.envs import Batched
-    from harness.metering.counted_batch import CountedBatch
+    from harness.metering.batches.counted_batch import CountedBatch
 
 
 class BatchWorker(Worker):

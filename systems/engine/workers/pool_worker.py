@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from harness.contract.envs import Batched
-    from harness.metering.counted_batch import BatchStep
-    from harness.metering.counted_pool import CountedPool
+    from harness.metering.batches.counted_pool import CountedPool
+    from harness.metering.batches.steps import BatchStep
 
     Indices = NDArray[np.intp]
 

@@ -39,8 +39,8 @@ from systems.spaces.observations import Leaf, leaves_of
 if TYPE_CHECKING:
     from harness.contract.device import Seat
     from harness.contract.scenario import Scenario
-    from harness.metering.counted_batch import CountedBatch
-    from harness.metering.counted_pool import CountedPool
+    from harness.metering.batches.counted_batch import CountedBatch
+    from harness.metering.batches.counted_pool import CountedPool
     from systems.choices.collect import Priority
     from systems.engine.workers.tables import SharedTable
 

@@ -9,8 +9,8 @@ from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
-from tests.harness.metering.pool_double import DoublePool
-from tests.harness.metering.vector_scenarios import RandomEnv
+from tests.harness.metering.batches.pool_double import DoublePool
+from tests.harness.metering.batches.vector_scenarios import RandomEnv
 
 ID = "Walk-v0"
 IDS = [ID, "Run-v0"]

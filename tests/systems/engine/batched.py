@@ -23,7 +23,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from harness.contract.settings import GpuCosts, LearnSettings
 from harness.plan import registry
-from tests.harness.metering.vector_scenarios import NativeEnvs
+from tests.harness.metering.batches.vector_scenarios import NativeEnvs
 from tests.systems.engine.cells import make_cell
 from tests.systems.engine.recorded import record
 

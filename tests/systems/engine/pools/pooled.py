@@ -20,7 +20,7 @@ import numpy as np
 
 from harness.contract.settings import GpuCosts, LearnSettings
 from harness.plan import registry
-from tests.harness.metering.pool_double import DoublePool
+from tests.harness.metering.batches.pool_double import DoublePool
 from tests.systems.engine.cells import make_cell
 from tests.systems.engine.recorded import record
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from harness.contract.envs import make_counted_batch, make_counted_env, make_counted_pool
 from harness.contract.pools import PoolLike
-from harness.metering.counted_pool import CountedPool
+from harness.metering.batches.counted_pool import CountedPool
 from harness.metering.meter_file import MeterFile
-from tests.harness.metering.pool_double import DoublePool, PoolScenario
-from tests.harness.metering.test_counted_batch import COUNTERS, played_alone, played_in_batch, records, rows_of
-from tests.harness.metering.vector_scenarios import ACTIONS, RandomEnv, meter, seats_of
+from tests.harness.metering.batches.pool_double import DoublePool, PoolScenario
+from tests.harness.metering.batches.test_counted_batch import COUNTERS, played_alone, played_in_batch, records, rows_of
+from tests.harness.metering.batches.vector_scenarios import ACTIONS, RandomEnv, meter, seats_of
 
 
 def open_pool(folder: Path, scenario: PoolScenario, num: int) -> tuple[CountedPool, MeterFile]:

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.contract.envs import make_counted_batch, make_counted_env
+from harness.metering.batches.counted_batch import BatchStep, CountedBatch
 from harness.metering.counted import EPISODE, episodes_path
-from harness.metering.counted_batch import BatchStep, CountedBatch
-from tests.harness.metering.vector_scenarios import ACTIONS, RandomScenario, meter, seats_of
+from tests.harness.metering.batches.vector_scenarios import ACTIONS, RandomScenario, meter, seats_of
 
 MODES = list(AutoresetMode)
 COUNTERS = ("env_steps", "frames", "episodes")

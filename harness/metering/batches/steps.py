@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.metering.batches.vector_envs import NEXT_STEP
 from harness.metering.counted import EPISODE, EPISODE_FIELDS, MOST_REWARD, STEP_RULE, reward_rule
-from harness.metering.vector_envs import NEXT_STEP
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from harness.metering.batch_observations import Refuse
+    from harness.metering.batches.observations import Refuse
 
     Ints = npt.NDArray[np.int64]
     Floats = npt.NDArray[np.float64]
@@ -22,6 +23,34 @@ if TYPE_CHECKING:
 
 EPISODE_DTYPE = np.dtype([(name, f"<{code}8") for name, code in zip(EPISODE_FIELDS, "iffiiff", strict=True)])
 assert EPISODE_DTYPE.itemsize == EPISODE.size
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchStep:
+    """What follows a step of B environments, or of B agents of one; its arrays hold until the next step."""
+
+    observation: Any
+    """To act on next: arrays [B, ...] in the structure of the observation space.
+
+    Where an environment's next step will only reset it, it is the ended episode's last, and the action does not matter.
+    Where an agent is away it is zeros, and its action is not used.
+    """
+    rewards: Floats
+    """[B]."""
+    terminated: Mask
+    """[B]."""
+    truncated: Mask
+    """[B]; may hold with `terminated`."""
+    counts: Mask
+    """[B]; False where it took no step: it was only reset, or its agent is away."""
+    ended: Mask
+    """[B]; where an episode ended."""
+    starts: Mask
+    """[B]; whether `observation` is an episode's first, or an agent's since it came."""
+    final: Any
+    """The last observation of each episode that ended, in the rows of `ended`; None if none did. As `observation`."""
+    episodes: Floats
+    """Return, length, success and SPL of each episode that ended, [B, 4], in the rows of `ended`; 0 elsewhere."""
 
 
 class BatchChecks:

@@ -13,9 +13,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from harness.contract.device import Seat
 from harness.contract.envs import InBatches, make_counted_batch
-from harness.metering.counted_batch import CountedBatch
+from harness.metering.batches.counted_batch import CountedBatch
 from harness.metering.meter_file import MeterFile, meter_path
-from tests.harness.metering.vector_scenarios import RandomScenario, meter, seats_of
+from tests.harness.metering.batches.vector_scenarios import RandomScenario, meter, seats_of
 
 
 @dataclass

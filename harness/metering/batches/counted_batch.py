@@ -16,24 +16,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.metering.batch_infos import BatchInfos
-from harness.metering.batch_observations import BatchObservations
-from harness.metering.batch_steps import BatchChecks, BatchEpisodes
+from harness.metering.batches.infos import BatchInfos
+from harness.metering.batches.observations import BatchObservations
+from harness.metering.batches.steps import BatchChecks, BatchEpisodes, BatchStep
+from harness.metering.batches.vector_envs import DISABLED, NEXT_STEP, SAME_STEP, mode_of, seeded
 from harness.metering.blocks import Blocks, add
 from harness.metering.counted import RESET, SIMULATE, WAIT, refused
-from harness.metering.vector_envs import DISABLED, NEXT_STEP, SAME_STEP, mode_of, seeded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from harness.metering.vector_envs import VectorEnv
+    from harness.metering.batches.vector_envs import VectorEnv
 
     Ints = npt.NDArray[np.int64]
     Floats = npt.NDArray[np.float64]
@@ -41,33 +40,6 @@ if TYPE_CHECKING:
 
 MOST_COMPARED = 16
 """Environments that are looked at whether a reset of others has changed them."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BatchStep:
-    """What follows a step of B environments; its arrays hold until the next step."""
-
-    observation: Any
-    """To act on next: arrays [B, ...] in the structure of the observation space.
-
-    Where an environment's next step will only reset it, it is the ended episode's last, and the action does not matter.
-    """
-    rewards: Floats
-    """[B]."""
-    terminated: Mask
-    """[B]."""
-    truncated: Mask
-    """[B]; may hold with `terminated`."""
-    counts: Mask
-    """[B]; False where the step only reset the environment, and so is no env step."""
-    ended: Mask
-    """[B]; where an episode ended."""
-    starts: Mask
-    """[B]; whether `observation` is an episode's first."""
-    final: Any
-    """The last observation of each episode that ended, in the rows of `ended`; None if none did. As `observation`."""
-    episodes: Floats
-    """Return, length, success and SPL of each episode that ended, [B, 4], in the rows of `ended`; 0 elsewhere."""
 
 
 class CountedBatch:

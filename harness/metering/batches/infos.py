@@ -26,7 +26,7 @@ from harness.metering.counted import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from harness.metering.batch_observations import Refuse
+    from harness.metering.batches.observations import Refuse
 
     Array = npt.NDArray[Any]
     Ints = npt.NDArray[np.int64]

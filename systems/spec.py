@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from harness.contract.agents import agents_per_env, num_rows
 from harness.contract.device import Device
 from harness.contract.envs import envs_per_batch, envs_per_recv
 from harness.contract.scenario import Scenario
 from harness.contract.settings import POLICIES, LearnSettings, learns_from_samples
 from harness.contract.system import Context
 from systems.choices.average import AllReduce, AverageChoice, Central, Elastic, Gossip, ParameterServer
-from systems.choices.batches import why_not_in_batches, why_not_in_pools
+from systems.choices.batches import why_not_in_agents, why_not_in_batches, why_not_in_pools
 from systems.choices.collect import ActorSide, Collector, DoubleBuffered, Dynamic, Lockstep
 from systems.choices.mixes import why_impossible
 from systems.choices.overlap import Alternate, Continuous, OneAhead, OverlapChoice
@@ -99,49 +100,66 @@ class EngineSystem:
         return why_not_spaces(observation_space, action_space, image_order)
 
     def steps_each(self, scenario: Scenario) -> int | None:
-        """Env steps that a rank learns from in an iteration; None where rollouts may be cut, or hold resets."""
-        return (
-            None
-            if self._may_be_short(scenario)
-            else self.rollout.target(scenario.num_envs, self.rollout.steps(scenario.rollout_steps))
-        )
+        """Samples that a rank learns from in an iteration; None where rollouts may be cut, or have places without."""
+        return None if self._may_be_short(scenario) else self._target(scenario)
+
+    def _target(self, scenario: Scenario) -> int:
+        """Samples of a whole rollout."""
+        return self.rollout.target(num_rows(scenario), self.rollout.steps(scenario.rollout_steps))
 
     def _may_be_short(self, scenario: Scenario) -> bool:
-        """Whether rollouts may have fewer samples than they are to have: they are cut, or resets fill places."""
-        may_hold_resets = isinstance(self.rollout, Fixed) and envs_per_batch(scenario) > 1
-        return may_hold_resets or not isinstance(self.preempt, Never)
+        """Whether rollouts may have fewer samples than they are to have.
+
+        They may be cut, and resets, or agents that are away, take places.
+        """
+        may_lack_steps = isinstance(self.rollout, Fixed) and envs_per_batch(scenario) > 1
+        return may_lack_steps or not isinstance(self.preempt, Never)
+
+    def _fewest(self, scenario: Scenario) -> int:
+        """Samples that a rollout which may be short surely has: one of each environment.
+
+        An environment with several agents always has one that steps, so a whole rollout has T.
+        """
+        is_whole = isinstance(self.preempt, Never) and agents_per_env(scenario) > 1
+        return scenario.num_envs * (self.rollout.steps(scenario.rollout_steps) if is_whole else 1)
 
     def _why_not_on(self, scenario: Scenario, learn: LearnSettings) -> str | None:
         num_envs, steps = scenario.num_envs, self.rollout.steps(scenario.rollout_steps)
-        may_be_short = self._may_be_short(scenario)
         by_env = self.rollout.split == "envs" and not learns_from_samples(scenario.policy, learn)
-        if learn.num_minibatches > num_envs and (by_env or may_be_short):
-            why = "mini-batches are split by environment" if by_env else "rollouts may be cut, or hold resets"
+        fewest = num_envs if by_env else self._fewest(scenario)
+        if learn.num_minibatches > fewest and (by_env or self._may_be_short(scenario)):
+            few = "rollouts may be cut, or hold resets" if agents_per_env(scenario) == 1 else "agents may be away"
+            why = "mini-batches are split by environment" if by_env else few
             return f"num_envs={num_envs} cannot fill learn.num_minibatches={learn.num_minibatches}: {why}"
         if isinstance(self.preempt, Threshold) and self.preempt.least * steps < 1:
             return (
                 f"preempt.least={self.preempt.least} of {steps} steps is less than one step: a preempted rank would "
                 "have nothing to learn; raise it, or use preempt=never"
             )
-        target = self.rollout.target(num_envs, steps)
-        if target < max(learn.num_minibatches, num_envs):
+        target, rows, agents = self._target(scenario), num_rows(scenario), agents_per_env(scenario)
+        if target < max(learn.num_minibatches, rows):
             return (
-                f"rollout.batch={target}: must be at least num_envs={num_envs} and "
-                f"learn.num_minibatches={learn.num_minibatches}; nearest: rollout.batch={num_envs * steps}"
+                f"rollout.batch={target}: must be at least num_envs={num_envs}{f' x {agents} agents' * (agents > 1)} "
+                f"and learn.num_minibatches={learn.num_minibatches}; nearest: rollout.batch={rows * steps}"
             )
         if isinstance(self.average, ParameterServer) and (learn.schedule != "constant" or learn.weight_decay):
             return (
                 f"learn.schedule={learn.schedule} and learn.weight_decay={learn.weight_decay}: must be constant and 0: "
                 "the server steps, at average.learning_rate"
             )
-        return self._why_not_stepped(scenario, num_envs, steps)
+        return self._why_not_stepped(scenario, steps)
 
-    def _why_not_stepped(self, scenario: Scenario, num_envs: int, steps: int) -> str | None:
-        of_batch = envs_per_batch(scenario)
+    def _why_not_stepped(self, scenario: Scenario, steps: int) -> str | None:
+        num_envs, of_batch, agents = scenario.num_envs, envs_per_batch(scenario), agents_per_env(scenario)
+        choices = self.collect, self.rollout, self.overlap
+        if agents > 1:
+            if of_batch != agents or envs_per_recv(scenario):
+                return f"envs_per_batch={of_batch}: must be agents_per_env={agents}, and no pool"
+            return why_not_in_agents(*choices, num_envs, agents)
         if of_recv := envs_per_recv(scenario):
-            return why_not_in_pools(self.collect, self.rollout, self.overlap, num_envs, of_batch, of_recv)
+            return why_not_in_pools(*choices, num_envs, of_batch, of_recv)
         if of_batch > 1:
-            return why_not_in_batches(self.collect, self.rollout, self.overlap, num_envs, of_batch, steps)
+            return why_not_in_batches(*choices, num_envs, of_batch, steps)
         return self.collect.check(num_envs)
 
     def run(self, context: Context) -> None:

@@ -49,12 +49,13 @@ class Device(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seat:
-    """The place of one environment in a run."""
+    """The place in a run of one environment, or of one agent where they have several (`harness.contract.agents`)."""
 
     place: Place
     index: int
     """0 .. num_envs - 1 within the rank."""
     num_envs: int
+    """Seats of the rank."""
     seed: int
     """Different for each environment of a run; the same in each run of the cell."""
     device: Device

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import gymnasium
 
     from harness.contract.device import Seat
+    from harness.metering.batches.counted_agents import CountedAgents
     from harness.metering.batches.counted_batch import CountedBatch
     from harness.metering.batches.counted_pool import CountedPool
     from harness.metering.blocks import Blocks
@@ -33,7 +34,7 @@ class InParts(Protocol):
     """What a scenario may have whose environments differ: in their games, maps or scenes."""
 
     def part(self, global_index: int, seed: int) -> str:
-        """The part of the scenario that environment `global_index` of a run has, whose seed is `seed` (`Seat`).
+        """The part of the scenario that environment or agent `global_index` of a run has; its seed is `seed` (`Seat`).
 
         The record says what each part was learned from; environments with the same text are of the same part.
         """
@@ -134,6 +135,21 @@ def make_counted_batch(scenario: Batched, seats: Sequence[Seat], folder: Path | 
     check_batch(envs, len(seats), *spaces)
     seeds = [seat.seed for seat in seats]
     return CountedBatch(envs, blocks, _open_episodes(folder, first), first.global_index, seeds)
+
+
+def make_counted_agents(scenario: Batched, seats: Sequence[Seat], folder: Path | str, meter: Path) -> CountedAgents:
+    """Makes the environment of the agents that have neighbouring seats of a rank, with the counters of each of them.
+
+    Call it in the process that will step it. Raises ValueError if it is not what the scenario states.
+    """
+    from harness.metering.batches.agent_rows import check_agents
+    from harness.metering.batches.counted_agents import CountedAgents
+
+    first, spaces = seats[0], (scenario.observation_space, scenario.action_space)
+    blocks = _blocks_of(seats, meter)
+    env: Any = scenario.make_envs(seats)
+    check_agents(env, len(seats), *spaces)
+    return CountedAgents(env, spaces, blocks, _open_episodes(folder, first), first.global_index, first.seed)
 
 
 def make_counted_pool(

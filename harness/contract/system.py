@@ -22,6 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from harness.contract.agents import num_rows
 from harness.contract.budget import Limits
 from harness.contract.device import Device, Place, Seat
 from harness.contract.scenario import Scenario
@@ -49,8 +50,8 @@ class Context:
     """The interpreter of the virtual environment of the system's library, if it has one."""
 
     def seat(self, index: int, seed: int) -> Seat:
-        """The seat of environment `index` of this rank."""
-        return Seat(place=self.place, index=index, num_envs=self.scenario.num_envs, seed=seed, device=self.device)
+        """The seat of environment `index` of this rank, or of agent `index` of its environments."""
+        return Seat(place=self.place, index=index, num_envs=num_rows(self.scenario), seed=seed, device=self.device)
 
     def env_seed(self, index: int) -> int:
         """The seed of environment `index` of this rank, the same with every system."""

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.contract.agents import num_rows
 from harness.contract.device import Place
 from harness.contract.system import Context
 from harness.contract.traits import Traits
@@ -79,7 +80,7 @@ def open_context(folder: Path, place: Place) -> tuple[System, Context]:
         python = python_of(system)
     device = make_device(cell.device, place, scenario, folder)
     gpu_busy_s = device.busy_s if isinstance(device, EmulatedGpu) else None
-    meter = RankMeter(folder, place.rank, scenario.num_envs, gpu_busy_s)
+    meter = RankMeter(folder, place.rank, num_rows(scenario), gpu_busy_s)
     return system, Context(
         place=place,
         scenario=scenario,

@@ -24,6 +24,9 @@ class Snapshot:
     """Of the rank that is furthest behind."""
     learned: int
     env_steps: int
+    """Agent steps, where environments have several agents."""
+    joint_steps: int = 0
+    """Env steps where environments have several agents; else 0."""
 
 
 class LiveMeters:
@@ -52,6 +55,7 @@ class LiveMeters:
             iterations=iterations,
             learned=sum(file.count(0, "learned") for file in files.values()),
             env_steps=env_steps,
+            joint_steps=sum(file.total("joint_steps") for file in files.values()),
         )
 
     def close(self) -> None:

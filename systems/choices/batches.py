@@ -1,4 +1,4 @@
-"""Which choices can step environments in batches, several in one call, or in pools, and with how many of them."""
+"""Which choices can step environments in batches, pools, or with several agents each, and with how many of them."""
 
 from __future__ import annotations
 
@@ -32,6 +32,35 @@ def why_not_in_batches(
         (most % size, f"collect.max_batch={most}: must be a multiple of {size}, or 0 for all"),
     )
     return next((why for breaks, why in rules if breaks), None) or collect.check(num_envs)
+
+
+def why_not_in_agents(
+    collect: Collector, rollout: RolloutChoice, overlap: OverlapChoice, num_envs: int, agents: int
+) -> str | None:
+    """The same of `num_envs` environments of several agents each, who step together: what counts are agents."""
+    in_turn = isinstance(collect, DoubleBuffered)
+    whole = 2 * agents if in_turn else agents
+    of_worker = collect.num_envs_per_worker if isinstance(collect, DoubleBuffered) else 0
+    least, most = (collect.min_batch, collect.max_batch) if isinstance(collect, DoubleBuffered | Dynamic) else (0, 0)
+    at_once = num_envs * agents // (2 if in_turn else 1)
+    each = f"{agents} agents of an environment"
+    is_quota = isinstance(rollout, Trajectories) and not isinstance(overlap, Continuous)
+    rules = (
+        (isinstance(collect, ActorSide), f"the policy acts in the workers, for one agent and not for the {each}"),
+        (is_quota, f"a batch of trajectories has room for single agents, not for the {each}: use overlap=continuous"),
+        (
+            in_turn and num_envs % 2,
+            f"num_envs={num_envs}: must be even, since double buffering steps two environments in turn",
+        ),
+        (of_worker % whole, f"collect.num_envs_per_worker={of_worker}: counts agents, must be a multiple of {whole}"),
+        (
+            of_worker and num_envs * agents % of_worker,
+            f"collect.num_envs_per_worker={of_worker}: must divide the {num_envs * agents} agents of a rank",
+        ),
+        (most % agents, f"collect.max_batch={most}: counts agents, must be a multiple of {agents}, or 0 for all"),
+        (least > at_once, f"collect.min_batch={least}: must be at most {at_once}, the agents that may wait at once"),
+    )
+    return next((why for breaks, why in rules if breaks), None)
 
 
 def why_not_in_pools(

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from harness.contract.agents import agents_per_env
 from harness.contract.settings import LearnSettings
 from systems.external.command import TrainerRun
 from systems.external.document import Trainer
@@ -142,6 +143,9 @@ class LibrarySystem:
         """Returns the scenario with the settings that the library uses. Raises ValueError if it cannot run it."""
         learn = self.learned_with(replace(scenario.learn, **self.learn))
         order = image_order_of(scenario)
+        if (agents := agents_per_env(scenario)) > 1:
+            rule = f"takes environments with one agent, not with {agents}; use sync, ver or appo"
+            raise ValueError(f"{self.name} on {scenario.name}: {rule}")
         if reason := self.why_not_spaces(scenario.observation_space, scenario.action_space, order):
             others = what_else(scenario.observation_space, scenario.action_space, order)
             raise ValueError(f"{self.name} on {scenario.name}: {reason}; use {others}")

@@ -74,6 +74,7 @@ def make_batch(
     bootstrap: Tensor,
     steps_per_env: float,
     settings: LearnSettings,
+    agents: int = 1,
     has_sequences: bool = True,
 ) -> Batch:
     """Estimates the advantages of a rollout and cuts it into sequences.
@@ -95,6 +96,8 @@ def make_batch(
         bootstrap: float [S].
         steps_per_env: see `sampling_weights`.
         settings: discount and lambda.
+        agents: A; environment e has the rows e * A to e * A + A - 1, which `envs` names. Environments count alike,
+            whichever of their agents were there.
         has_sequences: False if nobody asks for them; cutting them takes a while where there are many.
     """
     advantages, returns = gae_over_runs(
@@ -122,7 +125,7 @@ def make_batch(
         next_values=next_values(runs, values, terminated, truncated, bootstrap),
         advantages=advantages,
         returns=returns,
-        sampling_weights=sampling_weights(runs, envs, steps_per_env).to(values),
+        sampling_weights=sampling_weights(runs, [env // agents for env in envs], steps_per_env).to(values),
         sequences=cut_sequences(runs, envs, starts.cpu().numpy(), states) if has_sequences else [],
     )
 

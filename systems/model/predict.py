@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from harness.contract.agents import agents_per_env
 from harness.contract.envs import env_seeds, envs_per_batch
 from harness.contract.prediction import Prediction, Timed
 from harness.metering.fates import Fates
@@ -74,7 +75,9 @@ def why_not(system: Choices, scenario: Scenario, limits: Limits) -> str | None:
     if not isinstance(scenario, Timed):
         return "its times are not known; a profile states them: `rlbench profile` makes one, for --scenario emulated/…"
     if envs_per_batch(scenario) > 1:
-        return "a model steps environments one by one, not in batches; use vector=none"
+        agents, steps = agents_per_env(scenario), "a model steps environments"
+        batches = f"{steps} one by one, not in batches; use vector=none"
+        return f"{steps} with one agent, not with {agents}" if agents > 1 else batches
     if limits.until is not None:
         return f"--until {limits.until}: a model does not learn; use --iterations, --seconds or --env-steps"
     if isinstance(system.rollout, Trajectories) != (system.overlap.is_concurrent and not _is_one_ahead(system)):

@@ -27,7 +27,7 @@ NODES_FILE = "nodes.json"
 TELEMETRY = "telemetry-node{}.json"
 LIVE_FILE = "live.json"
 LIVE_BYTES = 65536
-LIVE_TYPES = {"phase": str, "iterations": int, "learned": int, "env_steps": int}
+LIVE_TYPES = {"phase": str, "iterations": int, "learned": int, "env_steps": int, "joint_steps": int}
 """Types of the fields in `LIVE_FILE`, which are those of a `Snapshot`."""
 FILES = (NODES_FILE, LAUNCH_FILE, LIVE_FILE, f".{LIVE_FILE}")
 """Files that are of no use once the record is made."""

@@ -366,6 +366,7 @@ class Head:
             iterations=min(one.iterations for one in snapshots),
             learned=sum(one.learned for one in snapshots),
             env_steps=sum(one.env_steps for one in snapshots),
+            joint_steps=sum(one.joint_steps for one in snapshots),
         )
         with suppress(OSError):  # it is for a display alone
             store.write_whole(self._folder / LIVE_FILE, json.dumps(asdict(together)))

@@ -6,7 +6,7 @@ for each leaf: each Box, Discrete, MultiDiscrete or MultiBinary. A leaf is named
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +79,17 @@ class BatchObservations:
                 kept[i] = self._checked(leaf, observations[i], (), one, int(i))
         return self._packed(self._kept())
 
+    def spread(self, given: Iterable[tuple[int, Any]]) -> Any:
+        """Batched observations of which some rows are given, one by one, and checked here; the others are zeros."""
+        arrays = [np.zeros((self._num_envs, *leaf.shape), leaf.dtype) for leaf in self._leaves]
+        for row, observation in given:
+            for leaf, array in zip(self._leaves, arrays, strict=True):
+                array[row] = self._typed(leaf, observation, (), row)
+        every = np.ones(self._num_envs, np.bool_)
+        for leaf, array in zip(self._leaves, arrays, strict=True):
+            self._check_finite(leaf, array, every)
+        return self._packed(arrays)
+
     def _kept(self) -> list[Array]:
         if self._last is None:
             self._last = [np.zeros((self._num_envs, *leaf.shape), leaf.dtype) for leaf in self._leaves]
@@ -90,6 +101,12 @@ class BatchObservations:
     def _checked(
         self, leaf: _Leaf, observation: Any, batch: tuple[int, ...], rows: Mask, index: int | None = None
     ) -> Array:
+        array = self._typed(leaf, observation, batch, index)
+        self._check_finite(leaf, array, rows, index)
+        return array
+
+    def _typed(self, leaf: _Leaf, observation: Any, batch: tuple[int, ...], index: int | None) -> Array:
+        """A leaf's values in the stated shape and dtype."""
         try:
             array: Array = np.asarray(_read(leaf.path, observation))
         except (LookupError, TypeError, ValueError):
@@ -97,8 +114,9 @@ class BatchObservations:
         shape = (*batch, *leaf.shape)
         if array.shape != shape:
             raise self._refuse(index, f"gave {leaf.about} of shape", array.shape, f"{shape}")
-        if array.dtype is not leaf.dtype:
-            array = self._narrowed(leaf, array, index)
+        return array if array.dtype is leaf.dtype else self._narrowed(leaf, array, index)
+
+    def _check_finite(self, leaf: _Leaf, array: Array, rows: Mask, index: int | None = None) -> None:
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             flat = array.reshape(len(rows), -1)
             bad = np.flatnonzero(rows & ~np.isfinite(flat).all(1))
@@ -106,7 +124,6 @@ class BatchObservations:
                 row = flat[bad[0]]
                 at = int(bad[0]) if index is None else index
                 raise self._refuse(at, f"gave {leaf.about} with", float(row[~np.isfinite(row)][0]), "finite")
-        return array
 
     def _narrowed(self, leaf: _Leaf, array: Array, index: int | None) -> Array:
         """Converts to the stated dtype without loss, or by rounding floats; floats beyond it become infinite."""

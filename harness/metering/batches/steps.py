@@ -114,8 +114,8 @@ class BatchEpisodes:
         for of_episode in (self._returns, self._lengths, self._frames):
             of_episode[:] = 0
 
-    def add(self, of: Any, rewards: Floats, counts: Any, frames: Ints) -> None:
-        """Adds a step of the environments `of`, an index of K: rewards [K], whether it counts [K], frames [K]."""
+    def add(self, of: Any, rewards: Floats, counts: Any, frames: Any) -> None:
+        """Adds a step of environments `of`, an index of K: rewards, whether it counts, frames, each [K] or one for all."""
         self._returns[of] += rewards
         self._lengths[of] += counts
         self._frames[of] += frames

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from harness.contract.agents import agents_per_env, num_rows
 from harness.contract.device import Place
 from harness.contract.envs import envs_per_batch, envs_per_recv
 from harness.devices.emulated_gpu import EmulatedGpu
@@ -58,12 +59,12 @@ class Following:
 def seats_of(system: Choices, context: Context, ranks: range) -> list[Seat]:
     """The environments that this rank steps: its own, or with `Central` averaging those of all ranks of its machine."""
     if not isinstance(system.average, Central):
-        return [context.seat(index, context.env_seed(index)) for index in range(context.scenario.num_envs)]
+        return [context.seat(index, context.env_seed(index)) for index in range(num_rows(context.scenario))]
     num_ranks = context.place.num_ranks
     seats: list[Seat] = []
     for local_rank, rank in enumerate(ranks):
         of_rank = replace(context, place=Place(rank=rank, num_ranks=num_ranks, local_rank=local_rank))
-        for index in range(context.scenario.num_envs):
+        for index in range(num_rows(context.scenario)):
             renders = rendering_rank(len(seats), rank, ranks, system.average.placement)
             seat = of_rank.seat(index, of_rank.env_seed(index))
             seats.append(replace(seat, device=sibling(context.device, renders - ranks.start)))
@@ -86,7 +87,8 @@ def make_rollout(system: Choices, context: Context, num_envs: int) -> Rollout:
     choice, learn = system.rollout, context.scenario.learn
     num_steps = choice.steps(context.scenario.rollout_steps)
     if not isinstance(system.overlap, Continuous):
-        return open_rollout(choice, num_envs, num_steps, ahead=system.overlap.ahead + _fills_stale(system))
+        ahead, agents = system.overlap.ahead + _fills_stale(system), agents_per_env(context.scenario)
+        return open_rollout(choice, num_envs, num_steps, ahead=ahead, agents=agents)
     assert isinstance(choice, Trajectories), "the spec refuses all else"
     return open_stream(
         choice,
@@ -132,7 +134,7 @@ def start_workers(
         seeds = np.random.SeedSequence(seed).generate_state(len(seats)).tolist()
         acting = Acting(scenario=context.scenario, weights=shared, seeds=dict(enumerate(seeds)))
     scenario = context.scenario
-    num_cores = worker_cores(context.place, context.device, scenario.gpu_costs, len(seats), scenario.num_envs)
+    num_cores = worker_cores(context.place, context.device, scenario.gpu_costs, len(seats), num_rows(scenario))
     of_batch = envs_per_batch(scenario)
     envs_per_worker = collect.envs_per_worker(len(seats), num_cores, of_batch)
     # Workers whose steps sleep instead of computing can be threads that share an interpreter and a core.
@@ -142,7 +144,7 @@ def start_workers(
         table,
         seats,
         envs_per_worker=envs_per_worker,
-        workers_per_process=max(1, scenario.num_envs // envs_per_worker) if share_process else 1,
+        workers_per_process=max(1, num_rows(scenario) // envs_per_worker) if share_process else 1,
         envs_per_batch=of_batch,
         priority=collect.priority if isinstance(collect, DoubleBuffered) and not emulated else None,
         acting=acting,
@@ -163,9 +165,9 @@ def start_server(system: Choices, context: Context, means: Means, ranks: range) 
     shared = None
     if isinstance(system.collect, ActorSide):
         shared = SharedTable(weight_columns(sum(parameter.numel() for parameter in policy.parameters())))
-    num_rows = rows_of(system.rollout.steps(scenario.rollout_steps), acted=shared is not None) * len(seats)
+    num_slots = rows_of(system.rollout.steps(scenario.rollout_steps), acted=shared is not None) * len(seats)
     space, actions = scenario.observation_space, policy.actions
-    table = SharedTable(rollout_columns(space, actions, len(seats), num_rows, policy.state_size))
+    table = SharedTable(rollout_columns(space, actions, len(seats), num_slots, policy.state_size))
     pool = start_workers(system, context, means, table, seats, shared, actor_seed_of(context)[0])
     return EnvServer(pool, table, shared, context.stall_s, _error_path(context))
 
@@ -177,7 +179,7 @@ def connect_servers(
     addresses = [Address.read(group, ranks.start) for ranks in machines]
     for address, ranks in zip(addresses, machines, strict=True):
         first = pool.num_envs
-        envs = range(first, first + len(ranks) * context.scenario.num_envs)
+        envs = range(first, first + len(ranks) * num_rows(context.scenario))
         of_recv = envs_per_recv(context.scenario)
         pool.add_server(EnvClient(address, table, envs, context.stall_s, acted=acted, of_recv=of_recv))
     return addresses

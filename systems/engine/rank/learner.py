@@ -58,6 +58,7 @@ class Learner:
         *,
         steps_per_env: float,
         first_env: int = 0,
+        agents: int = 1,
         others_learn: bool = False,
     ) -> None:
         """Begins with version 0.
@@ -73,6 +74,7 @@ class Learner:
             generator: shuffles samples into mini-batches.
             steps_per_env: T, the samples of a whole rollout over the environments that there are.
             first_env: the number, over all ranks, of environment 0 of the experience.
+            agents: A, of each environment, where experience has a row for each agent.
             others_learn: whether gradients or weights come from other ranks too.
         """
         self.version = 0
@@ -83,7 +85,7 @@ class Learner:
         self._averager, self._weights = averager, weights
         self._generator = generator
         self._steps_per_env = steps_per_env
-        self._first_env, self._others_learn = first_env, others_learn
+        self._first_env, self._agents, self._others_learn = first_env, agents, others_learn
         self._num_phases = 0
         self._learns_from_samples = policy.core is None and settings.correct != "vtrace"
         self._reward_scale = RewardScale(settings.discount) if settings.normalize_rewards else None
@@ -137,14 +139,19 @@ class Learner:
         """The error to raise. A rank without a clear suspect waits, so that a rank that has one raises first."""
         where = f"iteration {self._num_phases}, update {broken.update + 1} of {num_updates}"
         what = f"{broken.what} {'are' if broken.what == 'weights' else 'is'} {broken.value}, it must be finite"
-        env, reward = self._first_env + suspect.env, f"{suspect.reward:.4g}"
+        env, reward = self._named(self._first_env + suspect.env), f"{suspect.reward:.4g}"
         if suspect.is_clear:
-            return NotFinite(f"{where}: {what}; most likely for environment {env}, which gave the reward {reward}")
-        why = f"the largest reward of the batch, {reward} of environment {env}, does not explain it"
+            return NotFinite(f"{where}: {what}; most likely for {env}, which gave the reward {reward}")
+        why = f"the largest reward of the batch, {reward} of {env}, does not explain it"
         if self._others_learn:
             time.sleep(LET_SPEAK_S)
             why = f"{why}; what another rank sent may"
         return NotFinite(f"{where}: {what}; {why}")
+
+    def _named(self, row: int) -> str:
+        """A row of the run in words: agents are numbered from 0 in the order of `possible_agents`."""
+        env, agent = divmod(row, self._agents)
+        return f"environment {env}" if self._agents == 1 else f"environment {env}, agent number {agent}"
 
     def _minibatches(self, batch: Batch) -> Iterator[Packed]:
         num, generator = self._settings.num_minibatches, self._generator
@@ -240,7 +247,8 @@ class Learner:
             terminated=terminated,
             truncated=truncated,
             bootstrap=column("bootstrap"),
-            steps_per_env=self._steps_per_env,
+            steps_per_env=self._steps_per_env * self._agents,
+            agents=self._agents,
             settings=self._settings,
             has_sequences=not self._learns_from_samples,
         )

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from harness.contract.agents import agents_per_env, num_rows
 from harness.contract.device import Place
 from harness.contract.envs import envs_per_batch, envs_per_recv
 from harness.metering.fates import DISCARDED
@@ -134,7 +135,7 @@ class RankLoop:
         self._group = Group(place, context.device, means.links)
         central = isinstance(system.average, Central)
         here, *elsewhere = machines_of(self._group, place) if central else (range(place.rank, place.rank + 1),)
-        num_envs = scenario.num_envs * (place.num_ranks if central else 1)
+        num_envs = num_rows(scenario) * (place.num_ranks if central else 1)
         self._num_steps = system.rollout.steps(scenario.rollout_steps)
         self._steps_per_env = system.rollout.target(num_envs, self._num_steps) / num_envs
         self._is_off_policy = isinstance(system.overlap, Continuous) and scenario.learn.correct == "vtrace"
@@ -177,7 +178,7 @@ class RankLoop:
         )
         all_learn = not isinstance(system.average, Central)
         self._progress = RunProgress(context, self._averager, self._requests, all_learn=all_learn)
-        first_env = 0 if isinstance(system.average, Central) else context.place.rank * context.scenario.num_envs
+        first_env = 0 if isinstance(system.average, Central) else context.place.rank * num_rows(context.scenario)
         self._learner = self._means.learner(
             self._policy,
             context.scenario.learn,
@@ -189,6 +190,7 @@ class RankLoop:
             torch.Generator().manual_seed(learner_seed),
             steps_per_env=self._steps_per_env,
             first_env=first_env,
+            agents=agents_per_env(context.scenario),
             others_learn=context.place.num_ranks > 1 and not isinstance(system.average, Central),
         )
         with self._following.weights.changing():

@@ -143,7 +143,7 @@ class _OptimalMonitor(NeverMonitor):
 
     def _report(self, rollout: Rollout) -> None:
         # Steps that end after a rollout is full are counted with the next one, to which they belong.
-        new = min(rollout.num_samples, self._all // self._group.num_ranks) - self._reported
+        new = min(rollout.num_places, self._all // self._group.num_ranks) - self._reported
         self._total = self._group.add(f"steps/{self._iteration}", new)
         self._reported += new
 

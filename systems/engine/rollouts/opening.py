@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from systems.choices.rollout import RolloutChoice
 
 
-def open_rollout(choice: RolloutChoice, num_envs: int, num_steps: int, *, ahead: int = 0) -> Rollout:
+def open_rollout(choice: RolloutChoice, num_envs: int, num_steps: int, *, ahead: int = 0, agents: int = 1) -> Rollout:
     """Makes the rollout of one rank that stops for each batch.
 
     Args:
@@ -20,10 +20,11 @@ def open_rollout(choice: RolloutChoice, num_envs: int, num_steps: int, *, ahead:
         num_envs: N.
         num_steps: T.
         ahead: how many rollouts may be held beside the one that is being filled.
+        agents: A, of each environment, where N counts agents.
     """
     match choice:
         case Fixed():
-            return FixedRollout(num_envs, num_steps, ahead=ahead)
+            return FixedRollout(num_envs, num_steps, ahead=ahead, agents=agents)
         case Variable():
             return VariableRollout(num_envs, num_steps * num_envs, ahead=ahead)
         case Trajectories():

@@ -110,7 +110,10 @@ class Rollout:
         self._count(envs, slots)
 
     def skip(self, envs: npt.NDArray[np.int64]) -> None:
-        """Says that what was in flight of `envs` [K] only began an episode: it is no env step; its slots are free."""
+        """Says that what was in flight of `envs` [K] is no env step; its slots are free.
+
+        It only began an episode, or the agent was away.
+        """
         slots = self.at[envs]
         self.acted[slots] = False
         self.at[envs] = self.next[envs]
@@ -162,6 +165,11 @@ class Rollout:
     def num_samples(self) -> int:
         """Finished env steps that nobody has taken."""
         raise NotImplementedError
+
+    @property
+    def num_places(self) -> int:
+        """These, and what took a place of the rollout without being an env step."""
+        return self.num_samples
 
     @property
     def waiting(self) -> npt.NDArray[np.int64]:
@@ -226,22 +234,27 @@ class Gathered(Rollout):
 
 
 class FixedRollout(Gathered):
-    """Every environment takes T steps, of which some may only begin an episode (`skip`), and then waits."""
+    """Every environment takes T places, each for a step or for what is none (`skip`), and then waits.
 
-    def __init__(self, num_envs: int, target_steps: int, *, ahead: int = 0) -> None:
+    Environments of a batch that end episodes have places of mere resets. Agents have places while they are away, all of
+    a rollout's perhaps, but not all agents of an environment at once: as long as one takes a step, it has samples.
+    """
+
+    def __init__(self, num_envs: int, target_steps: int, *, ahead: int = 0, agents: int = 1) -> None:
         # Beside the rollouts, each environment needs a slot where it stands and one for its step in flight.
         super().__init__(num_envs, (target_steps * (1 + ahead) + 2) * num_envs)
         self.target_steps = target_steps
         self.taken = np.zeros(num_envs, dtype=np.int64)
-        """Finished steps of each environment, [N]."""
+        """Places of each environment that are filled, [N]."""
         self._skipped = np.zeros(num_envs, dtype=np.int64)
+        self._agents = agents
 
     def _count(self, envs: npt.NDArray[np.int64], slots: npt.NDArray[np.int64]) -> None:
         super()._count(envs, slots)
         np.add.at(self.taken, envs, 1)
 
     def skip(self, envs: npt.NDArray[np.int64]) -> None:
-        """A step that only began an episode counts as one of the T, since environments of a batch step together."""
+        """It takes one of the T places, since environments of a batch, and agents of one, step together."""
         super().skip(envs)
         self.taken[envs] += 1
         self._skipped[envs] += 1
@@ -260,9 +273,17 @@ class FixedRollout(Gathered):
         return bool((self.taken == self.target_steps).all())
 
     @property
+    def num_places(self) -> int:
+        """All that are filled."""
+        return int(self.taken.sum())
+
+    @property
     def num_steps(self) -> int:
-        """Steps of the environment that has the fewest, without those that only began an episode."""
-        return int((self.taken - self._skipped).min())
+        """Steps of the environment that has the fewest, without those that only began an episode.
+
+        An environment with several agents has as many as any of them has places.
+        """
+        return int(self.taken.min() if self._agents > 1 else (self.taken - self._skipped).min())
 
     def take(self) -> npt.NDArray[np.int64]:
         """T steps of each environment, or what there is."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from systems.choices.collect import MOST_PLAYED
+from systems.engine.rollouts.rollout import FixedRollout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,6 +58,7 @@ class Sampler:
         self._actor, self._monitor = actor, monitor
         self._refresh = refresh
         self._of_batch, self._of_recv = pool.envs_per_batch, of_recv
+        self._fills_places = isinstance(rollout, FixedRollout)  # whatever takes a place counts
         self.plays = plays
         """Whether the policy acts in the workers."""
         self.is_out_of_time = False
@@ -142,25 +144,26 @@ class Sampler:
         if not len(envs):
             return
         envs = np.sort(envs)
-        self._clock(envs)
         slots, nexts = self.rollout.at[envs], self.rollout.next[envs]
+        counts = self._actor.table["counts"][slots] if self._of_batch > 1 else None
+        self._clock(envs, envs if counts is None or self._fills_places else envs[counts])
         cut = np.flatnonzero(self._actor.table["truncated"][slots])
         if len(cut):
             with self.timeline.span("infer"):
                 self._actor.value_final(envs[cut], slots[cut], nexts[cut])
-        if self._of_batch > 1:
-            counts = self._actor.table["counts"][slots]
+        if counts is not None:
             self.rollout.skip(envs[~counts])
             envs = envs[counts]
         self.rollout.finish(envs)
 
-    def _clock(self, envs: npt.NDArray[np.int64]) -> None:
+    def _clock(self, envs: npt.NDArray[np.int64], counted: npt.NDArray[np.int64]) -> None:
+        """Notes that `envs` [K] have replied; the time of each of `counted` was that of a step."""
         now = time.perf_counter()
         carried = envs[self._carried[envs]]
         self._began_s[carried] = now
         self._carried[carried] = False
         self._last_reply_s[envs] = now
-        self._num_replies[envs] += 1
+        self._num_replies[counted] += 1
         self._num_replies[carried] = 0
 
     def drain(self) -> None:

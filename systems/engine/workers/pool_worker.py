@@ -22,7 +22,7 @@ import os
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -30,7 +30,8 @@ from harness.contract.envs import envs_per_recv, make_counted_pool
 from harness.metering.meter_file import meter_path
 from harness.processes import process
 from systems.engine.wire.commands import COMMAND, REPLIES_AT_ONCE, RESET, SEND
-from systems.engine.workers.worker import Column, Worker, WorkerSettings, error_path
+from systems.engine.workers.batch_worker import BatchedWorker
+from systems.engine.workers.worker import WorkerSettings, error_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,19 +40,16 @@ if TYPE_CHECKING:
 
     from harness.contract.envs import Batched
     from harness.metering.batches.counted_pool import CountedPool
-    from harness.metering.batches.steps import BatchStep
 
     Indices = NDArray[np.intp]
 
 
-class PoolWorker(Worker):
+class PoolWorker(BatchedWorker):
     """Steps the one pool whose environments its commands name."""
 
     def __init__(self, settings: WorkerSettings, commands: int, replies: int) -> None:
         super().__init__(settings, commands, replies)
-        self._size, self._of_recv = settings.envs_per_batch, envs_per_recv(settings.scenario)
-        self._counts = self._table["counts"]
-        self._at, self._next = self._table["batch/at"], self._table["batch/next"]
+        self._of_recv = envs_per_recv(settings.scenario)
         self._pools: dict[int, CountedPool] = {}
         self._changed = threading.Condition()
         self._num_inside, self._is_closing = 0, False
@@ -91,7 +89,7 @@ class PoolWorker(Worker):
             envs, given = pool.recv()
             nexts = self._next[index + envs]
             self._prev_action[nexts] = 0
-            self._write_begun(nexts, given)
+            self._write_begun(nexts, given.starts, given.observation)
         process.note_shared_memory(self._settings.label, [os.getpid()])
         self._receiver = threading.Thread(target=self._receive_or_exit, args=(index, pool), daemon=True)
         self._receiver.start()
@@ -117,12 +115,14 @@ class PoolWorker(Worker):
         total_s, own_s = time.process_time(), self._own_s
         while self._await_enough():
             ids, given = pool.recv()
-            self._write(first + ids, given)
+            envs = first + ids
+            slots = self._at[envs]
+            self._write_step(envs, slots, self._next[envs], self._action[slots], given)
             before_s, before_own_s = total_s, own_s
             total_s, own_s = time.process_time(), self._own_s
             waiting_s = own_s - before_own_s
             pool.used(waiting_s, max(0.0, total_s - before_s - waiting_s))
-            self._reply(first + ids)
+            self._reply(envs)
 
     @property
     def _own_s(self) -> float:
@@ -137,31 +137,6 @@ class PoolWorker(Worker):
                 return False
             self._num_inside -= self._of_recv
             return True
-
-    def _write(self, envs: Indices, given: BatchStep) -> None:
-        """Writes what environments have answered, [M]."""
-        slots, nexts = self._at[envs], self._next[envs]
-        self._reward[slots] = given.rewards
-        terminated, truncated = self._ends
-        terminated[slots] = given.terminated
-        cut = given.truncated & ~given.terminated
-        truncated[slots] = cut
-        self._counts[slots] = given.counts
-        if given.final is not None:
-            self._episode[slots[given.ended]] = given.episodes[given.ended]
-        if cut.any():
-            self._write_rows(self._final, envs[cut], given.final, cut)
-        self._prev_action[nexts] = self._action[slots]
-        self._write_begun(nexts, given)
-
-    def _write_begun(self, nexts: NDArray[np.int64], given: BatchStep) -> None:
-        self._episode_start[nexts] = given.starts
-        self._write_rows(self._observations, nexts, given.observation, slice(None))
-
-    def _write_rows(self, columns: list[Column], rows: NDArray[np.int64], observation: Any, of: Any) -> None:
-        """Writes the observations of some environments, `of`, which `CountedPool` has checked."""
-        for leaf, _, column, _, _ in columns:
-            column[rows] = leaf.read(observation)[of]
 
     def _reply(self, envs: NDArray[np.int64]) -> None:
         """Says where environments stand now; a write is whole, since it has at most PIPE_BUF bytes."""

@@ -39,6 +39,7 @@ from systems.spaces.observations import Leaf, leaves_of
 if TYPE_CHECKING:
     from harness.contract.device import Seat
     from harness.contract.scenario import Scenario
+    from harness.metering.batches.counted_agents import CountedAgents
     from harness.metering.batches.counted_batch import CountedBatch
     from harness.metering.batches.counted_pool import CountedPool
     from systems.choices.collect import Priority
@@ -119,7 +120,11 @@ class Worker:
     @property
     def environment(self) -> int | None:
         """The number of the environment that the latest command was for."""
-        return None if self._index is None else self._seat(self._index).global_index
+        return None if self._index is None else self._number(self._index)
+
+    def _number(self, index: int) -> int:
+        """The number of an environment among those of the run."""
+        return self._seat(index).global_index
 
     def _seat(self, index: int) -> Seat:
         return self._settings.seats[index - self._settings.first]
@@ -149,14 +154,12 @@ class Worker:
             try:
                 env.close()
             except BaseException as error:  # noqa: BLE001  whatever a simulator raises
-                what = (
-                    f"environment {self._seat(index).global_index} raised {raised.in_a_line(error)} when it was closed"
-                )
+                what = f"environment {self._number(index)} raised {raised.in_a_line(error)} when it was closed"
                 remarks.leave(self._settings.folder, self._settings.label, what)
                 with suppress(OSError):
                     sys.stderr.write(f"{what}\n{raised.whole(error)}")
 
-    def _opened(self) -> Mapping[int, CountedEnv | CountedBatch | CountedPool]:
+    def _opened(self) -> Mapping[int, CountedEnv | CountedAgents | CountedBatch | CountedPool]:
         """What there is to close, by the number of its first environment."""
         return self._envs
 

@@ -115,7 +115,7 @@ class BatchEpisodes:
             of_episode[:] = 0
 
     def add(self, of: Any, rewards: Floats, counts: Any, frames: Any) -> None:
-        """Adds a step of environments `of`, an index of K: rewards, whether it counts, frames, each [K] or one for all."""
+        """Adds a step of environments `of`, an index of K: rewards, whether it counts, frames; [K] or one for all."""
         self._returns[of] += rewards
         self._lengths[of] += counts
         self._frames[of] += frames

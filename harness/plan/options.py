@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 ITERATIONS_HELP = "End a run after so many iterations. Limits replace the protocol's; the first counts."
-ENV_STEPS_HELP = "End a run after so many env steps learned."
+ENV_STEPS_HELP = "End a run after so many env steps learned; of environments with several agents, agent steps."
 
 SCALING_HELP = "With more GPUs, what stays the same: each rank's environments (weak), or all that ranks share (strong)."
 

@@ -7,7 +7,7 @@ and the agent.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -26,10 +26,10 @@ from harness.metering.counted import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import gymnasium
     import numpy.typing as npt
-
-    from harness.contract.agents import ParallelLike
 
     Floats = npt.NDArray[np.float64]
     Mask = npt.NDArray[np.bool_]
@@ -57,10 +57,31 @@ def check_agents(
                 raise ValueError(f"make_envs gave {name}({agent!r}) = {shown(given)}: {rule}")
 
 
+class Parallel(Protocol):
+    """As much of a parallel environment as counting takes; `harness/contract/agents.py` says what it must do."""
+
+    @property
+    def possible_agents(self) -> Sequence[Any]:
+        """All A of them."""
+
+    @property
+    def agents(self) -> Sequence[Any]:
+        """Those that are there."""
+
+    def reset(self, seed: int | None = None) -> Any:
+        """Begins an episode."""
+
+    def step(self, actions: dict[Any, Any]) -> Any:
+        """Applies the actions of those that are there."""
+
+    def close(self) -> None:
+        """Ends it."""
+
+
 class AgentRows:
     """Reads what one environment gives; letters: A possible agents, K that are there."""
 
-    def __init__(self, env: ParallelLike, space: gymnasium.Space[Any], environment: int) -> None:
+    def __init__(self, env: Parallel, space: gymnasium.Space[Any], environment: int) -> None:
         """Of one that `check_agents` has accepted, number `environment` of the run."""
         self._env, self._environment = env, environment
         self.names = list(env.possible_agents)

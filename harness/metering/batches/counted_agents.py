@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import gymnasium
     import numpy.typing as npt
 
-    from harness.contract.agents import ParallelLike
+    from harness.metering.batches.agent_rows import Parallel
 
     Mask = npt.NDArray[np.bool_]
 
@@ -40,7 +40,7 @@ class CountedAgents:
 
     def __init__(
         self,
-        env: ParallelLike,
+        env: Parallel,
         spaces: tuple[gymnasium.Space[Any], gymnasium.Space[Any]],
         blocks: Blocks,
         episodes_fd: int,
@@ -69,6 +69,8 @@ class CountedAgents:
         self._reset_s, self._wait_s = blocks.seconds("reset_s"), blocks.span_seconds(WAIT)
         self._answered_at = 0.0  # set by the first reset, which comes before the first step
         self._there = np.zeros(num, np.bool_)
+        self.num_resets = 0
+        """How often it was reset: once before the first step, then whenever all agents had left."""
 
     def reset(self) -> Any:
         """Resets the environment and returns the observations of its agents, [A, ...]; zeros where one is away.
@@ -79,6 +81,7 @@ class CountedAgents:
         begin = time.perf_counter()
         answer: Any = self._env.reset() if seed is None else self._env.reset(seed=seed)
         end = time.perf_counter()
+        self.num_resets += 1
         self._blocks.put_spans(RESET, begin, end)
         add(self._reset_s, (end - begin) / self._num)
         self._answered_at = end

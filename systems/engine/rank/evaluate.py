@@ -4,7 +4,7 @@
 
 All of it runs in this process and thread, so only the environments and the device block. Every environment plays the
 same number of episodes and then stops: if all played until E episodes had ended, short episodes would have more than
-their share. Letters: N environments, M of them still play, E episodes.
+their share. Letters: N environments, E episodes.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 import torch
 
+from harness.contract.agents import agents_per_env, num_rows
 from harness.contract.device import Seat
-from harness.contract.envs import make_counted_env
-from harness.metering.counted import CountedEnv
+from harness.contract.envs import make_counted_agents, make_counted_env
 from harness.metering.meter_file import MeterFile, meter_path
 from harness.processes.raised import in_a_line
 from systems.engine.rank.agreed_progress import EPISODE_METRICS
+from systems.engine.rank.players import AgentPlayers, Players
 from systems.engine.rank.rank_loop import ALONE
 from systems.policies.policy import Policy, policy_of
-from systems.spaces.observations import leaves_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,9 +46,6 @@ DAMAGE = (RuntimeError, TypeError, AttributeError, EOFError, ValueError, LookupE
 """What a file may raise that holds no state dict of the policy, while it is read or loaded into the policy."""
 SEED_KEY = 0x65
 """Sets the random streams of evaluations apart from those of training."""
-
-Episode = tuple[float, float, float, float]
-"""The `EPISODE_METRICS` of an episode that has ended."""
 
 
 class MetricMean(NamedTuple):
@@ -75,7 +72,9 @@ def evaluate(scenario: Scenario, seed: int, weights: Path, num_episodes: int, de
         scenario: that of the run.
         seed: that of the run; the random streams of environments and actions follow from it, whatever the weights.
         weights: a file with the policy's state dict.
-        num_episodes: how many to play at least, 1 or more; rounded up to the same number for every environment.
+        num_episodes: how many to play at least, 1 or more; rounded up to the same number for every environment. Where
+            environments have several agents, they are the agents', and each environment plays equally often until all
+            agents have left it.
         device: where the policy acts and environments render.
 
     Raises:
@@ -84,18 +83,26 @@ def evaluate(scenario: Scenario, seed: int, weights: Path, num_episodes: int, de
     """
     policy = _load_policy(scenario, weights).to(device.torch_name)
     *env_seeds, action_seed = evaluation_seeds(seed, scenario.num_envs + 1)
+    agents = agents_per_env(scenario)
     generator = torch.Generator(device.torch_name).manual_seed(action_seed)
     with tempfile.TemporaryDirectory(prefix="rlbench-") as name, ExitStack() as stack:
         folder = Path(name)
         meter = meter_path(folder, ALONE.rank)
-        MeterFile.create(meter, scenario.num_envs, span_capacity=1)
-        envs = []
-        for index, env_seed in enumerate(env_seeds):
-            seat = Seat(place=ALONE, index=index, num_envs=scenario.num_envs, seed=env_seed, device=device)
-            told = ToldScenario(scenario, weights.parent.name)
-            envs.append(stack.enter_context(closing(make_counted_env(told, seat, folder, meter))))
-        players = Players(scenario, policy, envs, device, generator)
-        episodes = players.play(-(-num_episodes // scenario.num_envs))
+        MeterFile.create(meter, num_rows(scenario), span_capacity=1)
+        told = ToldScenario(scenario, weights.parent.name)
+        seats = [
+            Seat(place=ALONE, index=row, num_envs=num_rows(scenario), seed=env_seeds[row // agents], device=device)
+            for row in range(num_rows(scenario))
+        ]
+        if agents == 1:
+            envs = [stack.enter_context(closing(make_counted_env(told, seat, folder, meter))) for seat in seats]
+            players = Players(scenario, policy, envs, device, generator)
+            episodes = players.play(-(-num_episodes // scenario.num_envs))
+        else:
+            of_envs = [seats[first : first + agents] for first in range(0, len(seats), agents)]
+            made = (make_counted_agents(told, of_env, folder, meter) for of_env in of_envs)
+            crowds = [stack.enter_context(closing(crowd)) for crowd in made]
+            episodes = AgentPlayers(scenario, policy, crowds, agents, device, generator).play(num_episodes)
     columns = np.array(episodes).T
     return Evaluation(
         len(episodes), {metric: _estimate(column) for metric, column in zip(EPISODE_METRICS, columns, strict=True)}
@@ -145,6 +152,22 @@ class ToldScenario:
     def __init__(self, scenario: Scenario, run: str) -> None:
         self._scenario, self._run = scenario, run
 
+    @property
+    def observation_space(self) -> gymnasium.Space[Any]:
+        """The scenario's."""
+        return self._scenario.observation_space
+
+    @property
+    def action_space(self) -> gymnasium.Space[Any]:
+        """The scenario's."""
+        return self._scenario.action_space
+
+    def make_envs(self, seats: Sequence[Seat]) -> Any:
+        """The environment of several agents, wrapped in a `ToldEnv`."""
+        whom = f"environment {seats[0].global_index // len(seats)} of {self._run}"
+        with _told(whom):
+            return ToldEnv(cast("Any", self._scenario).make_envs(seats), whom)
+
     def make_env(self, seat: Seat) -> gymnasium.Env[Any, Any]:
         """The environment, wrapped in a `ToldEnv`."""
         whom = f"environment {seat.global_index} of {self._run}"
@@ -157,6 +180,10 @@ class ToldEnv:
 
     def __init__(self, env: Any, whom: str) -> None:
         self._env, self._whom = env, whom
+
+    def __getattr__(self, name: str) -> Any:
+        """What one of several agents has beside: who they are, and their spaces."""
+        return getattr(self._env, name)
 
     def reset(self, *, seed: int | None = None) -> Any:
         """Resets the environment; raises ValueError for whatever it raises."""
@@ -193,79 +220,3 @@ def _told(whom: str) -> Iterator[None]:
 def _estimate(values: npt.NDArray[np.float64]) -> MetricMean:
     error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
     return MetricMean(float(values.mean()), error)
-
-
-class Players:
-    """Plays N environments with one policy; row n of its arrays belongs to environment n."""
-
-    def __init__(
-        self,
-        scenario: Scenario,
-        policy: Policy,
-        envs: Sequence[CountedEnv],
-        device: Device,
-        generator: torch.Generator,
-    ) -> None:
-        self._policy, self._envs, self._device, self._generator = policy, envs, device, generator
-        self._observations = [
-            (leaf, np.zeros((len(envs), *leaf.shape), leaf.dtype)) for leaf in leaves_of(scenario.observation_space)
-        ]
-        self._prev_actions = np.zeros((len(envs), policy.actions.size), policy.actions.dtype)
-        self._starts = np.ones(len(envs), np.bool_)
-        self._states = policy.initial_state(len(envs))  # [N, D]
-
-    def play(self, num_each: int) -> list[Episode]:
-        """Plays `num_each` episodes in each environment; returns them in the order in which they ended."""
-        episodes: list[Episode] = []
-        left = np.full(len(self._envs), num_each)
-        for env in range(len(self._envs)):
-            self._begin(env)
-        while len(playing := np.flatnonzero(left)):
-            for env, action in zip(playing.tolist(), self._act(playing), strict=True):
-                episode = self._step(env, action)
-                if episode is None:
-                    continue
-                episodes.append(episode)
-                left[env] -= 1
-                if left[env]:
-                    self._begin(env)
-        return episodes
-
-    def _act(self, playing: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
-        """Samples an action for each of the environments `playing`, [M], as rows [M, K]."""
-        where = self._device.torch_name
-        rows = torch.from_numpy(playing).to(where)
-        with self._device.busy("infer", len(playing)):
-            actions, _, _, self._states[rows] = self._policy.act(
-                {leaf.key: torch.from_numpy(column[playing]).to(where) for leaf, column in self._observations},
-                torch.from_numpy(self._prev_actions[playing]).to(where),
-                torch.from_numpy(self._starts[playing]).to(where),
-                self._states[rows],
-                self._generator,
-            )
-            chosen: npt.NDArray[Any] = actions.cpu().numpy()
-        return chosen
-
-    def _step(self, env: int, action: npt.NDArray[Any]) -> Episode | None:
-        """Applies an action, a row [K]; returns the episode if it has ended."""
-        observation, _, terminated, truncated, info = self._envs[env].step(self._policy.actions.to_env(action))
-        if terminated or truncated:
-            episode: Episode = info["episode"]
-            return episode
-        self._prev_actions[env] = action
-        self._starts[env] = False
-        self._show(env, observation)
-        return None
-
-    def _begin(self, env: int) -> None:
-        """Begins an episode: the policy starts from a zero state."""
-        self._starts[env] = True
-        self._show(env, self._envs[env].reset())
-
-    def _show(self, env: int, observation: Any) -> None:
-        for leaf, column in self._observations:
-            try:
-                column[env] = leaf.read(observation)
-            except Exception as error:
-                what = f"environment {env} gave an observation whose {leaf.key!r} cannot be used"
-                raise ValueError(f"{what}: {in_a_line(error)}") from error

@@ -72,14 +72,19 @@ def predict(system: Choices, scenario: Scenario, num_ranks: int, seed: int, limi
 
 def why_not(system: Choices, scenario: Scenario, limits: Limits) -> str | None:
     """None if the model covers the run; else what it does not cover, and what it does."""
+    if (agents := agents_per_env(scenario)) > 1:
+        return f"a model steps environments with one agent, not with {agents}"
     if not isinstance(scenario, Timed):
         return "its times are not known; a profile states them: `rlbench profile` makes one, for --scenario emulated/…"
     if envs_per_batch(scenario) > 1:
-        agents, steps = agents_per_env(scenario), "a model steps environments"
-        batches = f"{steps} one by one, not in batches; use vector=none"
-        return f"{steps} with one agent, not with {agents}" if agents > 1 else batches
+        return "a model steps environments one by one, not in batches; use vector=none"
     if limits.until is not None:
         return f"--until {limits.until}: a model does not learn; use --iterations, --seconds or --env-steps"
+    return _why_not_mixed(system)
+
+
+def _why_not_mixed(system: Choices) -> str | None:
+    """None, or which of the system's choices the model does not have together."""
     if isinstance(system.rollout, Trajectories) != (system.overlap.is_concurrent and not _is_one_ahead(system)):
         return "the model has rollout=trajectories with overlap=continuous alone"
     if _is_one_ahead(system) and not isinstance(system.preempt, Never):

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rlbench_client
+from harness.contract.agents import agents_per_env
 from harness.contract.budget import LARGEST, Progress
 from harness.contract.device import RANK_VARIABLES
 from harness.processes.process import STORE_VARIABLE, how_it_ended
@@ -31,6 +32,7 @@ from systems.external.counts import Change, CounterFiles, Relay
 from systems.external.document import Trainer, fill
 
 if TYPE_CHECKING:
+    from harness.contract.scenario import Scenario
     from harness.contract.system import Context
 
 LOOK_S = 0.2
@@ -71,6 +73,14 @@ class Command:
         if self.trainer.environment == "instrumented":
             return {}
         return {name: value for name, value in scenario.items() if name not in ITS_OWN}
+
+    def check(self, scenario: Scenario) -> Scenario:
+        """The same scenario. Raises ValueError if the trainer is to make environments with several agents."""
+        agents = agents_per_env(scenario)
+        if self.trainer.environment == "ours" and agents > 1:
+            rule = f"makes rlbench's environments with one agent each, not with {agents}"
+            raise ValueError(f"{self.name} on {scenario.name}: {rule}; use sync, ver or appo")
+        return scenario
 
     def run(self, context: Context) -> None:
         """Runs the trainer on this rank until the budget is spent or the trainer ends."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
 import select
 import sys
 import threading
@@ -307,11 +308,10 @@ class WorkerPool:
         """How a worker ended, and its traceback if it raised."""
         worker, label = self._processes[number], self._labels[number]
         worker.join(process.ANSWER_S)  # its fork server tells how it ended, when that has a core
-        path = error_path(self._folder, label)
-        if path.exists():
+        if (path := error_path(self._folder, label)).exists():
             left = json.loads(path.read_text(encoding="utf-8"))
             number = left.get("environment")
-            is_said = number is None or f"environment {number} " in left["error"]
+            is_said = number is None or re.search(rf"environment {number}\b", left["error"])
             where = "" if is_said else f" (environment {number})"
             return f"environment worker {label} raised {left['error']}{where}\n{left['traceback']}"
         code = worker.exitcode

@@ -16,6 +16,8 @@ from systems.choices.overlap import Alternate, Continuous, OneAhead
 from systems.choices.preempt import Never
 from systems.choices.rollout import Fixed, RolloutChoice, Trajectories, Variable
 from systems.ddppo.spec import SPEC as DDPPO
+from systems.external.command import Command
+from systems.external.document import Trainer
 from systems.model.predict import why_not
 from systems.sync.spec import SPEC as SYNC
 from systems.ver.spec import SPEC as VER
@@ -132,6 +134,18 @@ def test_libraries_take_environments_with_one_agent(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} on crowd: takes environments with one agent, not with 3") as refused:
         load_system(name, {}).check(CrowdScenario())  # type: ignore[attr-defined]
     assert "\n" not in str(refused.value)
+
+
+def test_a_trainer_that_makes_our_environments_takes_one_agent() -> None:
+    """One that makes its own is not asked how many agents those have."""
+    told = {"command": "python train.py", "environment": "ours"}
+    ours, own = (
+        Command(name="mine", about="", trainer=Trainer.model_validate(told | {"environment": of}))
+        for of in ("ours", "instrumented")
+    )
+    with pytest.raises(ValueError, match="mine on crowd: makes rlbench's environments with one agent each, not with 3"):
+        ours.check(CrowdScenario())
+    assert own.check(CrowdScenario()) == CrowdScenario()
 
 
 @dataclass(frozen=True, kw_only=True)

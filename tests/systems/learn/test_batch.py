@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -67,6 +69,19 @@ def test_sampling_weights() -> None:
     assert weights.tolist() == pytest.approx([8 / 15] * 3 + [8 / 3] + [8 / 15] * 2 + [8 / 6] * 2)
     for samples in ([0, 1, 2, 4, 5], [3], [6, 7]):
         assert float(weights[samples].sum()) == pytest.approx(8 / 3)
+
+
+def test_agents_of_an_environment_weigh_as_one() -> None:
+    """Environments weigh the same, half each here, whichever of their two agents were there for how long."""
+    runs = [np.array(run, np.int64) for run in ([0, 1, 2], [3], [4, 5])]  # of agents 0 and 1, and of agent 3
+    numbers, flags = torch.zeros(6), torch.zeros(6, dtype=torch.bool)
+    of_samples: dict[str, Any] = dict.fromkeys(("log_probs", "values", "rewards", "bootstrap"), numbers)
+    of_samples |= dict.fromkeys(("actions", "prev_actions", "states"), numbers[:, None])
+    of_samples |= dict.fromkeys(("starts", "terminated", "truncated"), flags)
+    settings = LearnSettings()
+    batch = make_batch(runs=runs, envs=[0, 1, 3], obs={}, steps_per_env=3.0, settings=settings, agents=2, **of_samples)
+    assert batch.sampling_weights.tolist() == pytest.approx([3 / 4] * 4 + [3 / 2] * 2)
+    assert [sequence.env for sequence in batch.sequences] == [0, 1, 3]
 
 
 def test_an_environment_without_samples_changes_no_weight() -> None:

@@ -29,12 +29,15 @@ class Driver:
     """Starts and finishes steps in random order.
 
     Environments of a batch, B of them, act and finish together. Episodes end at random, in a share `ends` of the steps;
-    the step after that only begins the next one.
+    the step after that only begins the next one. With `comes` below 1 they are agents, who are away for a while then,
+    but never all of a batch at once.
     """
 
-    def __init__(self, rollout: Rollout, seed: int, *, of_batch: int = 1, ends: float = 0.0) -> None:
+    def __init__(
+        self, rollout: Rollout, seed: int, *, of_batch: int = 1, ends: float = 0.0, comes: float = 1.0
+    ) -> None:
         self.rollout = rollout
-        self._of_batch, self._ends = of_batch, ends
+        self._of_batch, self._ends, self._comes = of_batch, ends, comes
         self._due = set[int]()
         self._ended = set[int]()
         """Slots of steps that ended an episode: what follows them is not needed for long."""
@@ -84,7 +87,7 @@ class Driver:
             self.in_use -= set(self.rollout.at[begun].tolist())
             self.rollout.skip(np.array(begun, dtype=np.int64))
             self.num_skipped += len(begun)
-        self._due -= set(begun)
+        self._due -= {env for env in begun if self.rng.random() < self._comes}
         slots = self.rollout.at[counting].tolist()
         self.rollout.finish(np.array(counting, dtype=np.int64))
         self.num_finished += len(counting)
@@ -94,6 +97,9 @@ class Driver:
                 if self.rng.random() < self._ends:
                     self._due.add(env)
                     self._ended.add(slot)
+        if self._comes < 1:
+            for batch in np.reshape(envs, (-1, self._of_batch)).tolist():
+                self._due -= set(batch) if self._due.issuperset(batch) else set()
 
     def finish_burst(self, env: int, num_played: int) -> None:
         """An environment has played, perhaps less than it was told to."""

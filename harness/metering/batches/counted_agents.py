@@ -5,9 +5,10 @@
 
 An agent's episode is its stay: from its first observation, when the environment is reset or the agent comes, to its
 termination or truncation. Who leaves may come again, in any later step. Only who is there counts: a step is an agent
-step of each of them, whose counter `step_s` gets an equal share of its time, and one env step of the environment
-(`joint_steps`, and its `frames`), which is counted in the first agent's block. A reset, which is needed only when
-nobody is there, is a span of all of them.
+step of each of them, and one env step of the environment (`joint_steps`, and its `frames`), which is counted in the
+first agent's block. Its span is theirs; of the counter `step_s` each agent gets an equal share, who is away too, so
+that an environment's steps are as long for all of its agents. A reset, which is needed only when nobody is there, is a
+span of all of them.
 
 Letters: A possible agents, K that are there.
 """
@@ -104,7 +105,7 @@ class CountedAgents:
         begin = time.perf_counter()
         answer: Any = self._env.step(chosen)
         end = time.perf_counter()
-        self._count_step(begin, end, None if len(which) == self._num else acted, len(which))
+        self._count_step(begin, end, None if len(which) == self._num else acted)
         observations, given, terminations, truncations, all_infos = rows.parts(answer, 5, "step gave", STEP_RULE)
         rewards = rows.rewards(given, which)
         terminated = rows.flags(terminations, which, "termination")
@@ -144,13 +145,13 @@ class CountedAgents:
         """The action of each agent, [A]; choices as ints."""
         return actions.tolist() if self._are_choices else list(iterate(self._actions, actions))
 
-    def _count_step(self, begin: float, end: float, which: Mask | None, num: int) -> None:
+    def _count_step(self, begin: float, end: float, which: Mask | None) -> None:
         """Counts an agent step of the agents of the mask, [A]; None: all are there."""
-        share = (end - begin) / num
+        share = (end - begin) / self._num
         self._joint_steps[0] += 1
         add(self._env_steps, 1, which)
-        add(self._step_s, share, which)
-        add(self._squared, share * share, which)
+        add(self._step_s, share)
+        add(self._squared, share * share)
         add(self._wait_s, begin - self._answered_at, which)
         self._answered_at = end
         self._blocks.put_spans(SIMULATE, begin, end, which)

@@ -147,7 +147,7 @@ def test_agents_are_told_and_counted_as_by_a_plain_loop(
 
 
 def test_spans_and_seconds(tmp_path: Path) -> None:
-    """The steps' times, shared among those that act, and the resets' add up to the time that has passed."""
+    """Those that act simulate; the shares of all in the steps' times, and the resets', add up to these times."""
     agents, file = counted(tmp_path / "run", ParallelScenario(4, 3, 0.2))
     begin = time.perf_counter()
     agents.reset()

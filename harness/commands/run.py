@@ -33,7 +33,7 @@ from harness.run.sweep import Sweep
 from harness.run.sweep_folder import SweepFolder
 from reports.terminal.table import make_console, print_lines, print_table
 from results.reading.untrusted import visible
-from results.records import store
+from results.records import store, units
 from results.records.index import Index
 
 if TYPE_CHECKING:
@@ -243,10 +243,12 @@ def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: C
 def _detail(record: RunRecord) -> str:
     if record.reason:
         return f": {record.reason}"
-    rate, around = record.figures.steps_per_s, ""
+    figures, around = record.figures, ""
     if record.starting_s is not None and record.ending_s is not None:
         around = f" (starting took {record.starting_s:.1f} s, ending {record.ending_s:.1f} s)"
-    return f", {rate:,.0f} steps/s{around}" if rate else ""
+    named = zip((figures.steps_per_s, figures.env_steps_per_s), units.rates(record.counters.unit), strict=False)
+    rates = "".join(f", {rate:,.0f} {unit}" for rate, unit in named if rate)
+    return f"{rates}{around}" if rates else ""
 
 
 def _print_plan(cells: Sequence[Cell], out: Path, console: Console) -> None:

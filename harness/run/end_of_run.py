@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from harness.contract.agents import agents_per_env
 from harness.contract.traits import Traits
 from harness.launch.nodes import gathered
 from harness.machine import machine
@@ -119,7 +120,9 @@ def _measured(known: dict[str, Any], folder: Path, ended: Ended) -> schema.RunRe
     nodes = gathered.describe(folder)
     lost = [one.rank for one in outcome.lost]
     parts, about_parts = parts_of(ended.scenario, cell)
-    measured = measure(folder, cell, time_scale, telemetry, Traits.of(ended.system), lost, parts)
+    measured = measure(
+        folder, cell, time_scale, telemetry, Traits.of(ended.system), lost, parts, agents_per_env(ended.scenario)
+    )
     status, reason = outcome.status, outcome.reason
     if status == "finished" and measured.problem:
         status, reason = "invalid", measured.problem
@@ -155,7 +158,7 @@ def _around_iterations(ended: Ended, first_s: float, last_s: float) -> dict[str,
 def _lost(outcome: Outcome, measured: ReducedRun) -> list[str]:
     """One line for each rank that the run lost and went on without."""
     return [
-        f"{lost}; {measured.lost_env_steps[lost.rank]:,} env steps that it had collected and not learned "
+        f"{lost}; {measured.lost_samples[lost.rank]:,} {measured.counters.unit} that it had collected and not learned "
         "count as discarded"
         for lost in outcome.lost
     ]

@@ -93,13 +93,15 @@ class RunOutput:
     lost: Collection[int]
     """Ranks that ended before their time while the others went on."""
     fates: Sequence[Fates] = ()
-    """What ranks that learn left of each environment's env steps."""
+    """What ranks that learn left of the samples of each environment, or of each agent."""
     parts: Sequence[str] = ()
-    """The part of the scenario that each environment has, over all ranks, if the scenario names them."""
+    """The part of the scenario that each environment, or agent, has, over all ranks, if the scenario names them."""
+    agents_per_env: int = 1
+    """A: with more than one, each `environment` here, of a meter, a row or a span, is an agent of one."""
 
 
-def lost_env_steps(left: RunOutput) -> dict[int, int]:
-    """Env steps that each lost rank had collected and neither learned nor discarded; they are lost with it."""
+def lost_samples(left: RunOutput) -> dict[int, int]:
+    """Samples that each lost rank had collected and neither learned nor discarded; they are lost with it."""
     lost = {}
     for rank in left.lost:
         meter = left.meters.get(rank)
@@ -110,10 +112,16 @@ def lost_env_steps(left: RunOutput) -> dict[int, int]:
 
 
 def count(left: RunOutput) -> Counters:
-    """Sums over all ranks and environments. Steps lost with a rank count as discarded; unreported counters are None."""
+    """Sums over all ranks and environments. What is lost with a rank counts as discarded; unreported counters are None.
+
+    Meters count the steps of agents one by one, and beside them those of their environments, which agents take jointly.
+    """
     totals = {name: sum(meter.count(0, name) for meter in left.meters.values()) for name in _RANK_COUNTERS}
     totals |= {name: sum(meter.total(name) for meter in left.meters.values()) for name in _ENV_COUNTERS}
-    totals["discarded"] += sum(lost_env_steps(left).values())
+    if left.agents_per_env > 1:
+        joint_steps = sum(meter.total("joint_steps") for meter in left.meters.values())
+        totals |= {"agent_steps": totals["env_steps"], "env_steps": joint_steps}
+    totals["discarded"] += sum(lost_samples(left).values())
     totals["in_flight"] -= sum(left.meters[rank].count(0, "in_flight") for rank in left.lost if rank in left.meters)
     return Counters(**totals).model_copy(update=dict.fromkeys(unreported(left.meters) & totals.keys()))
 
@@ -159,7 +167,8 @@ def work_out(left: RunOutput, counters: Counters, window: Window | None) -> Figu
         update={
             "steps_per_s": rate,
             "steps_per_s_interval": intervals.interval(units) if units else None,
-            "frames_per_s": rate * counters.frames / counters.env_steps if counters.env_steps else None,
+            "env_steps_per_s": _per_sample(counters, counters.env_steps, rate) if left.agents_per_env > 1 else None,
+            "frames_per_s": _per_sample(counters, counters.frames, rate),
             "window": window.to_record(),
             "time_shares": _shares(left, window),
             "utilisation": _utilisation(left, window, begin, end),
@@ -169,6 +178,11 @@ def work_out(left: RunOutput, counters: Counters, window: Window | None) -> Figu
             "gains": _gains(left, window),
         }
     )
+
+
+def _per_sample(counters: Counters, number: int, rate: float) -> float | None:
+    """The rate of what the whole run has so many of, by that of its samples."""
+    return rate * number / counters.samples if counters.samples else None
 
 
 def _ends(window: Window) -> tuple[float, float]:
@@ -247,11 +261,12 @@ def _env_shares(left: RunOutput) -> dict[str, float]:
 
 
 def _step_spread(left: RunOutput) -> EnvSpread | None:
+    num_agents = left.agents_per_env
     means = [
-        left.clock.lasting(meter.seconds(1 + env, "step_s")) / steps
+        left.clock.lasting(sum(meter.seconds(1 + row, "step_s") for row in range(first, first + num_agents))) / steps
         for meter in left.meters.values()
-        for env in range(meter.num_envs)
-        if (steps := meter.count(1 + env, "env_steps"))
+        for first in range(0, meter.num_envs, num_agents)
+        if (steps := meter.count(1 + first, "env_steps" if num_agents == 1 else "joint_steps"))
     ]
     if not means:
         return None

@@ -1,8 +1,9 @@
-"""What a run learned from: what became of the env steps of each environment, scenario part and length of episodes.
+"""What a run learned from: what became of the samples of each environment, scenario part and length of episodes.
 
 The wrapper counts what each environment collected, and how long its episodes were; ranks that learn count what they
 learned from and discarded (`harness/metering/fates.py`). What is neither is in flight. Letters: E environments of the
-run, of all ranks, B blocks, F fates, L bins of lengths.
+run, of all ranks, B blocks, F fates, L bins of lengths. Where environments have several agents, each agent is one here:
+its samples are its steps, its episodes its stays.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.contract.agents import num_rows
 from harness.contract.envs import InParts, env_seeds
 from harness.metering.fates import DISCARDED, LEARNED, NUM_BINS, NUM_FATES, bin_of
 from harness.processes import raised
@@ -42,7 +44,7 @@ NOT_ENDED = "not ended"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Account:
-    """What became of the env steps of each environment; all arrays are [E]."""
+    """What became of the samples of each environment; all arrays are [E]."""
 
     collected: Ints
     learned: Ints
@@ -51,7 +53,7 @@ class Account:
     is_lost: npt.NDArray[np.bool_]
     """Whether the environment's rank was lost: what was in flight is discarded."""
     problem: str | None
-    """The first environment whose env steps the system did not account for."""
+    """The first environment whose samples the system did not account for."""
     parts: Sequence[str]
     """The part of the scenario that each has; empty if that is not known."""
 
@@ -66,7 +68,7 @@ def parts_of(scenario: Scenario, cell: Cell) -> tuple[list[str], list[str]]:
     """The part of the scenario that each environment of a run has, empty if it names none; and warnings."""
     if not isinstance(scenario, InParts):
         return [], []
-    num_envs = scenario.num_envs
+    num_envs = num_rows(scenario)
     try:
         parts = [
             visible(str(scenario.part(rank * num_envs + index, seed)))[:LONGEST_PART]
@@ -100,7 +102,11 @@ def add_up(left: RunOutput) -> Account | None:
     if len(wrong):
         one = int(wrong[0])
         told = f"{learned[one]} learned + {discarded[one]} discarded + {in_flight[one]} in flight"
-        problem = f"conservation broken: environment {one} collected {collected[one]} env steps, but {told}"
+        who, unit = f"environment {one}", "env steps"
+        if left.agents_per_env > 1:
+            env, agent = divmod(one, left.agents_per_env)
+            who, unit = f"environment {env}, agent {agent}", "agent steps"
+        problem = f"conservation broken: {who} collected {collected[one]} {unit}, but {told}"
     discarded = np.where(is_lost, np.maximum(collected - learned, 0), discarded)
     knows_cut = all(fates.cut is not None for fates in left.fates)
     return Account(
@@ -115,11 +121,13 @@ def add_up(left: RunOutput) -> Account | None:
 
 
 def rows_of(account: Account, left: RunOutput) -> list[dict[str, Any]]:
-    """`environments.parquet`: a row for each environment."""
+    """`environments.parquet`: a row for each environment, or each agent of one."""
     num_envs = len(account.collected) // left.cell.gpus
+    rows, agents = np.arange(len(account.collected)), left.agents_per_env
     columns: dict[str, Any] = {
-        "rank": np.arange(len(account.collected)) // num_envs,
-        "environment": np.arange(len(account.collected)),
+        "rank": rows // num_envs,
+        "environment": rows // agents,
+        **({"agent": rows % agents} if agents > 1 else {}),
         **({"part": account.parts} if account.parts else {}),
         "started": account.collected,
         "learned": account.learned,
@@ -192,13 +200,17 @@ def _shares(counts: Ints) -> Floats:
 
 
 def _seconds_of_step(left: RunOutput) -> Floats:
-    """Mean time of an env step of each environment with its resets, [E]; 0 where it has none."""
-    num_envs = max(meter.num_envs for meter in left.meters.values())
+    """Mean time of an env step of each environment with its resets, [E]; 0 where it has none.
+
+    Of an agent, its share of the time of its environment's steps.
+    """
+    num_envs, agents = max(meter.num_envs for meter in left.meters.values()), left.agents_per_env
     seconds = np.zeros(left.cell.gpus * num_envs)
     for rank, meter in left.meters.items():
         for env in range(meter.num_envs):
             spent_s = meter.seconds(1 + env, "step_s") + meter.seconds(1 + env, "reset_s")
-            seconds[rank * num_envs + env] = spent_s / max(1, meter.count(1 + env, "env_steps"))
+            counted = (env, "env_steps") if agents == 1 else (env - env % agents, "joint_steps")
+            seconds[rank * num_envs + env] = spent_s / max(1, meter.count(1 + counted[0], counted[1]))
     return seconds
 
 

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.metering.live import STARTING, Snapshot
+from results.records import units
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,13 +33,13 @@ class CellProgress:
         self.place = place
         self.snapshot = Snapshot(phase=STARTING, iterations=0, learned=0, env_steps=0)
         self._began = time.monotonic()
-        self._first: tuple[float, int] | None = None
+        self._first: tuple[float, int, int] | None = None
 
     def update(self, snapshot: Snapshot) -> None:
         """Takes the newest snapshot."""
         self.snapshot = snapshot
         if self._first is None and snapshot.env_steps:
-            self._first = (time.monotonic(), snapshot.env_steps)
+            self._first = (time.monotonic(), snapshot.env_steps, snapshot.joint_steps)
 
     @property
     def running_s(self) -> float:
@@ -47,11 +48,19 @@ class CellProgress:
 
     @property
     def steps_per_s(self) -> float:
-        """Env steps collected per second so far, of the profile where there is one, as in the table of the sweep."""
-        if self._first is None or self.running_s <= 0:
-            return 0.0
+        """Samples collected per second so far, of the profile where there is one, as in the table of the sweep."""
+        return 0.0 if self._first is None else self._per_s(self.snapshot.env_steps - self._first[1])
+
+    @property
+    def rates(self) -> str:
+        """`1,234 steps/s`; where environments have several agents, of agent steps and of env steps."""
+        joint_steps = 0 if self._first is None else self.snapshot.joint_steps - self._first[2]
+        named = zip([self.steps_per_s, self._per_s(joint_steps)], units.rates(_unit(self.snapshot)), strict=False)
+        return ", ".join(f"{rate:,.0f} {unit}" for rate, unit in named)
+
+    def _per_s(self, num_steps: int) -> float:
         wall_s_per_s = float(self.cell.scenario_settings.get("time_scale", 1.0))
-        return (self.snapshot.env_steps - self._first[1]) / self.running_s * wall_s_per_s
+        return num_steps / self.running_s * wall_s_per_s if self.running_s > 0 else 0.0
 
     @property
     def fraction(self) -> float:
@@ -74,8 +83,18 @@ class CellProgress:
     def line(self) -> str:
         """The progress as one plain line."""
         now = self.snapshot
-        rate = f"{self.steps_per_s:,.0f} steps/s so far" if now.env_steps else "no step yet"
+        rate = f"{self.rates} so far" if now.env_steps else "no step yet"
         return f"{self.place} {self.cell.label}: {now.phase}, iteration {now.iterations}, {rate}, {self.time_left}"
+
+
+def _unit(now: Snapshot) -> units.StepUnit:
+    """What the samples of a cell are."""
+    return "agent steps" if now.joint_steps else "env steps"
+
+
+def _steps(now: Snapshot) -> str:
+    """How many were collected."""
+    return f"{now.env_steps:,} {_unit(now)}"
 
 
 class Display:
@@ -120,10 +139,7 @@ class Display:
 
     def update_jobs(self, running: Mapping[str, Snapshot], num_waiting: int) -> None:
         """Shows how far the running jobs' cells are, by label; `num_waiting` counts the jobs that have not ended."""
-        lines = [
-            f"{label}: {now.phase}, iteration {now.iterations}, {now.env_steps:,} env steps"
-            for label, now in running.items()
-        ]
+        lines = [f"{label}: {now.phase}, iteration {now.iterations}, {_steps(now)}" for label, now in running.items()]
         lines.append(f"{len(running)} running, {num_waiting - len(running)} waiting")
         if self._live is not None:
             self._live.update(Text("\n".join(lines)) if num_waiting else "")
@@ -144,6 +160,6 @@ class Display:
         now = current.snapshot
         grid.add_row("cell", Text(f"{current.place} {current.cell.label}"))
         grid.add_row("phase", Text(f"{now.phase}, iteration {now.iterations}"))
-        grid.add_row("so far", Text(f"{current.steps_per_s:,.0f} steps/s, {now.env_steps:,} env steps"))
+        grid.add_row("so far", Text(f"{current.rates}, {_steps(now)}"))
         grid.add_row("left", Text(current.time_left))
         return Group(grid, ProgressBar(total=1.0, completed=current.fraction, width=60))

@@ -24,7 +24,7 @@ from harness.processes import remarks
 from harness.processes.held import CELL_FILE
 from harness.processes.outcome import LOST_FILE, OUTCOME_FILE
 from harness.processes.scratch import FILE as SCRATCH_FILE
-from harness.run.figures import LANES, Clock, Row, RunOutput, count, lost_env_steps, unreported, work_out
+from harness.run.figures import LANES, Clock, Row, RunOutput, count, lost_samples, unreported, work_out
 from harness.run.learned_from import ENVIRONMENTS_FILE, add_up, learned_from, rows_of
 from results.records import schema
 from results.records.parts import IN_STEP, LOST, SERIES_COLUMNS, SERIES_FILE, join_ranks
@@ -76,8 +76,8 @@ class ReducedRun:
     """The rows of `environments.parquet`."""
     problem: str | None
     """Why the run is invalid although it finished."""
-    lost_env_steps: dict[int, int]
-    """By lost rank: the env steps that it had collected and neither learned nor discarded."""
+    lost_samples: dict[int, int]
+    """By lost rank: the samples that it had collected and neither learned nor discarded."""
     iterations_s: tuple[float, float] | None
     """When the first iteration began and the last one ended, by `time.perf_counter`; None without an iteration."""
 
@@ -106,6 +106,7 @@ def measure(
     traits: Traits,
     lost: Collection[int] = (),
     parts: Sequence[str] = (),
+    agents_per_env: int = 1,
 ) -> ReducedRun:
     """Reads what the ranks left in `folder`, writes the Parquet files there, and works out counters and figures.
 
@@ -117,12 +118,13 @@ def measure(
         traits: the system's.
         lost: ranks that ended before their time while the others went on.
         parts: the part of the scenario that each environment has, if it names them.
+        agents_per_env: A, agents of each environment; with more than one, what is of environments is of agents.
     """
     paths = {rank: meter_path(folder, rank) for rank in range(cell.gpus)}
     meters = {rank: MeterFile(path, writable=False) for rank, path in paths.items() if path.exists()}
-    left = replace(_read(folder, cell, time_scale, meters, telemetry, traits, lost), parts=parts)
+    left = replace(_read(folder, cell, time_scale, meters, telemetry, traits, lost, agents_per_env), parts=parts)
     write_table(folder / SERIES_FILE, left.rows)
-    write_table(folder / "episodes.parquet", left.episodes)
+    write_table(folder / "episodes.parquet", _by_agent(left.episodes, agents_per_env))
     write_table(folder / "spans.parquet", left.spans)
     write_table(folder / "telemetry.parquet", [{**row, "t": left.clock.at(row["t"] or 0.0)} for row in telemetry.rows])
     reduced = reduce(left)
@@ -137,7 +139,7 @@ def reduce(left: RunOutput) -> ReducedRun:
     if not counters.conserved:
         told = {"learned": counters.learned, "discarded": counters.discarded, "in flight": counters.in_flight}
         sums = " + ".join(f"{number} {name}" for name, number in told.items() if number is not None)
-        problem = f"conservation broken: {counters.env_steps} env steps collected, but {sums}"
+        problem = f"conservation broken: {counters.samples} {counters.unit} collected, but {sums}"
     figures = work_out(left, counters, window)
     account = add_up(left)
     return ReducedRun(
@@ -146,7 +148,7 @@ def reduce(left: RunOutput) -> ReducedRun:
         learned_from=learned_from(account, left) if account else None,
         environments=rows_of(account, left) if account else [],
         problem=problem or (account.problem if account else None),
-        lost_env_steps=lost_env_steps(left),
+        lost_samples=lost_samples(left),
         iterations_s=_iterations_s(left),
     )
 
@@ -182,6 +184,7 @@ def _read(
     telemetry: Readings,
     traits: Traits,
     lost: Collection[int],
+    agents_per_env: int,
 ) -> RunOutput:
     shifts = gathered.read_clocks(folder)
     rows = _read_series(folder, cell.gpus)
@@ -203,9 +206,10 @@ def _read(
         rows=rows,
         episodes=_read_episodes(folder, cell.gpus, clock, shifts),
         telemetry=telemetry,
-        spans=_read_spans(meters, clock, shifts),
+        spans=_read_spans(meters, clock, shifts, agents_per_env),
         in_step=traits.in_step,
         lost=lost,
+        agents_per_env=agents_per_env,
         fates=[fates for rank in range(cell.gpus) if (fates := read_fates(fates_path(folder, rank)))],
     )
 
@@ -237,18 +241,32 @@ def _read_episodes(folder: Path, num_ranks: int, clock: Clock, shifts: Mapping[i
     return sorted(episodes, key=lambda episode: episode["end_s"])
 
 
-def _read_spans(meters: Mapping[int, MeterFile], clock: Clock, shifts: Mapping[int, Shift]) -> list[Row]:
-    """The latest spans of each rank and environment. Environment -1 is the rank itself, -2 its second lane."""
+def _by_agent(episodes: Sequence[Row], agents_per_env: int) -> Sequence[Row]:
+    """Episodes as their file has them: where environments have several agents, it names both."""
+    if agents_per_env == 1:
+        return episodes
+    named = ((each, *divmod(each["environment"], agents_per_env)) for each in episodes)
+    return [{**each, "environment": env, "agent": agent} for each, env, agent in named]
+
+
+def _read_spans(
+    meters: Mapping[int, MeterFile], clock: Clock, shifts: Mapping[int, Shift], agents_per_env: int
+) -> list[Row]:
+    """The latest spans of each rank and environment. Environment -1 is the rank itself, -2 its second lane.
+
+    The agents of an environment step together: the spans of the first are those of all.
+    """
     return [
         {
             "rank": rank,
-            "environment": -2 if block == meter.lane_index else block - 1,
+            "environment": -2 if block == meter.lane_index else (block - 1) // agents_per_env,
             "begin_s": clock.at(shifts[rank].at(begin)),
             "end_s": clock.at(shifts[rank].at(end)),
             "kind": kind,
         }
         for rank, meter in meters.items()
         for block in range(1 + meter.lane_index)
+        if block in {0, meter.lane_index} or (block - 1) % agents_per_env == 0
         for begin, end, kind in meter.spans(block)
     ]
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from reports.figures import columns as col
 from reports.figures import format as fmt
 from reports.figures.columns import RowT, TableColumn
+from results.records import units
 from results.summary.document import CellSummary, Estimate, Summary
 
 SPECIAL = re.compile(r"[\\`*\[\]<>|~#$]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|@(?=\w)")
@@ -87,11 +88,12 @@ def _row(texts: Sequence[str]) -> str:
 
 
 def _figures(cells: Sequence[CellSummary]) -> Iterator[TableColumn[CellSummary]]:
-    yield TableColumn(title="steps/s", value=_rate)
+    yield TableColumn(title=units.rate(col.unit_of(cells)), value=_rate)
+    yield from col.env_rate(cells)
     yield TableColumn(
         title="scaling", value=lambda cell: _with_interval(fmt.factor(fmt.value(cell.scaling)), cell.scaling)
     )
-    yield from col.rates()[2:]
+    yield from col.rates(cells)[-2:]
     yield TableColumn(title="bound by", value=_bound_by, is_number=False)
     yield from col.shares_and_lag(cells)
     learning = [cell.learning for cell in cells if cell.learning is not None]
@@ -122,6 +124,8 @@ def _final(cell: CellSummary) -> str:
 
 
 def _notes(cells: Sequence[CellSummary]) -> Iterator[str]:
+    if (unit := col.unit_of(cells)) == "agent steps":
+        yield units.defined(unit)
     if said := col.spread_of(each for cell in cells for each in (cell.steps_per_s, cell.scaling)):
         yield f"In parentheses: 95 % {said}."
     yield from col.kind_notes(cells)

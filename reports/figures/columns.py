@@ -8,6 +8,8 @@ from typing import Generic, TypeVar
 
 from reports.figures import format as fmt
 from results.fairness.differences import Difference
+from results.records import units
+from results.records.units import StepUnit
 from results.summary.document import CellSummary, Estimate, Finding, Summary
 from results.verdicts.prediction_check import largest_error
 from results.verdicts.published_check import published_errors
@@ -54,10 +56,21 @@ def _seeds(summary: Summary) -> dict[str, list[int]]:
     return {cell.id: cell.seeds or sorted({tried[cell.sweep, run] for run in cell.runs}) for cell in summary.cells}
 
 
-def rates() -> list[TableColumn[CellSummary]]:
+def unit_of(cells: Iterable[CellSummary]) -> StepUnit:
+    """What the steps of some cells are called in one table."""
+    return units.common(cell.unit for cell in cells)
+
+
+def env_rate(cells: Iterable[CellSummary]) -> list[TableColumn[CellSummary]]:
+    """The column of env steps/s that stands beside agent steps/s, if some cell has environments with several agents."""
+    return [TableColumn(title=title, value=fmt.env_steps_per_s) for title in units.rates(unit_of(cells))[1:]]
+
+
+def rates(cells: Sequence[CellSummary]) -> list[TableColumn[CellSummary]]:
     """The columns of the figures that every cell has."""
     return [
-        TableColumn(title="steps/s", value=fmt.steps_per_s),
+        TableColumn(title=units.rate(unit_of(cells)), value=fmt.steps_per_s),
+        *env_rate(cells),
         TableColumn(title="scaling", value=lambda cell: fmt.factor(fmt.value(cell.scaling))),
         TableColumn(title="efficiency", value=lambda cell: fmt.percent(fmt.value(cell.efficiency))),
         TableColumn(title="utilisation", value=lambda cell: fmt.percent(cell.utilisation)),
@@ -68,7 +81,8 @@ def intervals(cells: Sequence[CellSummary]) -> list[TableColumn[CellSummary]]:
     """The columns of intervals, if some cell has them."""
     columns: list[TableColumn[CellSummary]] = []
     if any(_has_interval(cell.steps_per_s) for cell in cells):
-        columns.append(TableColumn(title="steps/s, 95 %", value=lambda cell: fmt.interval_of(cell.steps_per_s)))
+        title = f"{units.rate(unit_of(cells))}, 95 %"
+        columns.append(TableColumn(title=title, value=lambda cell: fmt.interval_of(cell.steps_per_s)))
     if any(_has_interval(cell.scaling) for cell in cells):
         columns.append(TableColumn(title="scaling, 95 %", value=lambda cell: fmt.interval_of(cell.scaling, fmt.factor)))
     return columns
@@ -103,12 +117,12 @@ ALONE = "it says nothing of other runs or seeds"
 
 def spread_of(estimates: Iterable[Estimate | None]) -> str:
     """What the intervals of a table come from; empty if it has no intervals."""
-    units = {estimate.units for estimate in estimates if estimate is not None and fmt.ends(estimate)}
-    if not units:
+    repeated = {estimate.units for estimate in estimates if estimate is not None and fmt.ends(estimate)}
+    if not repeated:
         return ""
-    if units == {"seeds"}:
+    if repeated == {"seeds"}:
         return f"interval from the spread of {SEEDS}"
-    if units == {"iterations"}:
+    if repeated == {"iterations"}:
         return f"interval from the spread of {ITERATIONS}; {ALONE}"
     return f"interval from the spread of {SEEDS}, or {ITERATIONS} where there is one run alone; then {ALONE}"
 
@@ -182,9 +196,10 @@ def _against_published(profiles: set[str]) -> Iterator[str]:
 
 
 def kind_notes(cells: Sequence[CellSummary]) -> Iterator[str]:
-    """Notes on figures that were not measured on hardware, and on rates that do not count env steps learned."""
+    """Notes on figures that were not measured on hardware, and on rates that do not count samples learned."""
     if collected := sorted({cell.system for cell in cells if cell.steps_counted == "collected"}):
-        yield f"{', '.join(collected)}: steps/s are of env steps collected; what was learned is not reported"
+        unit = unit_of(cells)
+        yield f"{', '.join(collected)}: {units.rate(unit)} are of {unit} collected; what was learned is not reported"
     if any(cell.kind == "emulated" for cell in cells):
         yield "emulated: GPUs are emulated from a profile; the figures speak of that profile, not of this machine"
     if predicted := {cell.system.partition(":")[0] for cell in cells if cell.kind == "predicted"}:

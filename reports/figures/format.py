@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from results.records import labels
+from results.records import labels, units
 from results.records.schema import Interval, RunRecord
 from results.summary.document import CellSummary, Estimate
 
@@ -82,6 +82,18 @@ def steps_per_s(cell: CellSummary) -> str:
     if cell.steps_per_s is not None or "finished" in cell.statuses:
         return number(value(cell.steps_per_s))
     return ", ".join(status if count == 1 else f"{count} {status}" for status, count in cell.statuses.items())
+
+
+def env_steps_per_s(cell: CellSummary) -> str:
+    """The rate of env steps: of a cell whose environments have one agent, its rate."""
+    own = value(cell.steps_per_s) if cell.unit == "env steps" else cell.env_steps_per_s
+    return number(own)
+
+
+def rates(cell: CellSummary) -> str:
+    """A cell's rates with their units: `1,234 steps/s`, or `1,234 agent steps/s, 411 env steps/s`."""
+    known = (steps_per_s(cell), env_steps_per_s(cell))
+    return ", ".join(f"{said} {unit}" for said, unit in zip(known, units.rates(cell.unit), strict=False))
 
 
 def shares(time_shares: Mapping[str, float], most: int) -> str:

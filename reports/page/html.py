@@ -35,7 +35,7 @@ from reports.page.charts import (
     utilisation,
     workloads,
 )
-from reports.page.charts.chart import Chart, PageTable, datum, words
+from reports.page.charts.chart import Chart, Entry, PageTable, datum, words
 from reports.page.charts.style import in_order, span_style
 from reports.page.learned_from import tables as learned_from_tables
 from reports.page.provenance import as_typed, provenance
@@ -51,6 +51,8 @@ from reports.page.timeline import (
     with_iterations,
 )
 from results.reading.outputs import write_output
+from results.records import units
+from results.records.schema import RunRecord
 from results.summary.document import Finding, Iteration, Summary
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -335,9 +337,10 @@ def _numbers(gpus: Sequence[int]) -> str:
 
 def _runs(summary: Summary) -> PageTable:
     """The table of all runs, whatever their status."""
+    rates = units.rates(units.common(run.counters.unit for run in summary.runs))
     return PageTable(
         caption="All runs",
-        columns=["system", "scenario", "workload", "GPUs", "seed", "status", "steps/s", "took (s)", "sweep", "run"],
+        columns=["system", "scenario", "workload", "GPUs", "seed", "status", *rates, "took (s)", "sweep", "run"],
         rows=[
             [
                 words(fmt.system(run)),
@@ -346,9 +349,7 @@ def _runs(summary: Summary) -> PageTable:
                 words(fmt.gpus(run)),
                 words(str(run.cell.seed)),
                 words(run.status),
-                datum(f"runs.{at}.figures.steps_per_s", run.figures.steps_per_s)
-                if run.status == "finished"
-                else words("-"),
+                *_rates(at, run)[: len(rates)],
                 datum(f"runs.{at}.duration_s", run.duration_s),
                 words(run.sweep),
                 words(run.id),
@@ -356,6 +357,14 @@ def _runs(summary: Summary) -> PageTable:
             for at, run in enumerate(summary.runs)
         ],
     )
+
+
+def _rates(at: int, run: RunRecord) -> list[Entry]:
+    """The rate of samples, and that of env steps, which is the same where environments have one agent."""
+    if run.status != "finished":
+        return [words("-"), words("-")]
+    own = "steps_per_s" if run.counters.unit == "env steps" else "env_steps_per_s"
+    return [datum(f"runs.{at}.figures.{name}", getattr(run.figures, name)) for name in ("steps_per_s", own)]
 
 
 def _span_kinds(choices: Sequence[TimelineChoice]) -> list[str]:

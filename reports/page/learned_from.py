@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from reports.figures import format as fmt
 from reports.page.charts.chart import Entry, PageTable, datum, words
+from results.records import units
 from results.records.schema import EnvFates, LearnedFrom, RunRecord
 from results.summary.document import Summary
 
@@ -25,23 +26,25 @@ def tables(summary: Summary) -> list[PageTable]:
     ]
     if not told:
         return []
+    unit = units.common(run.counters.unit for _, run, _ in told)
+    who, stay = ("environments", "episode") if unit == "env steps" else ("agents", "agent's stay")
     found = [
         PageTable(
-            caption="Shares of environments in the samples that were learned",
-            columns=[*NAMES, "environments", "least", "most", "even", "distance", "p by chance", "least kept"],
+            caption=f"Shares of {who} in the samples that were learned",
+            columns=[*NAMES, who, "least", "most", "even", "distance", "p by chance", "least kept"],
             rows=[[*_names(run), *_shares(path, said)] for path, run, said in told],
             num_names=len(NAMES),
         )
     ]
-    for name, what in (("parts", "scenario part"), ("lengths", "length of the episode in env steps")):
+    for name, what in (("parts", "scenario part"), ("lengths", f"length of the {stay} in {unit}")):
         rows = [
             [*_names(run), words(each.name), *_fates(f"{path}.{name}.{number}", each)]
             for path, run, said in told
             for number, each in enumerate(getattr(said, name))
         ]
-        columns = [*NAMES, what, "environments", *(fate.replace("_", " ") for fate in FATES), "learned / started"]
+        columns = [*NAMES, what, who, *(fate.replace("_", " ") for fate in FATES), "learned / started"]
         if rows:
-            caption = f"What became of env steps, by {what}"
+            caption = f"What became of {unit}, by {what}"
             found.append(PageTable(caption=caption, columns=columns, rows=rows[:MOST_ROWS], num_names=len(NAMES) + 1))
     return found
 

@@ -10,7 +10,7 @@ from reports.figures import columns as col
 from reports.figures import format as fmt
 from reports.figures.columns import TableColumn
 from reports.terminal.table import make_console, print_blocks, print_lines
-from results.records import labels
+from results.records import labels, units
 from results.summary.document import CellSummary, Estimate
 from results.verdicts.compare import COMPARED, Compared, Pair, Side
 
@@ -51,9 +51,16 @@ def _names(pairs: Sequence[Pair]) -> tuple[str, list[TableColumn[Pair]]]:
 
 
 def _rates(compared: Compared) -> list[TableColumn[Pair]]:
+    write = (fmt.steps_per_s, fmt.env_steps_per_s)
     columns: list[TableColumn[Pair]] = [
-        TableColumn(title="steps/s A", value=lambda pair: fmt.steps_per_s(pair.a)),
-        TableColumn(title="steps/s B", value=lambda pair: fmt.steps_per_s(pair.b)),
+        column
+        for unit, of in zip(units.rates(_unit(compared.pairs)), write, strict=False)
+        for column in (
+            TableColumn[Pair](title=f"{unit} A", value=lambda pair, of=of: of(pair.a)),  # type: ignore[misc]
+            TableColumn[Pair](title=f"{unit} B", value=lambda pair, of=of: of(pair.b)),  # type: ignore[misc]
+        )
+    ]
+    columns += [
         TableColumn(title="B / A", value=lambda pair: fmt.factor(fmt.value(pair.ratio))),
     ]
     if any(fmt.ends(pair.ratio) for pair in compared.pairs):
@@ -64,6 +71,10 @@ def _rates(compared: Compared) -> list[TableColumn[Pair]]:
             TableColumn(title=f"B / {compared.reference} B", value=lambda pair: _factor(pair.b_to_reference)),
         ]
     return columns
+
+
+def _unit(pairs: Sequence[Pair]) -> units.StepUnit:
+    return col.unit_of(cell for pair in pairs for cell in (pair.a, pair.b))
 
 
 def _learning(pairs: Sequence[Pair]) -> list[TableColumn[Pair]]:
@@ -102,7 +113,7 @@ def _alone(compared: Compared) -> Iterator[str]:
     for letter, side in (("A", compared.a), ("B", compared.b)):
         for cell in side.alone:
             ranks = labels.ranks(cell.gpus, cell.device)
-            rate = fmt.steps_per_s(cell) + (" steps/s" if cell.steps_per_s else "")
+            rate = fmt.rates(cell) if cell.steps_per_s else fmt.steps_per_s(cell)
             yield f"only in {letter}: {cell.system}, {cell.scenario}, {cell.workload}, {ranks}: {rate}"
 
 
@@ -118,12 +129,13 @@ def _said(side: Side) -> list[str]:
 def _notes(compared: Compared) -> Iterator[str]:
     """Lines that explain the columns."""
     pairs = compared.pairs
-    yield "steps/s: fresh env steps learned per second, over all ranks"
+    yield units.defined(_unit(pairs))
     if said := col.spread_of(pair.ratio for pair in pairs):
         yield f"95 %: {said}"
     metric = next((cell.learning.metric for pair in pairs for cell in (pair.a, pair.b) if cell.learning), None)
     if metric is not None:
-        yield f"{metric}: mean over the env steps that both have trained; worse is beyond the 95 % interval of seeds"
+        steps = _unit(pairs)
+        yield f"{metric}: mean over the {steps} that both have trained; worse is beyond the 95 % interval of seeds"
     for system, why in {pair.a.system: pair.beside_reference for pair in pairs if pair.beside_reference}.items():
         yield f"{system} / {compared.reference}: not comparable, because of {'; '.join(why)}"
     yield from col.kind_notes([cell for pair in pairs for cell in (pair.a, pair.b)])

@@ -14,11 +14,12 @@ from reports.figures import columns as col
 from reports.figures import format as fmt
 from reports.figures.columns import TableColumn
 from reports.terminal.table import make_console, print_blocks, print_lines
-from results.verdicts.gate import RANKED, Check, Gate
+from results.verdicts.gate import METRICS, RANKED, Check, Gate
 
 NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold."""
 MEMORY, MB = "memory_bytes", 1e6
+RATE = METRICS[0].name
 LEVELS = {"regression": "error", "not comparable": "error", "inconclusive": "warning"}
 """Severities with which GitHub shows checks that did not pass."""
 
@@ -136,7 +137,8 @@ def _below(gate: Gate) -> list[str]:
         said = " or ".join(sorted(units))
         lines.append(f"ratio: candidate / baseline; {100 * gate.level:g} % interval from the spread of {said}")
     if any(check.outcome == "not judged" for check in gate.checks):
-        lines.append("not judged: whether it is worse was not shown; beside steps/s only what was shown counts")
+        rate = " and ".join(dict.fromkeys(check.title for check in gate.checks if check.metric == RATE))
+        lines.append(f"not judged: whether it is worse was not shown; beside {rate} only what was shown counts")
     if kinds := {check.kind for check in gate.checks} - {"measured"}:
         lines.append(f"{' and '.join(sorted(kinds))}: the figures speak of a profile, not of hardware")
     return lines + [said for _, said in col.findings(gate.findings, 0)]

@@ -9,6 +9,7 @@ from rich.console import Console
 from reports.figures import format as fmt
 from reports.figures.columns import TableColumn
 from reports.terminal.table import make_console, print_blocks, print_lines
+from results.records import units
 from results.summary.document import HistoryRow, HistorySeries
 
 MOST_ROWS = 20
@@ -29,15 +30,21 @@ def print_history(series: Sequence[HistorySeries], console: Console | None = Non
             TableColumn(title="revision", value=lambda row: row.commit[:SHORT], is_number=False),
             TableColumn(title="measured", value=lambda row: row.measured_at[:16].replace("T", " "), is_number=False),
         ]
+        unit = units.common(row.unit for row in each.rows)
         figures: list[TableColumn[HistoryRow]] = [
-            TableColumn(title="steps/s", value=lambda row: fmt.number(row.steps_per_s)),
-            TableColumn(title="steps/s, 95 %", value=_interval),
+            TableColumn(title=units.rate(unit), value=lambda row: fmt.number(row.steps_per_s)),
+            *(TableColumn[HistoryRow](title=title, value=_env_rate) for title in units.rates(unit)[1:]),
+            TableColumn(title=f"{units.rate(unit)}, 95 %", value=_interval),
             TableColumn(title="runs", value=lambda row: str(row.num_runs)),
             TableColumn(title="change", value=lambda row, changed=changed: _change(changed.get(row.commit))),  # type: ignore[misc]
         ]
         print_blocks(console, names, [figures], each.rows[-MOST_ROWS:])
         if len(each.rows) > MOST_ROWS:
             print_lines(console, [f"{len(each.rows) - MOST_ROWS} older revisions are not shown"])
+
+
+def _env_rate(row: HistoryRow) -> str:
+    return fmt.number(row.steps_per_s if row.env_steps_per_s is None else row.env_steps_per_s)
 
 
 def _interval(row: HistoryRow) -> str:

@@ -18,6 +18,7 @@ from rich.text import Text
 from reports.figures import columns as col
 from reports.figures.columns import RowT, TableColumn
 from results.reading.untrusted import visible
+from results.records import units
 from results.summary.document import CellSummary, Summary
 
 WIDE = 130
@@ -47,7 +48,7 @@ def print_table(summary: Summary, console: Console | None = None) -> None:
         return
     cells, (shared, names) = summary.cells, col.names(summary)
     print_lines(console, [shared])
-    print_blocks(console, names, [col.rates(), col.intervals(cells), col.shares_and_lag(cells)], cells)
+    print_blocks(console, names, [col.rates(cells), col.intervals(cells), col.shares_and_lag(cells)], cells)
     problems = [said for severity, said in findings if severity != "unreadable"]
     print_lines(console, [*problems, *col.not_comparable(summary), *_notes(cells), *unreadable])
 
@@ -81,7 +82,7 @@ def print_blocks(
 def _notes(cells: Sequence[CellSummary]) -> Iterator[str]:
     """Lines that explain the columns and name the sources of figures."""
     finished = [cell for cell in cells if "finished" in cell.statuses]
-    yield "steps/s: fresh env steps learned per second, over all ranks"
+    yield units.defined(col.unit_of(cells))
     if said := col.spread_of(each for cell in cells for each in (cell.steps_per_s, cell.scaling)):
         yield f"95 %: {said}"
     for base in sorted({cell.scaling_base_gpus for cell in cells if cell.scaling_base_gpus}):

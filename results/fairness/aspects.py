@@ -153,16 +153,18 @@ def _resolution(run: RunRecord) -> str | None:
 
 
 def _batch(run: RunRecord) -> str:
-    """Env steps of one learning phase per GPU: all of a rank's batch, or its share of the central learner's."""
+    """Samples of one learning phase per GPU: all of a rank's batch, or its share of the central learner's."""
     num_envs, steps = part(run, "scenario", "num_envs"), part(run, "scenario", "rollout_steps")
     steps = part(run, "system", "rollout", "num_steps") or steps
     batch = part(run, "system", "rollout", "batch")
     if isinstance(batch, int) and batch:
         sharing = run.cell.gpus if part(run, "system", "average", "kind") == "Central" else 1
-        return f"{batch / sharing:,.10g} env steps per GPU"
+        return f"{batch / sharing:,.10g} {run.counters.unit} per GPU"
     if not (isinstance(num_envs, int) and isinstance(steps, int)):
         return NOT_RECORDED
-    return f"{num_envs * steps:,} env steps per GPU"
+    agents = part(run, "scenario", "agents_per_env")
+    num_rows = num_envs * agents if isinstance(agents, int) else num_envs
+    return f"{num_rows * steps:,} {run.counters.unit} per GPU"
 
 
 def _precision(run: RunRecord) -> str:
@@ -241,7 +243,7 @@ WORK: dict[str, Reader] = {
     "mini-batches": _field("scenario", "learn", "num_minibatches"),
     "optimiser": _field("scenario", "learn", "optimizer"),
     "learning rate": _field("scenario", "learn", "learning_rate"),
-    "steps/s counts env steps": lambda run: run.figures.steps_counted,
+    "rate counts samples": lambda run: f"{run.figures.steps_counted} {run.counters.unit}",
 }
 """Aspects of what is done."""
 EXECUTION: dict[str, Reader] = {

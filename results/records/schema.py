@@ -2,7 +2,8 @@
 
 A run leaves a record whatever happens to it. The figures of a single run are filled in when it ends. Those that compare
 runs of a sweep (`scaling_factor`, `efficiency`) are filled in by `results.summary.scaled.scale` when runs are read.
-All times are in seconds, shares are fractions from 0 to 1, and steps are env steps (never frames).
+All times are in seconds, shares are fractions from 0 to 1, and steps are samples, never frames: env steps, or agent
+steps where environments have several agents (`results.records.units`).
 A figure that could not be read is None and prints as n/a; it is never 0 instead.
 """
 
@@ -15,8 +16,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from results.reading.untrusted import visible
+from results.records.units import StepUnit
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 
 MOST = 2**63 - 1
 """Largest integer that SQLite and Parquet can hold."""
@@ -35,7 +37,7 @@ def _one_line(value: object) -> object:
 
 Measured = Annotated[float | None, BeforeValidator(_none_if_not_finite)]
 Counted = Literal["learned", "collected"]
-"""Which env steps a rate counts: those learned, or all collected where a system does not report what it learned."""
+"""Which samples a rate counts: those learned, or all collected where a system does not report what it learned."""
 Interval = tuple[float, float]
 """Lower and upper end of a 95 % interval."""
 
@@ -70,7 +72,9 @@ class Counters(_Part):
     """Counts over the whole run and all ranks; None where somebody else's system does not report a count."""
 
     env_steps: int = Field(default=0, ge=0, le=MOST)
-    """Env steps collected, counted in the environment wrapper."""
+    """Env steps collected, counted in the environment wrapper: steps of whole environments."""
+    agent_steps: int | None = Field(default=None, ge=0, le=MOST)
+    """Agent steps collected, where environments have several agents; None where an env step is one sample."""
     frames: int = Field(default=0, ge=0, le=MOST)
     """Simulator frames of those env steps."""
     learned: int | None = Field(default=0, ge=0, le=MOST)
@@ -85,14 +89,24 @@ class Counters(_Part):
     """Episodes that ended."""
 
     @property
-    def conserved(self) -> bool:
-        """Whether every env step is accounted for: collected = learned + discarded + in flight.
+    def samples(self) -> int:
+        """Samples collected: agent steps, or env steps where environments have one agent."""
+        return self.env_steps if self.agent_steps is None else self.agent_steps
 
-        Where a system does not report all of these, the sum of the others must not exceed the collected steps.
+    @property
+    def unit(self) -> StepUnit:
+        """What the samples are called."""
+        return "env steps" if self.agent_steps is None else "agent steps"
+
+    @property
+    def conserved(self) -> bool:
+        """Whether every sample is accounted for: collected = learned + discarded + in flight.
+
+        Where a system does not report all of these, the sum of the others must not exceed the collected samples.
         """
         parts = (self.learned, self.discarded, self.in_flight)
         accounted = sum(part or 0 for part in parts)
-        return self.env_steps >= accounted if None in parts else self.env_steps == accounted
+        return self.samples >= accounted if None in parts else self.samples == accounted
 
 
 class Reading(_Part):
@@ -140,12 +154,14 @@ class Figures(_Part):
     """Measured figures, over the window unless stated otherwise."""
 
     steps_per_s: Measured = None
-    """Fresh env steps learned in the window / its seconds, over all ranks; see `steps_counted`."""
+    """Fresh samples learned in the window / its seconds, over all ranks; see `steps_counted` and `Counters.unit`."""
     steps_counted: Counted = "learned"
     """`collected` where the system does not report what it learned; the series then counts collected steps too."""
     steps_per_s_interval: Interval | None = None
+    env_steps_per_s: Measured = None
+    """Env steps of those agent steps per second; None where environments have one agent."""
     frames_per_s: Measured = None
-    """Simulator frames of those env steps per second."""
+    """Simulator frames of those samples per second."""
     scaling_factor: Measured = None
     """steps_per_s / that of the same cell on the fewest GPUs of the sweep."""
     scaling_factor_interval: Interval | None = None
@@ -172,7 +188,7 @@ class Figures(_Part):
     """Mean over the window, summed over GPUs."""
     window: WindowRecord | None = None
     env_step_s: EnvSpread | None = None
-    """Each environment's mean time of an env step, and how these means differ."""
+    """Each environment's mean time of an env step, and how these means differ; of each agent, its share of that."""
     cpu_shares: dict[str, float] = Field(default_factory=dict)
     """CPU time of the thread / time, where it was read in spans of each kind of the ranks; what is missing had none."""
     env_cpu_share: Measured = None
@@ -182,7 +198,7 @@ class Figures(_Part):
     episode_return: Measured = None
     """Mean over the last finished episodes, like the next three."""
     episode_length: Measured = None
-    """In env steps."""
+    """In samples of one environment, or of one agent's stay."""
     success: Measured = None
     spl: Measured = None
     """Success weighted by path length, from 0 to 1."""
@@ -198,12 +214,12 @@ class Figures(_Part):
 
 
 class EnvFates(_Part):
-    """What became of some env steps: started = learned + discarded + in_flight."""
+    """What became of some samples: started = learned + discarded + in_flight."""
 
     name: str
-    """The scenario part of their environments, or the length of their episodes in env steps: `128 to 255`."""
+    """The scenario part of their environments, or the length of their episodes in samples: `128 to 255`."""
     environments: int | None = Field(default=None, ge=0, le=MOST)
-    """Number of environments of the part."""
+    """Number of environments of the part, or of agents."""
     started: int = Field(ge=0, le=MOST)
     """Collected, as the environment wrapper counts."""
     learned: int = Field(ge=0, le=MOST)
@@ -232,7 +248,7 @@ class LearnedFrom(_Part):
     """What was learned from, over the whole run; without environments of lost ranks, where shares are compared."""
 
     environments: int = Field(ge=0, le=MOST)
-    """Number of environments, of all ranks; each has a row in `environments.parquet`."""
+    """Number of environments, of all ranks, or of their agents; each has a row in `environments.parquet`."""
     cut: int | None = Field(default=None, ge=0, le=MOST)
     """As in `EnvFates`, of all."""
     shares: Evenness

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 
-from results.records import labels
+from results.records import labels, units
 from results.summary.document import CellSummary, Comparison, Estimate, ToThreshold
 from results.summary.findings import faster_but_worse, held_back
 
@@ -71,21 +71,20 @@ def _sentences(
     there = {cell.system for cell in on_most}
     if missing := [f"`{name}`" for name in dict.fromkeys(cell.system for cell in group) if name not in there]:
         sentences.append(f"There is no finished run of {_joined(missing)} on as many")
-    if apart := [
-        f"`{cell.system}` ({labels.number(_rate(cell))} steps/s)" for cell in on_most if cell.system in unlike
-    ]:
+    if apart := [f"`{cell.system}` ({_rates(cell)})" for cell in on_most if cell.system in unlike]:
         sentences.append(f"Not comparable with it: {_joined(apart)}")
     if worse := [f"`{cell.system}`" for cell in faster_but_worse(on_most, beside, reference)]:
         what = "which it beats" if len(worse) == 1 else "which they beat"
         learns = "learns" if len(worse) == 1 else "learn"
-        sentences.append(f"From as many env steps {_joined(worse)} {learns} worse than `{reference}`, {what} on speed")
+        steps = units.common(cell.unit for cell in on_most)
+        sentences.append(f"From as many {steps} {_joined(worse)} {learns} worse than `{reference}`, {what} on speed")
     return sentences
 
 
 def _on_speed(best: CellSummary, most: CellSummary, beaten: Sequence[Comparison], reference: str | None) -> str:
     """The rate of `best`, which others it beats or is not told from, and what it gains from its GPUs."""
     said = f"no run on {labels.ranks(most.gpus, most.device)} finished; " if most.gpus > best.gpus else ""
-    said += f"on {labels.ranks(best.gpus, best.device)} `{best.system}` makes {labels.number(_rate(best))} steps/s"
+    said += f"on {labels.ranks(best.gpus, best.device)} `{best.system}` makes {_rates(best)}"
     if against := _told(beaten, reference):
         said += ", " + _joined([f"{_times(c.ratio)} as many as {_named(c)}" for c in against])
     if tied := [_named(c) for c in beaten if c.ratio.low is not None and c.ratio.low <= 1]:
@@ -110,7 +109,7 @@ def _on_threshold(cells: Sequence[CellSummary]) -> list[str]:
     (seconds, first), *later = reached
     steps, gpu_s = (costs[first].get(cost) for cost in ("env_steps", "gpu_seconds"))
     said = f"`{first}` reached {what} first: after {labels.number(seconds)} s"
-    said += "" if steps is None else f", {labels.number(steps)} env steps"
+    said += "" if steps is None else f", {labels.number(steps)} {units.common(cell.unit for cell in asked)}"
     said += "" if gpu_s is None else f", {labels.number(gpu_s)} GPU-seconds"
     if later:
         said += f"; {_joined([f'`{name}` after {value / seconds:.2g}x that time' for value, name in later])}"
@@ -138,6 +137,13 @@ def _named(comparison: Comparison) -> str:
 def _rate(cell: CellSummary) -> float:
     assert cell.steps_per_s is not None
     return cell.steps_per_s.value
+
+
+def _rates(cell: CellSummary) -> str:
+    """`1,234 steps/s`; where environments have several agents, `1,234 agent steps/s, 411 env steps/s`."""
+    known = [_rate(cell), cell.env_steps_per_s]
+    named = zip(known, units.rates(cell.unit), strict=False)
+    return ", ".join(f"{labels.number(value)} {unit}" for value, unit in named if value is not None)
 
 
 def _times(ratio: Estimate) -> str:

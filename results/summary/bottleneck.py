@@ -20,6 +20,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from results.records.units import StepUnit, rate
+
 STAGES = {
     "simulator": ("simulate", "reset"),
     "inference": ("infer",),
@@ -58,24 +60,25 @@ class Bottleneck(BaseModel):
     stage: str
     """One of `STAGES`."""
     share: float
-    """The share of 10 % more of the stage that comes out as steps/s; by shares of time, that of the ranks' time, or of
-    the time of the thread that the sentence names."""
+    """The share of 10 % more of the stage that comes out as samples/s; by shares of time, that of the ranks' time, or
+    of that of the thread that the sentence names."""
     sentence: str
 
 
-def what_would_help(gains: Mapping[str, float], *, predicted: bool) -> Bottleneck | None:
+def what_would_help(gains: Mapping[str, float], *, predicted: bool, unit: StepUnit = "env steps") -> Bottleneck | None:
     """The stage of which 10 % more would help the most; None if no stage would help.
 
     Args:
-        gains: how many times as many steps/s that would give, by stage; see `results.records.schema.Figures`.
+        gains: how many times as many samples/s that would give, by stage; see `results.records.schema.Figures`.
         predicted: whether a model says so; else the chain of a run's spans does.
+        unit: what the samples are.
     """
     stage = max(gains, key=gains.__getitem__, default=None)
     if stage not in STAGES or gains[stage] < LEAST_GAIN:
         return None
     gain = gains[stage] - 1
     by = "the model" if predicted else "the chain of its spans"
-    what = f"10% more of it would give {100 * gain:.1f}% more steps/s, by {by}"
+    what = f"10% more of it would give {100 * gain:.1f}% more {rate(unit)}, by {by}"
     sentence = f"bound by {NAMES.get(stage, stage)}: {what}"
     return Bottleneck(stage=stage, share=min(1.0, gain / 0.1), sentence=sentence)
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from results.records import labels
+from results.records import units as units_of
 from results.records.schema import RunRecord
 from results.records.store import StoredRun
 from results.statistics.intervals import (
@@ -52,7 +53,7 @@ class CellRuns:
 
     @property
     def rate(self) -> float:
-        """Steps/s of a cell that has finished runs."""
+        """Samples learned per second of a cell that has finished runs."""
         assert self.summary.steps_per_s is not None
         return self.summary.steps_per_s.value
 
@@ -133,6 +134,7 @@ def _summarise_cell(number: int, runs: Sequence[StoredRun]) -> CellRuns:
         "assumed": assumed_keys(first),
         "seeds": sorted(run.record.cell.seed for run in finished),
         "statuses": dict(Counter(run.record.status for run in runs)),
+        "unit": units_of.common(run.record.counters.unit for run in finished or runs),
     }
     if finished:
         rate = float(np.mean([run.record.figures.steps_per_s for run in finished]))
@@ -191,6 +193,7 @@ def _means(records: Sequence[RunRecord]) -> dict[str, Any]:
     source = next((each for each in readings if each.value is not None), readings[0]).source
     system = records[0].configuration.get("system")
     return {
+        "env_steps_per_s": _mean(each.env_steps_per_s for each in figures),
         "frames_per_s": _mean(each.frames_per_s for each in figures),
         "utilisation": _mean(each.value for each in readings),
         "utilisation_source": source,
@@ -204,7 +207,9 @@ def _means(records: Sequence[RunRecord]) -> dict[str, Any]:
         "core_wait": _mean(each.core_wait.value for each in figures),
         "memory_bytes": max((peak for each in figures if (peak := each.memory_bytes.value) is not None), default=None),
         "gpu_power_w": _mean(each.gpu_power_w.value for each in figures),
-        "bottleneck": what_would_help(gains, predicted=figures[0].predicted)
+        "bottleneck": what_would_help(
+            gains, predicted=figures[0].predicted, unit=units_of.common(each.unit for each in counters)
+        )
         if gains
         else find_bottleneck(
             shares, env_shares, system=system if isinstance(system, dict) else None, gpus=records[0].cell.gpus

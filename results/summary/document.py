@@ -12,10 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from results.fairness.differences import Difference
 from results.records.schema import Counted, RunRecord
+from results.records.units import StepUnit
 from results.summary.bottleneck import Bottleneck
 
-SUMMARY_VERSION = 2
-HISTORY_VERSION = 1
+SUMMARY_VERSION = 3
+HISTORY_VERSION = 2
 
 Kind = Literal["measured", "emulated", "predicted"]
 """On hardware; on emulated GPUs or with a stretched clock; computed by a model."""
@@ -129,7 +130,11 @@ class CellSummary(Document):
     """Seeds of the finished runs."""
     statuses: dict[str, int]
     """Number of runs that ended with each status."""
+    unit: StepUnit = "env steps"
+    """What its samples are, and so what its rate counts, its learning curve costs and `area_env_steps` are in."""
     steps_per_s: Estimate | None = None
+    env_steps_per_s: float | None = None
+    """Where the rate is of agent steps, that of env steps."""
     frames_per_s: float | None = None
     scaling: Estimate | None = None
     """steps_per_s / that of the same cell on `scaling_base_gpus`, the fewest GPUs of the sweep."""
@@ -144,7 +149,7 @@ class CellSummary(Document):
     uses_per_sample: float | None = None
     """(learned + reused) / learned."""
     useful_fraction: float | None = None
-    """Env steps learned / (learned + discarded); steps in flight when a run ended count as neither."""
+    """Samples learned / (learned + discarded); those in flight when a run ended count as neither."""
     cpu_percent: float | None = None
     core_wait: float | None = None
     """Time that ranks were ready to run but had no core, as a share of their time."""
@@ -154,7 +159,7 @@ class CellSummary(Document):
     learning: Learning | None = None
     steady: bool | None = None
     steps_counted: Counted = "learned"
-    """Which env steps the rate counts."""
+    """Which samples the rate counts."""
     assumed: list[str] = Field(default_factory=list)
     """Keys of the profile that the runs used and that nobody has measured."""
 
@@ -248,7 +253,14 @@ class HistoryRow(Document):
     low: float | None = Field(gt=0, allow_inf_nan=False)
     high: float | None = Field(gt=0, allow_inf_nan=False)
     """`low` and `high` are the ends of the 95 % interval, where there is one."""
+    env_steps_per_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Where `steps_per_s` counts agent steps, env steps per second."""
     num_runs: int
+
+    @property
+    def unit(self) -> StepUnit:
+        """What `steps_per_s` counts."""
+        return "env steps" if self.env_steps_per_s is None else "agent steps"
 
     @property
     def series(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from results.reading.untrusted import visible
 from results.records import labels
 from results.records.schema import Evenness, RunRecord
 from results.records.store import Unreadable
+from results.records.units import common
 from results.summary.document import CellSummary, Comparison, Finding
 
 BUSY_CORES_SHARE = 0.9
@@ -106,7 +107,8 @@ def find_bought_speed(
     found = []
     for (_, system, scenario, workload, device), group in alike.items():
         gpus = [labels.ranks(cell.gpus, device) for cell in group]
-        text = f"{system} is faster than {reference} but learns worse from as many env steps: {scenario}, {workload}"
+        steps = common(cell.unit for cell in group)
+        text = f"{system} is faster than {reference} but learns worse from as many {steps}: {scenario}, {workload}"
         runs = [f"{cell.sweep}/{run}" if several else run for cell in group for run in cell.runs]
         found.append(Finding(severity="warning", text=f"{text}, {', '.join(gpus)}", runs=runs))
     return found
@@ -154,11 +156,14 @@ def _warnings(run: RunRecord) -> Iterator[str]:
 
 
 def _uneven(run: RunRecord) -> Iterator[str]:
-    """Warnings that environments are not learned from alike, or not kept alike."""
-    found = run.learned_from
+    """Warnings that environments, or their agents, are not learned from alike, or not kept alike.
+
+    Agents that leave early are rightly learned from less: their shares say nothing.
+    """
+    found, has_agents = run.learned_from, run.counters.unit == "agent steps"
     if found is None:
         return
-    if _differs(found.shares):
+    if _differs(found.shares) and not has_agents:
         fast = found.fast_favoured or 0.0
         who = f"{'fast' if fast > 0 else 'slow'} environments" if abs(fast) >= FAVOURED else "some environments"
         shares = found.shares
@@ -169,7 +174,8 @@ def _uneven(run: RunRecord) -> Iterator[str]:
     if found.kept is not None and _differs(found.kept):
         kept = found.kept
         yield (
-            f"samples are not discarded alike: of one environment at least {100 * kept.least:.3g} % and at most "
+            f"samples are not discarded alike: of one {'agent' if has_agents else 'environment'} at least "
+            f"{100 * kept.least:.3g} % and at most "
             f"{100 * kept.most:.3g} % were learned, of all {100 * kept.even:.3g} %; the rest was too old"
         )
 

@@ -3,7 +3,7 @@
 A *regression* is a change for the worse beyond the tolerance that is more than noise: the whole interval of candidate /
 baseline lies on the wrong side of the limit. A check has *passed* if the whole interval lies on the right side (a test
 of non-inferiority). If the limit is inside the interval, the check is *inconclusive*: it says how many repetitions
-would settle it if the ratio stays the same. A gate passes by the steps/s of all its cells. Another metric can be a
+would settle it if the ratio stays the same. A gate passes by the samples/s of all its cells. Another metric can be a
 regression, but if it would be inconclusive it is *not judged*, and does not stop the gate.
 
 The runs of a cell on one side are its repetitions: they differ in their seeds, or repeat one seed. Where both sides ran
@@ -25,7 +25,7 @@ from typing import Literal
 import numpy as np
 from pydantic import computed_field
 
-from results.records import labels
+from results.records import labels, units
 from results.records.schema import RunRecord
 from results.records.store import StoredRun
 from results.statistics import intervals
@@ -60,6 +60,9 @@ class Metric:
 
 METRICS = (
     Metric(name="steps_per_s", title="steps/s", higher_is_better=True, of=lambda run: run.figures.steps_per_s),
+    Metric(
+        name="env_steps_per_s", title=units.ENV_RATE, higher_is_better=True, of=lambda run: run.figures.env_steps_per_s
+    ),
     Metric(name="duration_s", title="time of a run (s)", higher_is_better=False, of=lambda run: run.duration_s),
     Metric(
         name="lag_mean",
@@ -234,7 +237,7 @@ def _checks(match: Match, before: CellRuns, after: CellRuns | None, tolerance: f
             device=match[4],
             kind=before.summary.kind,
             metric=metric.name,
-            title=metric.title,
+            title=units.rate(before.summary.unit) if metric is METRICS[0] else metric.title,
             higher_is_better=metric.higher_is_better,
             baseline=_mean(known[0]),
             candidate=_mean(known[1]),

@@ -82,6 +82,7 @@ def _revision(cell: CellRuns, commit: str) -> HistoryRow:
         steps_per_s=own.steps_per_s.value,
         low=own.steps_per_s.low,
         high=own.steps_per_s.high,
+        env_steps_per_s=own.env_steps_per_s,
         num_runs=len(cell.finished),
     )
 

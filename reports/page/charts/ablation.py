@@ -13,16 +13,17 @@ from typing import Any
 
 from reports.figures.format import number
 from reports.page.charts.chart import Chart, Entry, PageTable, Panel, datum, estimated, times, words
-from reports.page.charts.over_gpus import STEPS_PER_S, intervals
+from reports.page.charts.over_gpus import Quantity, intervals, rate_hover, rate_of, rates_of
 from reports.page.charts.style import Style, label, plain, styles
 from reports.page.charts.works import Placed, ScalingSeries, Work, works
-from results.records import labels
+from results.records import labels, units
+from results.records.units import StepUnit
 from results.summary.document import Estimate, Summary
 
 UP, DOWN, WHOLE = "#009E73", "#D55E00", "#808080"
 """Colours of a variant that is faster than its parent, of one that is slower, and of the system itself."""
 NOTE = (
-    "Each bar goes from the steps/s of what the variant changes to its own; the grey one is the system itself. "
+    "Each bar goes from the {rate} of what the variant changes to its own; the grey one is the system itself. "
     "Markers and 95 % intervals are the variant's own."
 )
 
@@ -48,13 +49,16 @@ def charts(summary: Summary) -> list[Chart]:
             made.append(
                 Chart(
                     title=title,
-                    panels=[Panel(id=f"ablation-{place}-{len(made)}", figure=_figure(steps, look))],
+                    panels=[Panel(id=f"ablation-{place}-{len(made)}", figure=_figure(steps, look, work.unit))],
                     table=PageTable(
                         caption=title,
-                        columns=["variant", "changes", "its steps/s", "steps/s", "times as many"],
-                        rows=[_row(step, summary) for step in steps],
+                        columns=[
+                            *("variant", "changes", f"its {units.rate(work.unit)}"),
+                            *(*units.rates(work.unit), "times as many"),
+                        ],
+                        rows=[_row(step, summary, rates_of(work.unit)) for step in steps],
                     ),
-                    notes=[NOTE],
+                    notes=[NOTE.format(rate=units.rate(work.unit))],
                 )
             )
     return made
@@ -87,7 +91,7 @@ def _steps(group: Sequence[ScalingSeries], gpus: int) -> list[AblationStep]:
     return steps
 
 
-def _figure(steps: Sequence[AblationStep], look: Mapping[str, Style]) -> dict[str, Any]:
+def _figure(steps: Sequence[AblationStep], look: Mapping[str, Style], unit: StepUnit) -> dict[str, Any]:
     data: list[dict[str, Any]] = [_whole(steps), _floating(steps)]
     for step in steps:
         name, style = label(step.series.label), look[step.series.system]
@@ -100,7 +104,7 @@ def _figure(steps: Sequence[AblationStep], look: Mapping[str, Style]) -> dict[st
                 "x": [name],
                 "y": [step.rate.value],
                 "marker": style.marker(step.series.kind),
-                "hovertemplate": f"%{{x}}<br>{STEPS_PER_S.hover(step.rate, 'y')} steps/s<extra></extra>",
+                "hovertemplate": f"%{{x}}<br>{rate_hover(step.rate, unit)}<extra></extra>",
             }
         )
         data += intervals([(name, step.rate)], style, step.series.label)
@@ -114,7 +118,7 @@ def _figure(steps: Sequence[AblationStep], look: Mapping[str, Style]) -> dict[st
                 "categoryarray": names,
                 "rangeslider": {"visible": False},
             },
-            "yaxis": STEPS_PER_S.axis,
+            "yaxis": rate_of(unit).axis,
             "showlegend": False,
         },
     }
@@ -151,27 +155,27 @@ def _floating(steps: Sequence[AblationStep]) -> dict[str, Any]:
     }
 
 
-def _row(step: AblationStep, summary: Summary) -> list[Entry]:
+def _row(step: AblationStep, summary: Summary, rates: Sequence[Quantity]) -> list[Entry]:
     own, parent = step.placed, step.parent
     if parent is None:
         return [
             words(step.series.label),
             words("-"),
             words("-"),
-            estimated(own.path("steps_per_s"), step.rate),
+            *(rate.entry(own) for rate in rates),
             words("-"),
         ]
     return [
         words(step.series.label),
         words(parent.series.label),
         datum(parent.placed.path("steps_per_s.value"), parent.rate.value, number),
-        estimated(own.path("steps_per_s"), step.rate),
+        *(rate.entry(own) for rate in rates),
         _ratio(step, parent, summary),
     ]
 
 
 def _ratio(step: AblationStep, parent: AblationStep, summary: Summary) -> Entry:
-    """The variant's steps/s as a multiple of its parent's, or `1 /` the inverse, if the summary compares them."""
+    """The variant's rate as a multiple of its parent's, or `1 /` the inverse, if the summary compares them."""
     own, other = step.placed.cell, parent.placed.cell
     group = (own.sweep, own.scenario, own.workload, own.gpus)
     for place, each in enumerate(summary.comparisons):

@@ -7,22 +7,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from reports.figures import format as fmt
+from reports.figures.columns import unit_of
 from reports.figures.format import NONE
 from reports.page.charts.chart import Chart, Entry, Figure, PageTable, Panel, Piece, datum, estimated, words
 from reports.page.charts.over_gpus import UPON_BAR, bar_layout, intervals
 from reports.page.charts.style import NEUTRAL, Style, label, plain, styles
 from reports.page.charts.works import Placed, Work, most_common, works
+from results.records import units
 from results.statistics.learning_curves import Cost
 from results.summary.document import CurvePoint, Estimate, Learning, Summary, ToThreshold
 
 THINNED = 6
 """Step between the points of a curve that the table lists."""
-COSTS: dict[Cost, str] = {"env_steps": "Env steps", "seconds": "Seconds", "gpu_seconds": "GPU-seconds"}
+COSTS: tuple[Cost, ...] = ("env_steps", "seconds", "gpu_seconds")
 TICK = {"tickformat": "~s"}
 METRICS = {"success": "success (0 to 1)", "return": "return"}
 VERDICTS = {"worse": "learns worse", "not worse": "not worse", "unknown": "cannot be told", None: "-"}
 RESULTS = (
-    "Final: the last 100 episodes of each run, interquartile mean over runs. Mean over env steps: the area under the "
+    "Final: the last 100 episodes of each run, interquartile mean over runs. Mean over {unit}: the area under the "
     "curves, as far as all runs of the same work on as many GPUs went. 95 % intervals, from seeds."
 )
 THRESHOLDS = (
@@ -69,6 +71,12 @@ def _where(work: Work, drawn: Sequence[LearnedCell]) -> str:
     return f"{work.count(drawn[0].gpus)}: {work.title_for(each.placed for each in drawn)}"
 
 
+def _named(cost: Cost, learners: Sequence[LearnedCell]) -> str:
+    """The title of an axis."""
+    steps = units.capitalised(unit_of(each.placed.cell for each in learners))
+    return {"env_steps": steps, "seconds": "Seconds", "gpu_seconds": "GPU-seconds"}[cost]
+
+
 def _each(summary: Summary) -> Iterator[tuple[int, Work, list[LearnedCell]]]:
     look = styles(summary)
     for number, work in enumerate(works(summary)):
@@ -81,21 +89,21 @@ def _metric(learners: Sequence[LearnedCell]) -> str:
 
 
 def curves(summary: Summary) -> list[Chart]:
-    """The metric against env steps, seconds and GPU-seconds, on the number of GPUs that most systems ran on."""
+    """The metric against samples, seconds and GPU-seconds, on the number of GPUs that most systems ran on."""
     made = []
     for number, work, all_learners in _each(summary):
         learners = [learner for learner in all_learners if learner.learning.curve]
         if not learners:
             continue
         drawn = _side_by_side(learners)
-        metric = _metric(drawn)
+        metric, names = _metric(drawn), {cost: _named(cost, drawn) for cost in COSTS}
         title = f"Learning curves on {_where(work, drawn)}"
         notes = ["Mean over runs of the last 100 episodes; shaded from the lowest to the highest run, no interval."]
         if len(drawn) < len(learners):
             notes.append(f"On {work.count(drawn[0].gpus)}; the tables of results have all.")
         if apart := [each for each in all_learners if not each.learning.curve]:
             named = "; ".join(f"{each.label} on {work.count(each.gpus)}" for each in apart)
-            notes.append(f"Not drawn, for no env steps are covered by the curves of all runs: {named}.")
+            notes.append(f"Not drawn, for no {work.unit} are covered by the curves of all runs: {named}.")
         made.append(
             Chart(
                 title=title,
@@ -107,11 +115,11 @@ def curves(summary: Summary) -> list[Chart]:
                         if cost != "gpu_seconds"
                         else f"{metric.partition(' ')[0].capitalize()} against GPU-seconds",
                     )
-                    for cost, name in COSTS.items()
+                    for cost, name in names.items()
                 ],
                 table=PageTable(
                     caption=f"{title}. Every {THINNED}th point; all of them are in the JSON below",
-                    columns=["system", "env steps", "seconds", "GPU-seconds", metric, "lowest run", "highest run"],
+                    columns=["system", work.unit, "seconds", "GPU-seconds", metric, "lowest run", "highest run"],
                     rows=[row for learner in drawn for row in _points(learner)],
                 ),
                 notes=notes,
@@ -127,6 +135,7 @@ def _along(learner: LearnedCell, cost: Cost) -> list[float]:
 
 def _curves(learners: Sequence[LearnedCell], cost: Cost, metric: str) -> Figure:
     data: list[dict[str, Any]] = []
+    named = _named(cost, learners)
     for learner in learners:
         x, points = _along(learner, cost), learner.learning.curve
         group = {"type": "scatter", "name": label(learner.label), "legendgroup": plain(learner.label)}
@@ -143,13 +152,13 @@ def _curves(learners: Sequence[LearnedCell], cost: Cost, metric: str) -> Figure:
                 "y": [point.value for point in points],
                 "line": {"color": learner.style.colour, "width": 2, "dash": learner.style.dash},
                 "marker": {"color": learner.style.colour, "symbol": learner.style.symbol, "size": 9},
-                "hovertemplate": f"%{{fullData.name}}<br>{COSTS[cost]} %{{x:,.4~r}}: %{{y:.3~r}}<extra></extra>",
+                "hovertemplate": f"%{{fullData.name}}<br>{named} %{{x:,.4~r}}: %{{y:.3~r}}<extra></extra>",
             }
         )
     threshold = next((each.learning.threshold for each in learners if each.learning.threshold is not None), None)
     if threshold is not None:
         data.append(_threshold(threshold, max(max(_along(each, cost)) for each in learners)))
-    axis = {"title": {"text": COSTS[cost]}, "rangemode": "tozero", **TICK}
+    axis = {"title": {"text": named}, "rangemode": "tozero", **TICK}
     return {"data": data, "layout": {"xaxis": axis, "yaxis": {"title": {"text": plain(metric.capitalize())}}}}
 
 
@@ -214,14 +223,14 @@ def results(summary: Summary) -> list[Chart]:
                         "system",
                         "GPUs",
                         f"final {metric}",
-                        "mean over env steps",
-                        "to env steps",
-                        f"against {summary.reference}, for the same env steps",
+                        f"mean over {work.unit}",
+                        f"to {work.unit}",
+                        f"against {summary.reference}, for the same {work.unit}",
                     ],
                     rows=[_result(each) for each in learners],
                     num_names=2,
                 ),
-                notes=[RESULTS],
+                notes=[RESULTS.format(unit=work.unit)],
             )
         )
     return made
@@ -247,6 +256,7 @@ def thresholds(summary: Summary) -> list[Chart]:
         if not learners:
             continue
         drawn = _side_by_side(learners)
+        names = {cost: _named(cost, drawn) for cost in COSTS}
         goal = learners[0].learning.threshold
         title = f"To {_metric(drawn).partition(' ')[0]} {goal:g}, on {_where(work, drawn)}"
         made.append(
@@ -258,11 +268,11 @@ def thresholds(summary: Summary) -> list[Chart]:
                         figure=_to_threshold(drawn, cost),
                         title=f"{name} to the threshold",
                     )
-                    for cost, name in COSTS.items()
+                    for cost, name in names.items()
                 ],
                 table=PageTable(
                     caption=f"Cost of getting to the threshold, on each number of GPUs: {work.title}",
-                    columns=["system", "GPUs", *(name.lower() for name in COSTS.values()), "never got there", "runs"],
+                    columns=["system", "GPUs", *(name.lower() for name in names.values()), "never got there", "runs"],
                     rows=[_threshold_row(each) for each in learners],
                     num_names=2,
                 ),
@@ -301,7 +311,7 @@ def _to_threshold(learners: Sequence[LearnedCell], cost: Cost) -> Figure:
         if median.value is not None:
             ends = Estimate(value=median.value, low=median.low, high=median.high)
             data += intervals([(name, ends)], learner.style, learner.label, horizontal=True)
-    axis = {"title": {"text": COSTS[cost]}, "rangemode": "tozero", **TICK}
+    axis = {"title": {"text": _named(cost, learners)}, "rangemode": "tozero", **TICK}
     return {"data": data, "layout": bar_layout([each.label for each in learners], axis)}
 
 

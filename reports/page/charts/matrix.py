@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from reports.figures.format import NONE
 from reports.page.charts.chart import Entry, PageTable, Piece, datum, estimated, times, words
+from reports.page.charts.over_gpus import rate_of
 from reports.page.charts.works import KINDS, Placed, Work, works
+from results.records import units
 from results.summary.document import Comparison, Kind, Summary
 
 
@@ -29,19 +31,26 @@ def _table(work: Work) -> PageTable:
         rows.append(row)
     kind = f" ({work.kinds[0]})" if work.kinds in (["emulated"], ["predicted"]) else ""
     return PageTable(
-        caption=f"Steps/s with 95 % interval; speed-up (x) and efficiency over the fewest: {work.title}",
+        caption=f"{_rates(work)} with 95 % interval; speed-up (x) and efficiency over the fewest: {work.title}",
         columns=["system", *(f"{work.count(count)}{kind}" for count in gpus)],
         rows=rows,
     )
 
 
+def _rates(work: Work) -> str:
+    """`Steps/s`; with several agents, `Agent steps/s and env steps/s`."""
+    return units.capitalised(" and ".join(units.rates(work.unit)))
+
+
 def _figures(placed: Placed) -> Entry:
-    """Steps/s, speed-up and efficiency; also how runs ended, if some did not finish."""
+    """The rates, speed-up and efficiency; also how runs ended, if some did not finish."""
     cell = placed.cell
     bad = ", ".join(f"{count} {status}" for status, count in cell.statuses.items() if status != "finished")
     if cell.steps_per_s is None:
         return words(bad or NONE)
     entry = estimated(placed.path("steps_per_s"), cell.steps_per_s)
+    if cell.env_steps_per_s is not None:
+        entry += (Piece("; "), *datum(placed.path("env_steps_per_s"), cell.env_steps_per_s))
     if cell.scaling is not None and cell.scaling_base_gpus != cell.gpus:
         entry += (Piece("; "), *datum(placed.path("scaling.value"), cell.scaling.value, times))
         if cell.efficiency is not None:
@@ -69,7 +78,7 @@ def comparisons(summary: Summary) -> list[PageTable]:
         if own:
             made.append(
                 PageTable(
-                    caption=f"Steps/s as a multiple of another's, 95 % interval: {work.title}",
+                    caption=f"{rate_of(work.unit).title} as a multiple of another's, 95 % interval: {work.title}",
                     columns=["system", "against", "GPUs", *(["sweep"] if several else []), "times as many", "fair"],
                     rows=[_comparison(place, each, several=several) for place, each in own],
                     num_names=2,

@@ -11,6 +11,8 @@ from reports.figures.format import number
 from reports.page.charts.chart import Entry, Figure, PageTable, datum, estimated, words
 from reports.page.charts.style import Style, label, plain, row_height
 from reports.page.charts.works import Placed, ScalingSeries, Work
+from results.records import units
+from results.records.units import StepUnit
 from results.summary.document import CellSummary, Estimate
 
 BAR_HEIGHT = 30
@@ -69,7 +71,20 @@ class Quantity:
         return said
 
 
-STEPS_PER_S = Quantity(field="steps_per_s", title="Steps/s", tick=",")
+def rate_of(unit: StepUnit) -> Quantity:
+    """The rate of samples."""
+    return Quantity(field="steps_per_s", title=units.capitalised(units.rate(unit)), tick=",")
+
+
+def rates_of(unit: StepUnit) -> list[Quantity]:
+    """The rate of samples, and beside that of agent steps the one of env steps."""
+    beside = [Quantity(field="env_steps_per_s", title=units.ENV_RATE.capitalize(), tick=",")]
+    return [rate_of(unit), *(beside if unit == "agent steps" else [])]
+
+
+def rate_hover(rate: Estimate, unit: StepUnit, along: str = "y") -> str:
+    """The hover text of a rate, with its unit."""
+    return f"{rate_of(unit).hover(rate, along)} {units.rate(unit)}"
 
 
 def table(work: Work, caption: str, quantities: Sequence[Quantity]) -> PageTable:

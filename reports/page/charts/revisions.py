@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from reports.page.charts.chart import Chart, Entry, PageTable, Panel, datum, words
-from reports.page.charts.over_gpus import STEPS_PER_S, intervals
+from reports.page.charts.over_gpus import intervals, rate_of
 from reports.page.charts.style import COLOURS, DASHES, SYMBOLS, Style, label, plain
 from reports.page.charts.works import with_kinds
+from results.records import units
 from results.summary.document import Estimate, HistorySeries, Summary
 
 SHORT = 10
@@ -30,27 +31,27 @@ def charts(summary: Summary) -> list[Chart]:
 
 def _chart(number: int, key: tuple[str, str, str], group: Sequence[tuple[int, HistorySeries]]) -> Chart:
     machine, scenario, workload = key
-    title = (
-        f"Steps/s over revisions: {with_kinds(f'{scenario}, {workload}', {each.rows[-1].kind for _, each in group})}"
-    )
+    unit = units.common(row.unit for _, each in group for row in each.rows)
+    kinds = {each.rows[-1].kind for _, each in group}
+    title = f"{rate_of(unit).title} over revisions: {with_kinds(f'{scenario}, {workload}', kinds)}"
     first: dict[str, str] = {}
     for row in sorted((row for _, each in group for row in each.rows), key=lambda row: row.measured_at):
         first.setdefault(plain(row.commit[:SHORT]), row.measured_at)
     commits = list(first)
     return Chart(
         title=title,
-        panels=[Panel(id=f"revisions-{number}", figure=_figure(group, commits))],
+        panels=[Panel(id=f"revisions-{number}", figure=_figure(group, commits, unit))],
         table=PageTable(
             caption=f"{title}; {machine}",
-            columns=["system", "GPUs", "revision", "measured", "steps/s", "level, from here"],
-            rows=[row for place, each in group for row in _rows(place, each)],
+            columns=["system", "GPUs", "revision", "measured", *units.rates(unit), "level, from here"],
+            rows=[row for place, each in group for row in _rows(place, each, unit)],
             num_names=3,
         ),
         notes=[f"{machine}. {NOTE}"],
     )
 
 
-def _figure(group: Sequence[tuple[int, HistorySeries]], commits: Sequence[str]) -> dict[str, Any]:
+def _figure(group: Sequence[tuple[int, HistorySeries]], commits: Sequence[str], unit: units.StepUnit) -> dict[str, Any]:
     data: list[dict[str, Any]] = []
     shapes, names = [], _names([each for _, each in group])
     for number, (_, each) in enumerate(group):
@@ -74,7 +75,7 @@ def _figure(group: Sequence[tuple[int, HistorySeries]], commits: Sequence[str]) 
                 "y": [rate.value for _, rate in points],
                 "line": style.line(kind),
                 "marker": style.marker(kind),
-                "hovertemplate": "%{fullData.name}<br>%{x}: %{y:,.4~r} steps/s<extra></extra>",
+                "hovertemplate": f"%{{fullData.name}}<br>%{{x}}: %{{y:,.4~r}} {units.rate(unit)}<extra></extra>",
             }
         )
         data += intervals(points, style, name)
@@ -91,7 +92,7 @@ def _figure(group: Sequence[tuple[int, HistorySeries]], commits: Sequence[str]) 
             for change in each.changes
         ]
     axis = {"title": {"text": "Revision"}, "type": "category", "categoryorder": "array", "categoryarray": list(commits)}
-    return {"data": data, "layout": {"xaxis": axis, "yaxis": STEPS_PER_S.axis, "shapes": shapes}}
+    return {"data": data, "layout": {"xaxis": axis, "yaxis": rate_of(unit).axis, "shapes": shapes}}
 
 
 def _names(group: Sequence[HistorySeries]) -> list[str]:
@@ -104,7 +105,7 @@ def _names(group: Sequence[HistorySeries]) -> list[str]:
     ]
 
 
-def _rows(place: int, series: HistorySeries) -> list[list[Entry]]:
+def _rows(place: int, series: HistorySeries, unit: units.StepUnit) -> list[list[Entry]]:
     changes = {change.commit: at for at, change in enumerate(series.changes)}
     made = []
     for at, row in enumerate(series.rows):
@@ -117,6 +118,7 @@ def _rows(place: int, series: HistorySeries) -> list[list[Entry]]:
                 words(row.commit[:SHORT]),
                 words(row.measured_at[:16].replace("T", " ")),
                 datum(f"{path}.steps_per_s", row.steps_per_s),
+                *([datum(f"{path}.env_steps_per_s", row.env_steps_per_s)] if unit == "agent steps" else []),
                 words("")
                 if change is None
                 else datum(f"history.{place}.changes.{change}.ratio", series.changes[change].ratio, _times),

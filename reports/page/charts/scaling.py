@@ -8,14 +8,14 @@ from typing import Any
 
 from reports.figures.format import factor, percent
 from reports.page.charts.chart import Chart, Entry, PageTable, Panel, datum, interval_notes, words
-from reports.page.charts.over_gpus import STEPS_PER_S, Quantity, figure, gpus_axis, table
+from reports.page.charts.over_gpus import Quantity, figure, gpus_axis, rate_of, rates_of, table
 from reports.page.charts.style import NEUTRAL, Style, label, plain, styles
 from reports.page.charts.works import Work, works
+from results.records import units
 from results.summary.document import Reference, Summary
 
 SCALING = Quantity(field="scaling", title="Speed-up (x)", write=factor, tick=",", hover_format=".3~r")
 EFFICIENCY = Quantity(field="efficiency", title="Efficiency (%)", write=percent, tick=".0%", hover_format=".1%")
-STEPS = "Steps/s: fresh env steps learned per second, over all ranks."
 
 
 def throughput(summary: Summary) -> list[Chart]:
@@ -25,19 +25,20 @@ def throughput(summary: Summary) -> list[Chart]:
     for number, work in enumerate(works(summary)):
         if not work.gpus:
             continue
-        drawn = figure(work, look, STEPS_PER_S)
+        rate = rate_of(work.unit)
+        drawn = figure(work, look, rate)
         drawn["data"] += _published(work, look)
         if len(work.gpus) > 1:
             gpus = sorted({*work.gpus, *(each.gpus for _, each in work.published)})
-            drawn["layout"] |= {"xaxis": gpus_axis(work, gpus), "yaxis": STEPS_PER_S.log_axis}
-        numbers = table(work, f"Steps/s: {work.title}", [STEPS_PER_S])
-        notes = [STEPS, *_intervals(work, STEPS_PER_S)]
+            drawn["layout"] |= {"xaxis": gpus_axis(work, gpus), "yaxis": rate.log_axis}
+        numbers = table(work, f"{rate.title}: {work.title}", rates_of(work.unit))
+        notes = [f"{units.capitalised(units.defined(work.unit))}.", *_intervals(work, rate)]
         if work.published:
             sources = dict.fromkeys(each.source for _, each in work.published)
             notes.append(f"Published, not measured here: {'; '.join(sources)}")
         charts.append(
             Chart(
-                title=f"Steps/s on each number of GPUs: {work.title}",
+                title=f"{rate.title} on each number of GPUs: {work.title}",
                 panels=[Panel(id=f"throughput-{number}", figure=drawn)],
                 table=PageTable(
                     caption=numbers.caption,
@@ -76,6 +77,7 @@ def _published(work: Work, look: Mapping[str, Style]) -> list[dict[str, Any]]:
         rates: list[float] = [reference.steps_per_s for reference in references]
         rows = [label(next(series.label for series in work.series if series.system == system)) for _ in references]
         bars = len(work.gpus) == 1
+        along = "x" if bars else "y"
         traces.append(
             {
                 "type": "scatter",
@@ -84,7 +86,7 @@ def _published(work: Work, look: Mapping[str, Style]) -> list[dict[str, Any]]:
                 "x": rates if bars else [reference.gpus for reference in references],
                 "y": rows if bars else rates,
                 "marker": look[system].published,
-                "hovertemplate": f"%{{fullData.name}}<br>%{{{'x' if bars else 'y'}:,.4~r}} steps/s<extra></extra>",
+                "hovertemplate": f"%{{fullData.name}}<br>%{{{along}:,.4~r}} {units.rate(work.unit)}<extra></extra>",
             }
         )
     return traces
@@ -92,7 +94,7 @@ def _published(work: Work, look: Mapping[str, Style]) -> list[dict[str, Any]]:
 
 def speed_up(summary: Summary) -> list[Chart]:
     """Speed-up on logarithmic axes, with the ideal line."""
-    return _relative(summary, SCALING, "speed-up", "Speed-up: steps/s relative to the fewest GPUs", log=True)
+    return _relative(summary, SCALING, "speed-up", "Speed-up: {rate} relative to the fewest GPUs", log=True)
 
 
 def efficiency(summary: Summary) -> list[Chart]:
@@ -112,11 +114,12 @@ def _relative(summary: Summary, quantity: Quantity, name: str, title: str, *, lo
         drawn["data"] += [_ideal(base, scaled.gpus, log=log) for base in sorted(base for base in bases if base)]
         if log:
             drawn["layout"]["yaxis"] = quantity.log_axis
+        said = f"{title.format(rate=units.rate(work.unit))}: {scaled.title}"
         charts.append(
             Chart(
-                title=f"{title}: {scaled.title}",
+                title=said,
                 panels=[Panel(id=f"{name}-{number}", figure=drawn)],
-                table=table(scaled, f"{title}: {scaled.title}", [quantity]),
+                table=table(scaled, said, [quantity]),
                 notes=[*_intervals(scaled, quantity), *work.not_drawn()],
             )
         )

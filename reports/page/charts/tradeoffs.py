@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from reports.page.charts.chart import Chart, Figure, PageTable, Panel
-from reports.page.charts.over_gpus import STEPS_PER_S, Quantity, intervals
+from reports.page.charts.over_gpus import Quantity, intervals, rate_hover, rate_of, rates_of
 from reports.page.charts.over_gpus import table as table_of
 from reports.page.charts.style import Style, label, plain, styles
 from reports.page.charts.works import Placed, ScalingSeries, Work, most_common, works
+from results.records.units import StepUnit
 from results.summary.document import Estimate, Summary
 
 LAG = Quantity(field="lag_mean", title="Policy lag, mean (optimiser steps)", from_zero=False)
@@ -20,7 +21,7 @@ PANELS = {"lag": LAG, "uses": USES, "useful": USEFUL}
 
 
 def charts(summary: Summary) -> list[Chart]:
-    """Steps/s against lag, reuse and the useful fraction, on the number of GPUs that most systems ran on."""
+    """The rate against lag, reuse and the useful fraction, on the number of GPUs that most systems ran on."""
     look = styles(summary)
     made = []
     for number, work in enumerate(works(summary)):
@@ -35,15 +36,15 @@ def charts(summary: Summary) -> list[Chart]:
             continue
         kinds = work.title_for(placed for _, placed in drawn)
         title = f"Throughput beside lag, reuse and useful samples, on {work.count(gpus)}: {kinds}"
-        numbers = table_of(work, title, [STEPS_PER_S, LAG, MOST_LAG, USES, USEFUL])
+        numbers = table_of(work, title, [*rates_of(work.unit), LAG, MOST_LAG, USES, USEFUL])
         made.append(
             Chart(
                 title=title,
                 panels=[
                     Panel(
                         id=f"{name}-{number}",
-                        figure=_figure(drawn, look, quantity),
-                        title=f"Steps/s against {quantity.title[0].lower()}{quantity.title[1:]}",
+                        figure=_figure(drawn, look, quantity, work.unit),
+                        title=f"{rate_of(work.unit).title} against {quantity.title[0].lower()}{quantity.title[1:]}",
                     )
                     for name, quantity in quantities.items()
                 ],
@@ -64,7 +65,9 @@ def _not_drawn(work: Work, gpus: int) -> list[str]:
     return [f"Not drawn, for it was not run on {work.count(gpus)}: {', '.join(others)}."] if others else []
 
 
-def _figure(drawn: list[tuple[ScalingSeries, Placed]], look: Mapping[str, Style], quantity: Quantity) -> Figure:
+def _figure(
+    drawn: list[tuple[ScalingSeries, Placed]], look: Mapping[str, Style], quantity: Quantity, unit: StepUnit
+) -> Figure:
     data: list[dict[str, Any]] = []
     for series, placed in drawn:
         rate, at = placed.cell.steps_per_s, quantity.of(placed.cell)
@@ -80,13 +83,13 @@ def _figure(drawn: list[tuple[ScalingSeries, Placed]], look: Mapping[str, Style]
                 "x": [at.value],
                 "y": [rate.value],
                 "marker": {**style.marker(series.kind), "size": 11},
-                "hovertemplate": _hover(quantity, rate),
+                "hovertemplate": _hover(quantity, rate, unit),
             }
         )
         data += intervals([(at.value, rate)], style, series.label)
-    return {"data": data, "layout": {"xaxis": quantity.axis, "yaxis": STEPS_PER_S.axis, "height": 340}}
+    return {"data": data, "layout": {"xaxis": quantity.axis, "yaxis": rate_of(unit).axis, "height": 340}}
 
 
-def _hover(quantity: Quantity, rate: Estimate) -> str:
-    said = f"{STEPS_PER_S.hover(rate, 'y')} steps/s<br>{plain(quantity.title)}: %{{x:{quantity.hover_format}}}"
+def _hover(quantity: Quantity, rate: Estimate, unit: StepUnit) -> str:
+    said = f"{rate_hover(rate, unit)}<br>{plain(quantity.title)}: %{{x:{quantity.hover_format}}}"
     return f"%{{fullData.name}}<br>{said}<extra></extra>"

@@ -6,7 +6,7 @@ from typing import Any
 
 from reports.figures import format as fmt
 from reports.page.charts.chart import Chart, Entry, PageTable, Panel, interval_notes, words
-from reports.page.charts.over_gpus import STEPS_PER_S, intervals
+from reports.page.charts.over_gpus import intervals, rate_hover, rate_of, rates_of
 from reports.page.charts.scaling import EFFICIENCY, SCALING
 from reports.page.charts.style import label, plain, styles
 from reports.page.charts.works import Placed, ScalingSeries, Work, with_kinds, works
@@ -47,7 +47,7 @@ def _pair(series: ScalingSeries, other: Work) -> Pair | None:
 
 
 def _chart(summary: Summary, name: str, work: Work, pairs: list[Pair]) -> Chart:
-    look = styles(summary)
+    look, rates = styles(summary), rates_of(work.unit)
     data: list[dict[str, Any]] = []
     rows: list[list[Entry]] = []
     for series, *both in pairs:
@@ -64,23 +64,22 @@ def _chart(summary: Summary, name: str, work: Work, pairs: list[Pair]) -> Chart:
                 "line": style.line(series.kind),
                 "marker": style.marker(series.kind),
                 "hovertemplate": [
-                    f"%{{fullData.name}}, %{{x}}<br>{STEPS_PER_S.hover(rate, 'y')} steps/s<extra></extra>"
-                    for _, rate in known
+                    f"%{{fullData.name}}, %{{x}}<br>{rate_hover(rate, work.unit)}<extra></extra>" for _, rate in known
                 ],
             }
         )
         data += intervals(known, style, series.label)
         for each in both:
-            columns = [quantity.entry(each) for quantity in (STEPS_PER_S, SCALING, EFFICIENCY)]
+            columns = [quantity.entry(each) for quantity in (*rates, SCALING, EFFICIENCY)]
             rows.append([words(series.label), words(each.cell.workload), words(fmt.gpus_of(each.cell)), *columns])
     title = f"Homogeneous beside heterogeneous: {with_kinds(work.scenario, {series.kind for series, *_ in pairs})}"
-    layout = {"xaxis": {"type": "category", "title": {"text": "Workload"}}, "yaxis": STEPS_PER_S.axis}
+    layout = {"xaxis": {"type": "category", "title": {"text": "Workload"}}, "yaxis": rate_of(work.unit).axis}
     return Chart(
         title=title,
         panels=[Panel(id=name, figure={"data": data, "layout": layout})],
         table=PageTable(
             caption=title,
-            columns=["system", "workload", "GPUs", STEPS_PER_S.title, SCALING.title, EFFICIENCY.title],
+            columns=["system", "workload", "GPUs", *(each.title for each in (*rates, SCALING, EFFICIENCY))],
             rows=rows,
             num_names=3,
         ),

@@ -10,6 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from reports.figures.columns import unit_of
+from results.records.units import StepUnit
 from results.summary.document import CellSummary, Kind, Reference, Summary
 
 KINDS: dict[Kind, str] = {"measured": "measured", "emulated": "emulated GPUs", "predicted": "predicted"}
@@ -75,6 +77,11 @@ class Work:
     def cells(self) -> list[Placed]:
         """All cells, in the order of the summary."""
         return sorted((each for series in self.series for each in series.cells), key=lambda each: each.place)
+
+    @property
+    def unit(self) -> StepUnit:
+        """What its samples are."""
+        return unit_of(each.cell for each in self.cells)
 
     @property
     def name(self) -> str:

@@ -118,7 +118,7 @@ def test_the_time_of_a_lost_rank_ends_with_it(tmp_path: Path) -> None:
     make_meter(tmp_path, 1, env_steps=27, learned=20, discarded=3)
     result = measured(tmp_path, Traits(in_step=False, survives_lost_rank=True), lost=[1])
     assert result.figures.time_shares == pytest.approx({"learn": 4 / 5, "infer": 1 / 5})
-    assert (result.counters.discarded, result.lost_env_steps, result.problem) == (3 + 4, {1: 4}, None)
+    assert (result.counters.discarded, result.lost_samples, result.problem) == (3 + 4, {1: 4}, None)
 
 
 def test_only_lost_ranks_are_forgiven(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_lost_rank_that_had_not_begun_lost_nothing(tmp_path: Path) -> None:
     make_series(tmp_path, 0, [1, 2, 3, 4], {"span/learn": 1.0})
     make_meter(tmp_path, 0, env_steps=40, learned=40)
     result = measured(tmp_path, Traits(survives_lost_rank=True), lost=[1])
-    assert (result.problem, result.lost_env_steps) == (None, {1: 0})
+    assert (result.problem, result.lost_samples) == (None, {1: 0})
 
 
 def test_the_lane_is_environment_minus_2_of_the_spans(tmp_path: Path) -> None:

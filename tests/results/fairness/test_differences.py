@@ -183,7 +183,7 @@ def test_a_trainer_of_ones_own_is_unlike_systems_of_ours() -> None:
     unknown = {name: value for name, value in own.configuration["scenario"].items() if name in {"kind", "games"}}
     own = own.model_copy(update={"configuration": {**own.configuration, "scenario": unknown}})
     found = told(*find_differences([make_run(), own]))
-    assert found["steps/s counts env steps"] == {"learned": ["ddppo"], "collected": ["mine"]}
+    assert found["rate counts samples"] == {"learned env steps": ["ddppo"], "collected env steps": ["mine"]}
     for aspect in ("network", "precision", "batch", "epochs", "learning rate", "environments per GPU"):
         assert found[aspect]["not recorded"] == ["mine"]
 

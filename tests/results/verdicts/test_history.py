@@ -90,7 +90,7 @@ def test_a_history_is_read_as_it_was_written(tmp_path: Path) -> None:
         ("[]", "line 2: is no row of a history"),
         ('{"history_version": 1}', "line 2: is no row of a history"),
         ("[" * 100_000, "line 2: is no row of a history"),
-        ('{"history_version": 2}', "line 2: has version 2, this rlbench reads up to 1"),
+        ('{"history_version": 3}', "line 2: has version 3, this rlbench reads up to 2"),
     ],
 )
 def test_damaged_histories_are_named(tmp_path: Path, line: str, said: str) -> None:

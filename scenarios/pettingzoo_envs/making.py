@@ -1,0 +1,196 @@
+"""Makes parallel environments from text, and tries one, so that its faults are known before any rank starts.
+
+An environment is tried once in each process that loads its scenario: made, reset with a seed, closed. Errors are
+ValueErrors of one line, which say what to mend.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+
+from scenarios.gym import named
+from scenarios.gym.arguments import value_of
+from scenarios.gym.making import TRIAL_S, TRIAL_SEED, told
+from scenarios.gym.spaces import misfit, unreadable
+from scenarios.pettingzoo_envs.finding import module_of
+
+if TYPE_CHECKING:
+    from harness.contract.agents import ParallelLike
+
+METHODS = ("reset", "step", "observation_space", "action_space")
+SAME = "must be the same for all agents, who share a policy"
+PADDING = {
+    "observation": "supersuit:pad_observations_v0",
+    "action": "supersuit:pad_action_space_v0",
+}
+"""Wrappers that make the spaces of all agents alike."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """What one environment is made from."""
+
+    id: str
+    """The name of a module, `module:Name`, or `/path/file.py:Name`."""
+    kwargs: tuple[tuple[str, str], ...] = ()
+    """Arguments of the constructor, as text; no ranges."""
+    wrappers: tuple[str, ...] = ()
+    """`module:Name`, the innermost first."""
+    code: tuple[str, ...] = ()
+    """Hashes of the files it is made from; another text makes another environment."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kind:
+    """What all environments of a scenario have in common."""
+
+    agents: tuple[str, ...]
+    """Their `possible_agents`."""
+    observation_space: gymnasium.Space[Any]
+    """That of every agent."""
+    action_space: gymnasium.Space[Any]
+    """That of every agent."""
+
+
+@cache
+def kind_of(recipe: Recipe) -> Kind:
+    """What an environment is like. Raises ValueError for one that cannot be made, or that no policy can play."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # workers print them too
+        watch = threading.Timer(TRIAL_S, _give_up, (recipe.id,))
+        watch.daemon = True
+        watch.start()
+        try:
+            env = make(recipe)
+            try:
+                return _tried(env)
+            finally:
+                env.close()
+        finally:
+            watch.cancel()
+            watch.join()  # ranks fork a process next, in which no thread may be missing
+
+
+def _give_up(name: str) -> None:
+    """Ends this process: whatever an environment hangs in may be deaf to exceptions."""
+    print(  # noqa: T201  nobody else can say it any more
+        f"rlbench: pettingzoo/{name}: has not been made and reset in {TRIAL_S:g} s; it hangs, or needs a display",
+        file=sys.stderr,
+        flush=True,
+    )
+    os._exit(2)
+
+
+def make(recipe: Recipe) -> ParallelLike:
+    """Makes an environment. Raises ValueError."""
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "hide")
+    maker = maker_of(recipe.id)
+    with told("its constructor", maker):
+        env = maker(**_arguments(recipe))
+    for name in recipe.wrappers:
+        wrapper = named.load(name)
+        if not callable(wrapper):
+            problem = f"wrappers={name}: is a {type(wrapper).__name__}, it must take an environment"
+            raise ValueError(problem)  # noqa: TRY004  a user's error
+        with told(f"wrappers={name}: it"):
+            env = wrapper(env)
+    return checked(env)
+
+
+def maker_of(name: str) -> Any:
+    """What makes an environment: the `parallel_env` of a module, or what a text names. Raises ValueError."""
+    if ":" in name:
+        maker = named.load(name)
+        if not callable(maker):
+            raise ValueError(f"is a {type(maker).__name__}, it must be a class, or a function that makes one")
+        if inspect.isclass(maker) and hasattr(maker, "agent_iter"):
+            raise ValueError(_in_turn(f"is an AEC environment ({maker.__name__})"))
+        return maker
+    module = module_of(name)
+    maker = getattr(module, "parallel_env", None)
+    if maker is None:
+        if hasattr(module, "env") or hasattr(module, "raw_env"):
+            raise ValueError(_in_turn(f"{module.__name__} has no parallel_env"))
+        raise ValueError(f"{module.__name__} has no parallel_env; a class is written pettingzoo/MODULE:CLASS")
+    return maker
+
+
+def _in_turn(what: str) -> str:
+    return (
+        f"{what}: its agents act one after the other, and systems here take those that act together; "
+        "pettingzoo.utils.aec_to_parallel makes some so"
+    )
+
+
+def checked(env: Any) -> ParallelLike:
+    """An environment that has what a parallel one has. Raises ValueError."""
+    if hasattr(env, "agent_iter"):
+        raise ValueError(_in_turn(f"gave an AEC environment ({type(env).__name__})"))
+    if missing := [name for name in METHODS if not callable(getattr(env, name, None))]:
+        raise ValueError(f"gave a {type(env).__name__}, which is no parallel environment: it has no {missing[0]}()")
+    agents = getattr(env, "possible_agents", None)
+    if not isinstance(agents, Sequence) or isinstance(agents, str) or not agents:
+        raise ValueError(f"its possible_agents are {agents!r:.60}; they must be the names of all agents there may be")
+    if len(set(agents)) < len(agents):
+        raise ValueError(f"its possible_agents are not all different: {', '.join(map(str, agents)):.60}")
+    known: ParallelLike = env
+    return known
+
+
+def _arguments(recipe: Recipe) -> dict[str, Any]:
+    given = {key: value_of(text) for key, text in recipe.kwargs}
+    if given.get("render_mode") == "human":
+        raise ValueError("kwargs.render_mode=human: needs a display, and nobody watches; leave it out")
+    return given
+
+
+def _tried(env: ParallelLike) -> Kind:
+    """What an environment is like whose first reset keeps to its spaces."""
+    agents = tuple(env.possible_agents)
+    spaces = {what: _same(env, what, agents) for what in ("observation", "action")}
+    with told("its first reset"):
+        answer: Any = env.reset(seed=TRIAL_SEED)
+    if not (isinstance(answer, tuple) and len(answer) == 2 and all(isinstance(each, Mapping) for each in answer)):
+        raise ValueError("its first reset must return (observations, infos), dicts by agent")
+    if not env.agents:
+        raise ValueError("its first reset left no agents: `agents` is empty")
+    for agent in env.agents:
+        if agent not in agents:
+            raise ValueError(f"agent {agent}: is in `agents` after its first reset, but not in `possible_agents`")
+        if agent not in answer[0]:
+            raise ValueError(f"agent {agent}: its first reset gave it no observation")
+        if wrong := misfit(spaces["observation"], answer[0][agent]):
+            raise ValueError(f"agent {agent}: its first observation is outside its observation_space: {wrong}")
+    return Kind(agents=agents, observation_space=spaces["observation"], action_space=spaces["action"])
+
+
+def _same(env: ParallelLike, what: str, agents: Sequence[str]) -> gymnasium.Space[Any]:
+    """The space that all agents have; `what` is `observation` or `action`."""
+    first: gymnasium.Space[Any] | None = None
+    for agent in agents:
+        with told(f"its {what}_space({agent!r})"):
+            space: Any = getattr(env, f"{what}_space")(agent)
+        if not isinstance(space, gymnasium.Space):
+            problem = f"its {what}_space({agent!r}) is {type(space).__name__}, it must be one of gymnasium.spaces"
+            raise ValueError(problem)  # noqa: TRY004  a user's error
+        if first is None:
+            first = space
+            if found := unreadable(space):
+                raise ValueError(f"its {what}_space: {found[1]}")
+        elif space != first:
+            raise ValueError(
+                f"the {what} space of {agents[0]} is {first}, that of {agent} is {space}; it {SAME}: "
+                f"wrappers={PADDING[what]} pads it (pip install supersuit)"
+            )
+    assert first is not None
+    return first

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from rich.table import Table
 from rich.text import Text
 
+from harness.contract.agents import agents_per_env
 from harness.contract.device import Device, Place
 from harness.contract.scenario import Scenario
 from harness.devices.kinds import DeviceKind, make_device, visible_gpus
@@ -214,6 +215,8 @@ def _policies(run: StoredRun, scenario_name: str, scenario_settings: Mapping[str
         except ValueError as problem:
             raise ValueError(f"{path}: {problem}; run that cell again, then evaluate that run") from None
     scenario = registry.load_scenario(scenario_name, run.record.cell.workload, scenario_settings)
+    if (agents := agents_per_env(scenario)) > 1:
+        raise ValueError(f"{run.path}: {scenario_name} has {agents} agents in each environment, those played have one")
     learned_on = run.record.configuration.get("scenario")
     if isinstance(learned_on, Mapping) and list(learned_on.get("code", ())) != list(getattr(scenario, "code", ())):
         raise ValueError(

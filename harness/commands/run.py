@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from harness.commands import INTERRUPTED
+from harness.contract.agents import agents_per_env
 from harness.contract.traits import Traits
 from harness.launch.launcher import choose, in_this_allocation
 from harness.launch.nodes.launches import SRUN, Launch, Slurm
@@ -37,7 +38,7 @@ from results.records import store, units
 from results.records.index import Index
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from results.records.schema import RunRecord
     from results.records.store import Unreadable
@@ -273,8 +274,17 @@ def _print_plan(cells: Sequence[Cell], out: Path, console: Console) -> None:
     sys.stdout.writelines(lines)
     what = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
     console.print(Text(f"{what}, expected time {'at most' if open_ended else 'about'} {_duration(total)}"))
+    for line in _budgets(cells):
+        console.print(Text(line))
     if short := too_short(cells):
         console.print(Text(f"warning: {short}", style="yellow"))
+
+
+def _budgets(cells: Sequence[Cell]) -> Iterator[str]:
+    """What `--env-steps` counts, for scenarios whose environments have several agents."""
+    for cell in {cell.scenario: cell for cell in cells if cell.limits.env_steps is not None}.values():
+        if (agents := agents_per_env(cell.load()[1])) > 1:
+            yield f"{cell.scenario}: --env-steps {cell.limits.env_steps} counts agent steps, of {agents} agents each"
 
 
 def _durations(out: Path) -> dict[str, float]:

@@ -33,9 +33,7 @@ def rates(unit: StepUnit) -> list[str]:
 def defined(unit: StepUnit) -> str:
     """What the rates are, in one line."""
     said = f"{rate(unit)}: fresh {unit} learned per second, over all ranks"
-    return (
-        said if unit == "env steps" else f"{said}; {ENV_RATE}: the same steps, those of an environment's agents as one"
-    )
+    return said if unit == "env steps" else f"{said}; {ENV_RATE}: those of an environment's agents counted as one"
 
 
 def capitalised(text: str) -> str:

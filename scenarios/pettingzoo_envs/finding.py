@@ -6,6 +6,7 @@ import difflib
 import importlib
 import pkgutil
 import re
+import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
 from types import ModuleType
@@ -63,7 +64,8 @@ def module_of(name: str) -> ModuleType:
     home = next((home for home in INSTALL if full.startswith(f"{home}.")), None)
     if home is None:
         return named.import_module(full)
-    with told("its module", hint=f"; {INSTALL[home]}"):
+    with told("its module", hint=f"; {INSTALL[home]}"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # PettingZoo 1.27 says so of all of its modules
         return importlib.import_module(full)
 
 

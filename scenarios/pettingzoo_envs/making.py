@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from harness.contract.agents import ParallelLike
 
 METHODS = ("reset", "step", "observation_space", "action_space")
-SAME = "must be the same for all agents, who share a policy"
 PADDING = {
     "observation": "supersuit:pad_observations_v0",
     "action": "supersuit:pad_action_space_v0",
@@ -157,7 +156,12 @@ def _arguments(recipe: Recipe) -> dict[str, Any]:
 def _tried(env: ParallelLike) -> Kind:
     """What an environment is like whose first reset keeps to its spaces."""
     agents = tuple(env.possible_agents)
-    spaces = {what: _same(env, what, agents) for what in ("observation", "action")}
+    of_each = {what: [_space(env, what, agent) for agent in agents] for what in PADDING}
+    _check_same(of_each, agents)
+    spaces = {what: of_agents[0] for what, of_agents in of_each.items()}
+    for what, space in spaces.items():
+        if found := unreadable(space):
+            raise ValueError(f"its {what}_space: {found[1]}")
     with told("its first reset"):
         answer: Any = env.reset(seed=TRIAL_SEED)
     if not (isinstance(answer, tuple) and len(answer) == 2 and all(isinstance(each, Mapping) for each in answer)):
@@ -174,23 +178,27 @@ def _tried(env: ParallelLike) -> Kind:
     return Kind(agents=agents, observation_space=spaces["observation"], action_space=spaces["action"])
 
 
-def _same(env: ParallelLike, what: str, agents: Sequence[str]) -> gymnasium.Space[Any]:
-    """The space that all agents have; `what` is `observation` or `action`."""
-    first: gymnasium.Space[Any] | None = None
-    for agent in agents:
-        with told(f"its {what}_space({agent!r})"):
-            space: Any = getattr(env, f"{what}_space")(agent)
-        if not isinstance(space, gymnasium.Space):
-            problem = f"its {what}_space({agent!r}) is {type(space).__name__}, it must be one of gymnasium.spaces"
-            raise ValueError(problem)  # noqa: TRY004  a user's error
-        if first is None:
-            first = space
-            if found := unreadable(space):
-                raise ValueError(f"its {what}_space: {found[1]}")
-        elif space != first:
-            raise ValueError(
-                f"the {what} space of {agents[0]} is {first}, that of {agent} is {space}; it {SAME}: "
-                f"wrappers={PADDING[what]} pads it (pip install supersuit)"
-            )
-    assert first is not None
-    return first
+def _space(env: ParallelLike, what: str, agent: str) -> gymnasium.Space[Any]:
+    """A space of an agent; `what` is `observation` or `action`."""
+    with told(f"its {what}_space({agent!r})"):
+        space: Any = getattr(env, f"{what}_space")(agent)
+    if not isinstance(space, gymnasium.Space):
+        problem = f"its {what}_space({agent!r}) is {type(space).__name__}, it must be one of gymnasium.spaces"
+        raise ValueError(problem)  # noqa: TRY004  a user's error
+    return space
+
+
+def _check_same(of_each: Mapping[str, Sequence[gymnasium.Space[Any]]], agents: Sequence[str]) -> None:
+    """Raises ValueError unless all agents have the same spaces: says which differ first, and what pads them all."""
+    differ = {
+        what: next(place for place, space in enumerate(spaces) if space != spaces[0])
+        for what, spaces in of_each.items()
+        if any(space != spaces[0] for space in spaces)
+    }
+    for what, place in differ.items():
+        pads = "+".join(PADDING[each] for each in differ)
+        first, other = of_each[what][0], of_each[what][place]
+        raise ValueError(
+            f"the {what} space of {agents[0]} is {first}, that of {agents[place]} is {other}; agents share a policy, "
+            f"so they must have the same spaces: wrappers={pads} pads them (pip install supersuit)"
+        )

@@ -21,6 +21,7 @@ from harness.commands.profile.making import WHOLE, MeasuredProfile, mean_step_ms
 from harness.commands.profile.options import ProfileOptions
 from harness.commands.profile.own_rate import brought_to_its_rate
 from harness.commands.run import run_sweep
+from harness.contract.agents import agents_per_env
 from harness.contract.scenario import WORKLOADS
 from harness.devices.kinds import choose_device
 from harness.plan import registry
@@ -59,6 +60,8 @@ def profile_scenario(
     cells = plan(complete(to_run)[0])
     if len(cells) != 1:
         raise ValueError(f"profile: {len(cells)} cells; name one scenario, one workload, one system and one seed")
+    if (agents := agents_per_env(cells[0].load()[1])) > 1:
+        raise ValueError(f"profile: {cells[0].scenario} has {agents} agents in each environment, profiles are of one")
     out = check_out(out or _path_of(cells[0].scenario))
     to_run = with_other_minibatches(to_run, cells[0])
     code = run_sweep(to_run, runs, resume=False, dry_run=False, command=command)

@@ -116,6 +116,8 @@ def _told(run: StoredRun, work: Callable[[StoredRun], T]) -> T:
         )
     if record.status != "finished":
         raise ValueError(f"{run.path}: the run is {record.status}, a profile needs a finished one: {record.reason}")
+    if record.counters.unit == "agent steps":
+        raise ValueError(f"{run.path}: the run's environments have several agents, profiles are of one")
     try:
         return work(run)
     except ValueError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Console
 
@@ -51,15 +51,9 @@ def _names(pairs: Sequence[Pair]) -> tuple[str, list[TableColumn[Pair]]]:
 
 
 def _rates(compared: Compared) -> list[TableColumn[Pair]]:
-    write = (fmt.steps_per_s, fmt.env_steps_per_s)
-    columns: list[TableColumn[Pair]] = [
-        column
-        for unit, of in zip(units.rates(_unit(compared.pairs)), write, strict=False)
-        for column in (
-            TableColumn[Pair](title=f"{unit} A", value=lambda pair, of=of: of(pair.a)),  # type: ignore[misc]
-            TableColumn[Pair](title=f"{unit} B", value=lambda pair, of=of: of(pair.b)),  # type: ignore[misc]
-        )
-    ]
+    columns: list[TableColumn[Pair]] = []
+    for unit, write in zip(units.rates(_unit(compared.pairs)), (fmt.steps_per_s, fmt.env_steps_per_s), strict=False):
+        columns += _of_sides(unit, write)
     columns += [
         TableColumn(title="B / A", value=lambda pair: fmt.factor(fmt.value(pair.ratio))),
     ]
@@ -71,6 +65,13 @@ def _rates(compared: Compared) -> list[TableColumn[Pair]]:
             TableColumn(title=f"B / {compared.reference} B", value=lambda pair: _factor(pair.b_to_reference)),
         ]
     return columns
+
+
+def _of_sides(unit: str, write: Callable[[CellSummary], str]) -> list[TableColumn[Pair]]:
+    return [
+        TableColumn(title=f"{unit} A", value=lambda pair: write(pair.a)),
+        TableColumn(title=f"{unit} B", value=lambda pair: write(pair.b)),
+    ]
 
 
 def _unit(pairs: Sequence[Pair]) -> units.StepUnit:

@@ -33,7 +33,7 @@ def print_history(series: Sequence[HistorySeries], console: Console | None = Non
         unit = units.common(row.unit for row in each.rows)
         figures: list[TableColumn[HistoryRow]] = [
             TableColumn(title=units.rate(unit), value=lambda row: fmt.number(row.steps_per_s)),
-            *(TableColumn[HistoryRow](title=title, value=_env_rate) for title in units.rates(unit)[1:]),
+            *(TableColumn(title=title, value=_env_rate) for title in units.rates(unit)[1:]),
             TableColumn(title=f"{units.rate(unit)}, 95 %", value=_interval),
             TableColumn(title="runs", value=lambda row: str(row.num_runs)),
             TableColumn(title="change", value=lambda row, changed=changed: _change(changed.get(row.commit))),  # type: ignore[misc]

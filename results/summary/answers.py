@@ -140,10 +140,10 @@ def _rate(cell: CellSummary) -> float:
 
 
 def _rates(cell: CellSummary) -> str:
-    """`1,234 steps/s`; where environments have several agents, `1,234 agent steps/s, 411 env steps/s`."""
-    known = [_rate(cell), cell.env_steps_per_s]
-    named = zip(known, units.rates(cell.unit), strict=False)
-    return ", ".join(f"{labels.number(value)} {unit}" for value, unit in named if value is not None)
+    """`1,234 steps/s`; where environments have several agents, `1,234 agent steps/s (411 env steps/s)`."""
+    said = f"{labels.number(_rate(cell))} {units.rate(cell.unit)}"
+    beside = cell.env_steps_per_s
+    return said if beside is None else f"{said} ({labels.number(beside)} {units.ENV_RATE})"
 
 
 def _times(ratio: Estimate) -> str:

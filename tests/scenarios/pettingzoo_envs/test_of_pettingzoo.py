@@ -59,7 +59,7 @@ def test_an_environment_is_one_by_pettingzoos_rules(name: str) -> None:
         from pettingzoo.test import parallel_api_test
 
         parallel_api_test(making.make(recipe_of(name)), num_cycles=NUM_STEPS)
-    first, again, other = played(name, 3), played(name, 3), played(name, 4)
+        first, again, other = played(name, 3), played(name, 3), played(name, 4)
     np.testing.assert_equal(first, again)
     with pytest.raises(AssertionError):
         np.testing.assert_equal(first, other)

@@ -41,7 +41,9 @@ def make_meter(folder: Path, rank: int, *, env_steps: int, learned: int, **count
     return file
 
 
-def measured(folder: Path, traits: Traits | None = None, lost: Sequence[int] = ()) -> ReducedRun:
+def measured(
+    folder: Path, traits: Traits | None = None, lost: Sequence[int] = (), agents_per_env: int = 1
+) -> ReducedRun:
     """What the record of the run in `folder` would hold; its window is the second half."""
     cell = Cell(
         system="sync",
@@ -55,7 +57,8 @@ def measured(folder: Path, traits: Traits | None = None, lost: Sequence[int] = (
         stall_s=60,
         time_limit_s=600,
     )
-    return measure(folder, cell, 1.0, Readings([], 0), traits or Traits(), lost)
+    telemetry = Readings([], 0)
+    return measure(folder, cell, 1.0, telemetry, traits or Traits(), lost, agents_per_env=agents_per_env)
 
 
 def test_both_timelines_of_a_rank_count(tmp_path: Path) -> None:
@@ -203,3 +206,44 @@ def test_steps_that_took_no_time_have_no_spread(tmp_path: Path) -> None:
     assert found.figures.env_step_s is not None
     assert (found.figures.env_step_s.mean, found.figures.env_step_s.cv) == (0.0, 0.0)
     assert found.counters.env_steps == NUM_RANKS
+
+
+def test_agent_steps_are_counted_beside_env_steps(tmp_path: Path) -> None:
+    """By hand: each rank has 2 environments of 2 agents, one of whom is away for half of the 20 env steps.
+
+    So a rank has 30 + 30 agent steps in 40 env steps, of 2 frames each. In 4 s they learn 2 x 4 x 15 samples: 30 in a
+    second, which are 20 env steps and 40 frames. An env step takes as long as its agents' shares together.
+    """
+    for rank in range(NUM_RANKS):
+        make_series(tmp_path, rank, [1, 2, 3, 4], {"span/learn": 1.0}, learned=15)
+        file = MeterFile.create(meter_path(tmp_path, rank), num_envs=4)
+        Block(file, 0).set("learned", 60)
+        for row, (steps, joint_steps) in enumerate(((20, 20), (10, 0)) * 2):
+            own = Block(file, 1 + row)
+            own.set("env_steps", steps)
+            own.set("joint_steps", joint_steps)
+            own.set("frames", 2 * joint_steps)
+            own.floats[own.word("step_s")] = 0.3
+            own.put_span(KIND_OF["simulate"], 0.0, 0.1)
+    result = measured(tmp_path, agents_per_env=2)
+    counters, figures = result.counters, result.figures
+    assert (counters.env_steps, counters.agent_steps, counters.frames, counters.learned) == (80, 120, 160, 120)
+    assert (figures.steps_per_s, figures.env_steps_per_s, figures.frames_per_s) == (30, 20, 40)
+    assert figures.env_step_s is not None
+    assert figures.env_step_s.mean == pytest.approx(0.6 / 20)
+    assert result.problem is None
+    spans = pd.read_parquet(tmp_path / "spans.parquet")
+    assert sorted(spans["environment"]) == [0, 0, 1, 1]
+
+
+def test_agent_steps_that_nobody_accounts_for_are_said(tmp_path: Path) -> None:
+    """In the unit that they have."""
+    for rank in range(NUM_RANKS):
+        make_series(tmp_path, rank, [1, 2, 3, 4], {"span/learn": 1.0})
+        file = MeterFile.create(meter_path(tmp_path, rank), num_envs=2)
+        Block(file, 0).set("learned", 40)
+        for row in range(2):
+            Block(file, 1 + row).set("env_steps", 40)
+        Block(file, 1).set("joint_steps", 40)
+    told = "conservation broken: 160 agent steps collected, but 80 learned + 0 discarded + 0 in flight"
+    assert measured(tmp_path, agents_per_env=2).problem == told

@@ -202,6 +202,19 @@ def test_fast_environments_that_are_favoured_are_seen(tmp_path: Path) -> None:
     assert found.shares.p is not None
 
 
+def test_agents_of_an_environment_are_told_apart(tmp_path: Path) -> None:
+    """Each is a row, with its environment's number in the run; what is not accounted for names both."""
+    left = replace(two_ranks(tmp_path), agents_per_env=2)
+    account = add_up(left)
+    assert account is not None
+    named = [(row["rank"], row["environment"], row["agent"]) for row in rows_of(account, left)]
+    assert named == [(0, 0, 0), (0, 0, 1), (1, 1, 0), (1, 1, 1)]
+    account = add_up(replace(left_by(left.fates, [(3, 3), (2, 4)]), agents_per_env=2))
+    assert account is not None
+    told = "conservation broken: environment 1, agent 0 collected 2 agent steps, but 1 learned + 0 discarded"
+    assert str(account.problem).startswith(told)
+
+
 @pytest.mark.parametrize(
     ("scenario", "workload", "first"),
     [

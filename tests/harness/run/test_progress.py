@@ -107,6 +107,16 @@ def test_rates_begin_with_the_first_env_step(clock: Clock) -> None:
     )
 
 
+def test_several_agents_have_both_rates(clock: Clock) -> None:
+    """Agent steps and env steps, in a line and in the live display."""
+    progress = CellProgress(CELL, "[1/4]")
+    progress.update(replace(snapshot(0, 30), joint_steps=10))
+    clock.now_s += 2
+    progress.update(replace(snapshot(1, 630), joint_steps=210))
+    assert progress.rates == "300 agent steps/s, 100 env steps/s"
+    assert "iteration 1, 300 agent steps/s, 100 env steps/s so far, " in progress.line()
+
+
 def test_rates_are_of_the_profiles_seconds(clock: Clock) -> None:
     """As in the table: at time scale 0.5 a second of the profile takes half a second."""
     progress = CellProgress(replace(CELL, scenario="emulated", scenario_settings={"time_scale": "0.5"}), "[1/4]")

@@ -46,6 +46,18 @@ def test_a_record_that_does_not_say_what_was_learned_from_has_none() -> None:
     assert RunRecord.model_validate(document | {"schema_version": 8}).learned_from is None
 
 
+def test_agent_steps_are_the_samples_where_there_are_any() -> None:
+    """What is learned is then held against these, not against the env steps; records before schema 10 have none."""
+    learned = {"learned": 20, "discarded": 7, "in_flight": 3}
+    with_agents = Counters(env_steps=10, agent_steps=30, **learned)
+    assert (with_agents.samples, with_agents.unit, with_agents.conserved) == (30, "agent steps", True)
+    assert not Counters(env_steps=30, agent_steps=29, **learned).conserved
+    document = make_record().model_dump(mode="json") | {"schema_version": 9}
+    del document["counters"]["agent_steps"], document["figures"]["env_steps_per_s"]
+    old = RunRecord.model_validate(document)
+    assert (old.counters.unit, old.counters.samples, old.figures.env_steps_per_s) == ("env steps", 1000, None)
+
+
 def test_reused_samples_are_not_collected_samples() -> None:
     """Further uses of a sample do not enter the conservation sum."""
     assert Counters(env_steps=10, learned=10, reused=30).conserved

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from results.records.schema import Evenness, Reading, RunRecord, WindowRecord
+from results.records.schema import Counters, Evenness, Reading, RunRecord, WindowRecord
 from results.records.store import Unreadable
 from results.summary.findings import find_all
 from tests.results.made_records import make_learned_from
@@ -133,6 +133,16 @@ def test_what_chance_may_give_or_hardly_matters_is_no_finding() -> None:
         shares = UNEVEN.model_copy(update=figures)
         assert texts(make_run(learned_from=make_learned_from(shares=shares, kept=shares))) == []
     assert texts(make_run(learned_from=None)) == []
+
+
+def test_agents_that_leave_early_are_no_finding() -> None:
+    """Shares of agents follow from how long they stay; what is discarded of each is another matter."""
+    counters = Counters(env_steps=10, agent_steps=20, learned=20)
+    kept = Evenness(least=0.5, most=1.0, even=0.75, distance=0.2, p=0.0)
+    unlike = make_learned_from(shares=UNEVEN, kept=None)
+    assert texts(make_run(learned_from=unlike, counters=counters)) == []
+    (said,) = texts(make_run(learned_from=make_learned_from(shares=UNEVEN, kept=kept), counters=counters))
+    assert said.startswith("samples are not discarded alike: of one agent at least 50 %")
 
 
 def test_samples_that_are_not_discarded_alike_are_named() -> None:

@@ -1,18 +1,23 @@
-"""Which systems take which spaces: the tables of docs/scenarios.md. `python -m tests.systems.spaces_of_systems` writes.
+"""Which systems take which spaces, and several agents: the tables of docs/scenarios.md.
 
-They are made from what the systems themselves say (`Traits.why_not_spaces`).
+`python -m tests.systems.spaces_of_systems` writes them. They are made from what the systems themselves say
+(`Traits.why_not_spaces`, and `Traits.check` of several agents).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 
+from harness.contract.scenario import Scenario
+from harness.contract.settings import LearnSettings
 from harness.contract.traits import Traits
 from harness.plan import registry
 
@@ -65,6 +70,42 @@ OBSERVATIONS: Mapping[str, Space] = {
 """Spaces of observations by what the table calls them."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Given:
+    """As much of a scenario as checks look at, with any spaces."""
+
+    observation_space: Space
+    action_space: Space
+    name: str = "given"
+    workload: str = "homogeneous"
+    num_envs: int = 4
+    rollout_steps: int = 32
+    policy: str = "auto"
+    action_bounds: str = "clip"
+    action_std: str = "shared"
+    image_order: str = "auto"
+    learn: LearnSettings = field(default_factory=LearnSettings)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OfAgents(Given):
+    """The same, of environments with two agents."""
+
+    agents_per_env: int = 2
+    envs_per_batch: int = 2
+
+
+def refusal(name: str, scenario: Given) -> str | None:
+    """None if a system takes the scenario, else what it says before anything runs."""
+    check = Traits.of(registry.load_system(name, {})).check
+    assert check is not None
+    try:
+        check(cast("Scenario", scenario))
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 def why_not(name: str, observation_space: Space, action_space: Space) -> str | None:
     """None, or why a system does not take these spaces."""
     asked = Traits.of(registry.load_system(name, {})).why_not_spaces
@@ -95,8 +136,19 @@ def columns() -> dict[str, list[str | None]]:
     }
 
 
+def columns_of_agents() -> dict[str, str | None]:
+    """Whether systems take environments with several agents, A, by the heading of a column; they share one if alike."""
+    found: dict[str | None, list[str]] = {}
+    for name in (*registry.names(registry.SYSTEMS), *registry.names(EXTERNAL)):
+        seen = next(space for space in (VECTOR, PIXELS) if why_not(name, space, Discrete(4)) is None)
+        said = refusal(name, OfAgents(observation_space=seen, action_space=Discrete(4)))
+        rule = None if said is None else re.sub(r"\b2\b", "A", said.rpartition(": ")[2])
+        found.setdefault(rule, []).append(name)
+    return {", ".join(f"`{name}`" for name in names): said for said, names in found.items()}
+
+
 def tables() -> str:
-    """Both tables, and the rules to which their cells refer, each once."""
+    """All tables, and the rules to which their cells refer, each once."""
     of_systems = columns()
     rules: list[str] = []
     lines: list[str] = []
@@ -105,6 +157,9 @@ def tables() -> str:
         for number, row in enumerate(rows, first):
             cells = [_cell(answers[number], rules) for answers in of_systems.values()]
             lines.append(f"| {' | '.join((row, *cells))} |")
+    of_agents = columns_of_agents()
+    lines += ["", *_table_head(["environments", *of_agents])]
+    lines.append(f"| {' | '.join(('with several agents, A', *(_cell(said, rules) for said in of_agents.values())))} |")
     numbered = [f"{number}. {rule}" for number, rule in enumerate(rules, 1)]
     return "\n".join([*lines[1:], "", *numbered])
 

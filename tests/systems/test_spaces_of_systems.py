@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +10,7 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete
 from torch import Tensor
 
-from harness.contract.scenario import Scenario
 from harness.contract.settings import LearnSettings
-from harness.contract.traits import Traits
 from harness.plan import registry
 from systems.learn.batch import Batch, make_batch
 from systems.learn.optimizers import make_optimizer
@@ -33,9 +31,11 @@ from .spaces_of_systems import (
     PAGE,
     PIXELS,
     VECTOR,
+    Given,
     Space,
     columns,
     pairs_for,
+    refusal,
     tables,
     why_not,
 )
@@ -44,34 +44,6 @@ ALL = (*registry.names(registry.SYSTEMS), *registry.names(EXTERNAL))
 OF_OURS = {row + str(number): spaces for number, (row, *spaces) in enumerate(pairs_for("sync"))}
 WORKING = {row: spaces for row, spaces in OF_OURS.items() if why_not("sync", *spaces) is None}
 NUM_ENVS, NUM_STEPS = 4, 3
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Given:
-    """As much of a scenario as checks look at, with any spaces."""
-
-    observation_space: Space
-    action_space: Space
-    name: str = "given"
-    workload: str = "homogeneous"
-    num_envs: int = 4
-    rollout_steps: int = 32
-    policy: str = "auto"
-    action_bounds: str = "clip"
-    action_std: str = "shared"
-    image_order: str = "auto"
-    learn: LearnSettings = field(default_factory=LearnSettings)
-
-
-def refusal(name: str, scenario: Given) -> str | None:
-    """None if a system takes the scenario, else what it says before anything runs."""
-    check = Traits.of(registry.load_system(name, {})).check
-    assert check is not None
-    try:
-        check(cast("Scenario", scenario))
-    except ValueError as error:
-        return str(error)
-    return None
 
 
 def observed(space: Space, num: int) -> dict[str, Tensor]:

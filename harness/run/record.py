@@ -184,7 +184,7 @@ def _read(
     telemetry: Readings,
     traits: Traits,
     lost: Collection[int],
-    agents_per_env: int,
+    agents_per_env: int = 1,
 ) -> RunOutput:
     shifts = gathered.read_clocks(folder)
     rows = _read_series(folder, cell.gpus)

@@ -58,9 +58,10 @@ def run_of(
         learned_from=make_learned_from(),
         commit="abcdef0123",
     )
-    figures: dict[str, Any] = {"env_steps_per_s": rate / agents if has_agents else None, "gains": GAINS}
-    figures = run.figures.model_copy(update={**figures, "emulated": False})
-    return stored(run.model_copy(update={"figures": figures}), [0.98 * rate, rate, 1.02 * rate, rate])
+    more = {"env_steps_per_s": rate / agents if has_agents else None, "gains": GAINS, "emulated": False}
+    return stored(
+        run.model_copy(update={"figures": run.figures.model_copy(update=more)}), [0.98 * rate, rate, 1.02 * rate, rate]
+    )
 
 
 RUNS = [run_of(system, gpus, rate * gpus) for system, rate in (("ver", 900.0), ("ddppo", 300.0)) for gpus in (1, 2)]

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from rich.table import Table
 from rich.text import Text
 
-from harness.contract.agents import agents_per_env
 from harness.contract.device import Device, Place
 from harness.contract.scenario import Scenario
 from harness.devices.kinds import DeviceKind, make_device, visible_gpus
@@ -31,7 +30,7 @@ from reports.figures import format as fmt
 from reports.terminal.table import make_console, make_table
 from results.reading.tables import SERIES_ROWS, read_frame
 from results.reading.untrusted import WEIGHTS_BYTES, opened, visible
-from results.records import labels, store
+from results.records import labels, store, units
 from results.records.parts import LOST, SERIES_FILE
 
 if TYPE_CHECKING:
@@ -150,8 +149,10 @@ def print_evaluations(
     console.print(Text(", ".join(f"{column} {rows[0][column]}" for column in shared)))
     console.print(_table(rows, [column for column in rows[0] if column not in shared]))
     console.print()
-    console.print(Text("success, return, length (env steps), spl: means over the episodes (standard error)"))
-    console.print(Text("episodes: equally many in each environment; their seeds are not those of training"))
+    unit = units.common(one.left.record.counters.unit for one in evaluated)
+    of_agents = "" if unit == "env steps" else ", of agents their stays"
+    console.print(Text(f"success, return, length ({unit}), spl: means over the episodes (standard error)"))
+    console.print(Text(f"episodes{of_agents}: equally many in each environment; their seeds are not those of training"))
 
 
 def _read_run(folder: Path) -> StoredRun:
@@ -215,8 +216,6 @@ def _policies(run: StoredRun, scenario_name: str, scenario_settings: Mapping[str
         except ValueError as problem:
             raise ValueError(f"{path}: {problem}; run that cell again, then evaluate that run") from None
     scenario = registry.load_scenario(scenario_name, run.record.cell.workload, scenario_settings)
-    if (agents := agents_per_env(scenario)) > 1:
-        raise ValueError(f"{run.path}: {scenario_name} has {agents} agents in each environment, those played have one")
     learned_on = run.record.configuration.get("scenario")
     if isinstance(learned_on, Mapping) and list(learned_on.get("code", ())) != list(getattr(scenario, "code", ())):
         raise ValueError(

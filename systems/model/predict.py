@@ -72,12 +72,12 @@ def predict(system: Choices, scenario: Scenario, num_ranks: int, seed: int, limi
 
 def why_not(system: Choices, scenario: Scenario, limits: Limits) -> str | None:
     """None if the model covers the run; else what it does not cover, and what it does."""
-    agents = agents_per_env(scenario)
-    if agents == 1 and not isinstance(scenario, Timed):
+    if (agents := agents_per_env(scenario)) > 1:
+        return f"a model steps environments with one agent, not with {agents}"
+    if not isinstance(scenario, Timed):
         return "its times are not known; a profile states them: `rlbench profile` makes one, for --scenario emulated/…"
     if envs_per_batch(scenario) > 1:
-        steps, batches = "a model steps environments", "one by one, not in batches; use vector=none"
-        return f"{steps} {batches if agents == 1 else f'with one agent, not with {agents}'}"
+        return "a model steps environments one by one, not in batches; use vector=none"
     if limits.until is not None:
         return f"--until {limits.until}: a model does not learn; use --iterations, --seconds or --env-steps"
     return _why_not_mixed(system)

@@ -101,7 +101,6 @@ def test_files_name_environment_and_agent(folder: Path) -> None:
         (("profile", "--from-run", "RUN", "--out", "game.toml"), "environments have several agents, profiles are of"),
         (("predict", "--from-run", "RUN", "--gpus", "8"), "environments have several agents, profiles are of one"),
         (("predict", "--systems", "sync", "--scenario", SCENARIO), "with one agent, not with 4"),
-        (("evaluate", "--out", "runs", "--scenario", SCENARIO), "has 4 agents in each environment, those played have"),
         (("run", "--systems", "sb3-ppo", *OPTIONS), "takes environments with one agent, not with 4"),
         (("run", "--systems", "impala", *OPTIONS), "for one agent and not for the 4 agents of an environment"),
     ],
@@ -111,6 +110,19 @@ def test_what_takes_one_agent_says_so_in_a_line(here: Path, arguments: tuple[str
     """Before anything starts."""
     run = str(runs(here)[0])
     assert_refused(call(*(run if each == "RUN" else each for each in arguments)), told)
+
+
+@pytest.mark.usefixtures("here")
+def test_policies_are_evaluated_on_what_they_learned_from() -> None:
+    """All agents play by the policy; an agent's episode is its stay."""
+    typed = ("--scenario", SCENARIO, "--episodes", "8")
+    ended = call("evaluate", "--out", "runs", *typed)
+    assert (ended.code, ended.err) == (0, "")
+    assert "length (agent steps)" in ended.out
+    assert "episodes, of agents their stays: " in ended.out
+    played = json.loads(call("evaluate", "--out", "runs", *typed, "--json").out)
+    assert [row["system"] for row in played] == ["sync", "ver"]
+    assert all(row["episodes"] >= 8 and 1 <= row["length"]["mean"] <= 20 for row in played)
 
 
 @pytest.mark.usefixtures("here")

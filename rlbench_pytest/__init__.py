@@ -86,7 +86,7 @@ class Throughput:
         def run() -> None:
             self._clock.advance(1000 / self._rate(system, next(seeds), seconds, options))
 
-        self._measure(run, repetitions, "seconds per 1,000 env steps")
+        self._measure(run, repetitions, "seconds per 1,000 {steps}")
         return self.records
 
     def ratio(
@@ -126,17 +126,19 @@ class Throughput:
                 rates[each].append(self._rate(each, seed, seconds, options))
             self._clock.advance(rates[reference][-1] / rates[system][-1])
 
-        self._measure(run_pair, repetitions, f"time of {system} / time of {reference}, for as many env steps")
+        self._measure(run_pair, repetitions, f"time of {system} / time of {reference}, for as many {{steps}}")
         ratio = ratio_of_pairs(rates[system], rates[reference])
         self._benchmark.extra_info["ratio"] = ratio.model_dump(mode="json")
         return ratio
 
     def _measure(self, run: Callable[[], None], repetitions: int, unit: str) -> None:
+        from results.records.units import common
+
         try:
             self._benchmark.pedantic(run, rounds=repetitions)
         except _NotMeasured as error:
             pytest.fail(str(error), pytrace=False)
-        self._benchmark.extra_info["unit"] = unit
+        self._benchmark.extra_info["unit"] = unit.replace("{steps}", common(each.counters.unit for each in self.records))
         self._benchmark.extra_info["runs"] = [record.model_dump(mode="json") for record in self.records]
 
     def _rate(self, system: str, seed: int, seconds: float, options: Mapping[str, object]) -> float:

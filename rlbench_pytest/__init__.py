@@ -138,7 +138,8 @@ class Throughput:
             self._benchmark.pedantic(run, rounds=repetitions)
         except _NotMeasured as error:
             pytest.fail(str(error), pytrace=False)
-        self._benchmark.extra_info["unit"] = unit.replace("{steps}", common(each.counters.unit for each in self.records))
+        steps = common(each.counters.unit for each in self.records)
+        self._benchmark.extra_info["unit"] = unit.replace("{steps}", steps)
         self._benchmark.extra_info["runs"] = [record.model_dump(mode="json") for record in self.records]
 
     def _rate(self, system: str, seed: int, seconds: float, options: Mapping[str, object]) -> float:

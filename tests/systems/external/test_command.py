@@ -46,6 +46,7 @@ def test_a_trainer_of_three_lines(alone: dict[str, Ran]) -> None:
     assert ran.record["counters"] == {
         **NOT_REPORTED,
         "env_steps": 3200,
+        "agent_steps": None,
         "frames": 3200,
         "learned": 3200,
         "episodes": 320,

@@ -53,9 +53,8 @@ class Seat:
 
     place: Place
     index: int
-    """0 .. num_envs - 1 within the rank."""
+    """0 .. num_envs - 1 within the rank, which has so many seats."""
     num_envs: int
-    """Seats of the rank."""
     seed: int
     """Different for each environment of a run; the same in each run of the cell."""
     device: Device

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.metering.blocks import Blocks, add
@@ -18,6 +18,7 @@ SIMULATE = KIND_OF["simulate"]
 NUM = 3
 
 
+@settings(deadline=None)
 @given(
     capacity=st.integers(1, 4),
     spans=st.lists(

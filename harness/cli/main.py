@@ -158,7 +158,11 @@ app.command()(evaluate)
 def profile(
     asked: ProfileOptions,
     from_run: Annotated[
-        Path | None, typer.Option(help="Folder of a finished run, of any system on any GPUs: takes it, runs nothing.")
+        list[Path] | None,
+        typer.Option(
+            help="Folder of a finished run, of any system on any GPUs: takes it, runs nothing. Again for runs of the "
+            "same environments in batches of other sizes."
+        ),
     ] = None,
     latency_ms: Annotated[float, typer.Option(help="Of a message between ranks: is assumed, not measured.")] = 0.05,
     bandwidth_mb_per_s: Annotated[float, typer.Option(help="Of a GPU's link: is assumed, not measured.")] = 10_000.0,
@@ -168,18 +172,18 @@ def profile(
     runs: Annotated[Path, typer.Option(help="Folder for the run, which is kept as a sweep of one cell.")] = OUT,
 ) -> None:
     """Measure a scenario on this machine and write its times as a profile, to emulate and to predict with."""
-    from harness.commands.profile.command import profile_run, profile_scenario
+    from harness.commands.profile.command import profile_runs, profile_scenario
     from harness.commands.profile.gpu import AssumedLink
 
     link = AssumedLink(latency_ms=latency_ms, bandwidth_mb_per_s=bandwidth_mb_per_s)
-    if from_run is None:
+    if not from_run:
         raise typer.Exit(profile_scenario(asked, out, runs, link, command_line()))
     if asked != ProfileOptions():
         raise ValueError(
-            f"--from-run {from_run}: that run was made; leave --scenario, --workload, --device, --seconds, --seed and "
-            "--system out"
+            f"--from-run {from_run[0]}: that run was made; leave --scenario, --workload, --device, --seconds, --seed "
+            "and --system out"
         )
-    raise typer.Exit(profile_run(from_run, out, link))
+    raise typer.Exit(profile_runs(from_run, out, link))
 
 
 def main() -> None:

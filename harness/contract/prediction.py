@@ -23,7 +23,11 @@ class Times(Protocol):
     """Simulation times of environments; each environment has its own random generator."""
 
     def draw(self, envs: Sequence[int]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-        """The next block of these environments: seconds of each step and whether it ends its episode, both [E, B]."""
+        """The next block of these environments: seconds of each step and whether it ends its episode, both [E, B].
+
+        Where C environments are stepped by one call (`InBatches`), `envs` are numbers of batches; the seconds are of
+        calls, and what ends is of each environment, [E, B, C].
+        """
 
 
 @runtime_checkable

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from harness.contract.envs import envs_per_batch
 from harness.contract.prediction import Profiled, Timed
 from harness.plan import registry
 from harness.plan.overrides import split_scenario
@@ -125,7 +126,9 @@ def simulation_rate(scenario: Scenario, gpus: int) -> float:
     """
     if not isinstance(scenario, Timed):
         raise ValueError(f"predict: {scenario.name}: its times are not known; emulated/… states them")  # noqa: TRY004  it is for the user
-    times = scenario.times(range(SIMULATED_ENVS))
-    drawn = [times.draw(range(SIMULATED_ENVS)) for _ in range(SIMULATED_BLOCKS)]
+    of_batch = envs_per_batch(scenario)
+    num_drawn = max(1, SIMULATED_ENVS // of_batch)
+    times = scenario.times(range(num_drawn * of_batch))
+    drawn = [times.draw(range(num_drawn)) for _ in range(SIMULATED_BLOCKS)]
     step_s = math.fsum(float(seconds.mean() + scenario.reset_s * ends.mean()) for seconds, ends in drawn) / len(drawn)
-    return gpus * (scenario.gpu_costs.cores or scenario.num_envs) / step_s
+    return gpus * of_batch * (scenario.gpu_costs.cores or scenario.num_envs // of_batch) / step_s

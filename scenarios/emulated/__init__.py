@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import gymnasium
+    from gymnasium.vector import VectorEnv
 
     from harness.contract.device import Seat
-    from scenarios.emulated.times import BlocksOfTimes
+    from scenarios.emulated.times import BlocksOfCalls, BlocksOfTimes
 
 
 QUICKENED = {
-    "simulator": ("step.median_ms", "collision.median_ms", "episode.reset_ms", "gpu.render_ms"),
+    "simulator": ("step.median_ms", "collision.median_ms", "episode.reset_ms", "batch.step_ms", "gpu.render_ms"),
     "inference": ("gpu.infer_fixed_ms", "gpu.infer_item_ms", "cpu.actor_infer_ms"),
     "learner": ("gpu.prepare_ms", "gpu.learn_fixed_ms", "gpu.learn_item_ms"),
     "scheduling": ("cpu.schedule_ms", "cpu.answer_ms"),
@@ -45,6 +46,8 @@ class EmulatedScenario:
     profile: Profile
     num_envs: int
     rollout_steps: int
+    envs_per_batch: int = 1
+    """Environments that are stepped by one call; more than 1 only where the profile has times of such calls."""
     policy: str = "small"
     learn: LearnSettings = LEARN
     time_scale: float = 1.0
@@ -54,9 +57,14 @@ class EmulatedScenario:
 
     def __post_init__(self) -> None:
         """Checks what the profile has not checked."""
-        for name in ("num_envs", "rollout_steps"):
+        for name in ("num_envs", "rollout_steps", "envs_per_batch"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{self.name}: {name}={getattr(self, name)}: must be at least 1")
+        if self.envs_per_batch > 1:
+            try:
+                self.profile.batch.call_ms(self.envs_per_batch)
+            except ValueError as error:
+                raise ValueError(f"{self.name}: envs_per_batch={self.envs_per_batch}: {error}") from None
         if not 1e-6 <= self.time_scale <= 1e6:
             raise ValueError(f"{self.name}: time_scale={self.time_scale}: must be from 1e-6 to 1e6")
 
@@ -118,20 +126,24 @@ class EmulatedScenario:
 
     @property
     def reset_s(self) -> float:
-        """Seconds of a reset, scaled."""
-        return self.profile.episode.reset_ms / 1e3 * self.time_scale
+        """Seconds of a reset, scaled; 0 in batches, where a reset is part of a call."""
+        return 0.0 if self.envs_per_batch > 1 else self.profile.episode.reset_ms / 1e3 * self.time_scale
 
-    def times(self, seeds: Sequence[int]) -> BlocksOfTimes:
-        """The unscaled simulation times of environments with these seeds, as they really draw them."""
-        from scenarios.emulated.times import BlocksOfTimes
+    def times(self, seeds: Sequence[int]) -> BlocksOfTimes | BlocksOfCalls:
+        """The unscaled simulation times of environments with these seeds, or of their batches, as really drawn."""
+        from scenarios.emulated.times import BlocksOfCalls, BlocksOfTimes
 
+        if self.envs_per_batch > 1:
+            return BlocksOfCalls(self.profile, self.workload, seeds, self.envs_per_batch)
         return BlocksOfTimes(self.profile, self.workload, seeds)
 
     def part(self, global_index: int, seed: int) -> str:  # noqa: ARG002  the scene comes from the seed
         """How slow the scene is, between powers of two of the median scene's time: `0.5 to 1 x the median`."""
+        from scenarios.emulated.times import BlocksOfTimes
+
         if self.workload == "homogeneous":
             return "the median"
-        factor = self.times([seed]).scene_factors[0]
+        factor = BlocksOfTimes(self.profile, self.workload, [seed]).scene_factors[0]
         low = 2.0 ** math.floor(math.log2(factor))
         return f"{low:g} to {2 * low:g} x the median"
 
@@ -141,6 +153,14 @@ class EmulatedScenario:
         from scenarios.emulated.times import StepTimes
 
         return RecallEnv(self.profile, StepTimes(self.profile, self.workload, seat.seed), seat, self.time_scale)
+
+    def make_envs(self, seats: Sequence[Seat]) -> VectorEnv[Any, Any, Any]:
+        """Makes the environments of these seats as one, which one call steps."""
+        from scenarios.emulated.batch_env import RecallBatch
+        from scenarios.emulated.times import CallTimes
+
+        times = CallTimes(self.profile, self.workload, [seat.seed for seat in seats])
+        return RecallBatch(self.profile, times, seats, self.time_scale)
 
 
 class EmulatedFamily:
@@ -167,6 +187,7 @@ class EmulatedFamily:
             profile=profile,
             num_envs=profile.collect.num_envs,
             rollout_steps=profile.collect.rollout_steps,
+            envs_per_batch=profile.collect.envs_per_batch,
             learn=replace(LEARN, epochs=profile.learn.epochs, num_minibatches=profile.learn.num_minibatches),
         )
 

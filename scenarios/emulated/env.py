@@ -22,14 +22,16 @@ if TYPE_CHECKING:
     from scenarios.emulated.times import StepTimes
 
 NUM_CUES = 4
+CUES_STREAM = 0x72
+"""Tells the random numbers of cues from those of times."""
 SUCCESS_SHARE = 0.9
 
 OBSERVATION_SPACE = gymnasium.spaces.Dict({"cue": gymnasium.spaces.Box(0, 1, (NUM_CUES,), np.float32)})
 
 
-def gpu_of_cores(seat: Seat) -> EmulatedGpu | None:
-    """The emulated GPU whose cores the environments of a rank share, if there is not one for everybody."""
-    if isinstance(seat.device, EmulatedGpu) and seat.device.costs.shared_cores(seat.num_envs):
+def gpu_of_cores(seat: Seat, num_at_once: int) -> EmulatedGpu | None:
+    """The emulated GPU whose cores a rank's simulations share, if there is not one for each of so many at once."""
+    if isinstance(seat.device, EmulatedGpu) and seat.device.costs.shared_cores(num_at_once):
         return seat.device.of_rank(seat.place.local_rank)  # the environment may render on another GPU
     return None
 
@@ -43,7 +45,7 @@ class RecallEnv(gymnasium.Env[dict[str, Any], int]):
     def __init__(self, profile: Profile, times: StepTimes, seat: Seat, time_scale: float) -> None:
         self._times = times
         self._device = seat.device
-        self._gpu_of_cores = gpu_of_cores(seat)
+        self._gpu_of_cores = gpu_of_cores(seat, seat.num_envs)
         self._num_envs = seat.num_envs
         self._scale = time_scale
         self._reset_s = profile.episode.reset_ms / 1e3 * time_scale
@@ -55,7 +57,7 @@ class RecallEnv(gymnasium.Env[dict[str, Any], int]):
         self._has_begun = False
 
     def _draw_cues(self, seed: int) -> None:
-        self.np_random = np.random.default_rng([seed, 0x72])
+        self.np_random = np.random.default_rng([seed, CUES_STREAM])
 
     def _observe(self) -> dict[str, Any]:
         self._previous, self._cue = self._cue, int(self.np_random.integers(NUM_CUES))

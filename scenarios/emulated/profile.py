@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,10 +45,11 @@ class _Table(BaseModel):
 
 
 class Collect(_Table):
-    """How much is collected; the defaults of `num_envs` and `rollout_steps`."""
+    """How much is collected; the defaults of the scenario's fields of these names."""
 
     num_envs: Annotated[int, Field(ge=1, le=MOST_ENVS)]
     rollout_steps: Annotated[int, Field(ge=1, le=MOST_STEPS)]
+    envs_per_batch: Annotated[int, Field(ge=1, le=MOST_ENVS)] = 1
 
 
 class Step(_Table):
@@ -71,6 +73,62 @@ class Episode(_Table):
     mean_steps: MeanSteps
     sigma: Sigma
     reset_ms: Milliseconds
+
+
+class Batch(_Table):
+    """How long calls take that step several environments at once, by how many; empty where nobody knows."""
+
+    sizes: tuple[int, ...] = ()
+    """Environments of a call, ascending."""
+    step_ms: tuple[float, ...] = ()
+    """Mean time of a call with so many, resets in it included."""
+    sigma: Sigma = 0.0
+    """Of the lognormal factor, of mean 1, that each call draws."""
+
+    @field_validator("sizes", mode="before")
+    @classmethod
+    def _ascending(cls, sizes: object) -> object:
+        """An array, as TOML has it. Raises ValueError unless it is of whole numbers that ascend."""
+        given = tuple(sizes) if isinstance(sizes, list | tuple) else ()
+        whole = all(type(size) is int and 1 <= size <= MOST_ENVS for size in given)
+        if not given or not whole or not all(small < large for small, large in pairwise(given)):
+            raise ValueError(f"must be an array of whole numbers from 1 to {MOST_ENVS}, ascending")
+        return given
+
+    @field_validator("step_ms", mode="before")
+    @classmethod
+    def _positive(cls, times: object) -> object:
+        """An array, as TOML has it. Raises ValueError unless it is of times."""
+        given = tuple(times) if isinstance(times, list | tuple) else ()
+        if not given or not all(type(time) in (int, float) and LEAST_MS <= time <= MOST_MS for time in given):
+            raise ValueError(f"must be an array of numbers from {LEAST_MS:g} to {MOST_MS:g}")
+        return tuple(map(float, given))
+
+    @model_validator(mode="after")
+    def _one_each(self) -> Batch:
+        """Raises ValueError unless each size has a time."""
+        if len(self.sizes) != len(self.step_ms):
+            raise ValueError(f"step_ms must have as many times as sizes, {len(self.sizes)}")
+        return self
+
+    def call_ms(self, size: int) -> float:
+        """Mean time of a call with `size` environments: a line between the two sizes next to it.
+
+        Raises ValueError beyond the sizes, in words that follow what was asked for.
+        """
+        if not self.sizes:
+            raise ValueError(
+                "must be 1: the profile has no table [batch], with sizes and step_ms; `rlbench profile` makes one of a "
+                "run with environments in batches"
+            )
+        if not self.sizes[0] <= size <= self.sizes[-1]:
+            known, alone = ", ".join(map(str, self.sizes)), "1, or " * (self.sizes[0] > 1)
+            raise ValueError(f"must be {alone}from {self.sizes[0]} to {self.sizes[-1]}: [batch] has sizes = [{known}]")
+        later = next(number for number, known in enumerate(self.sizes) if size <= known)
+        if size == self.sizes[later]:
+            return self.step_ms[later]
+        (small, large), (least, most) = self.sizes[later - 1 : later + 1], self.step_ms[later - 1 : later + 1]
+        return least + (most - least) * (size - small) / (large - small)
 
 
 class Heterogeneous(_Table):
@@ -141,11 +199,18 @@ class Profile(_Table):
     gpu: Gpu
     network: Network
     learn: Learn = Learn()
+    batch: Batch = Batch()
 
     @property
     def document(self) -> dict[str, Any]:
         """The profile as TOML has it."""
-        return {**self.model_dump(), "assumed": list(self.assumed)}
+        document = {**self.model_dump(), "assumed": list(self.assumed)}
+        batch = document.pop("batch")
+        if self.batch.sizes:
+            document["batch"] = {
+                name: list(value) if isinstance(value, tuple) else value for name, value in batch.items()
+            }
+        return document
 
     def changed(self, numbers: Mapping[str, float]) -> Profile:
         """The profile with other numbers at some dotted keys. Raises ValueError for one that breaks a rule."""
@@ -162,10 +227,10 @@ class Profile(_Table):
 
     def quicker(self, keys: Iterable[str], factor: float) -> Profile:
         """The profile with the times at some keys divided by `factor`, and rates multiplied; bounds do not matter."""
-        tables: dict[str, dict[str, float]] = {}
+        tables: dict[str, dict[str, Any]] = {}
         for table, key in map(_split, keys):
             value = getattr(getattr(self, table), key)
-            tables.setdefault(table, {})[key] = value * factor if key.endswith("per_s") else value / factor
+            tables.setdefault(table, {})[key] = _quicker(value, factor, is_rate=key.endswith("per_s"))
         return self.model_copy(
             update={table: getattr(self, table).model_copy(update=changed) for table, changed in tables.items()}
         )
@@ -182,6 +247,13 @@ class Profile(_Table):
         if not isinstance(keys, list) or not all(key in known for key in keys):
             raise ValueError(f"must be an array of keys; known: {', '.join(known)}")
         return tuple(keys)
+
+
+def _quicker(value: Any, factor: float, *, is_rate: bool) -> Any:
+    """A time divided by a factor, or each of several; a rate multiplied by it."""
+    if isinstance(value, tuple):
+        return tuple(_quicker(one, factor, is_rate=is_rate) for one in value)
+    return value * factor if is_rate else value / factor
 
 
 def _split(name: str) -> tuple[str, str]:

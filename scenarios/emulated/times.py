@@ -1,11 +1,13 @@
 """The simulation times of emulated environments, drawn from a profile with seeded generators.
 
 The same draws drive the real processes (`env.py`), one environment each, and predictions, which draw for many at once:
-an environment's times depend on its seed alone. Letters: E environments, B steps of a block.
+an environment's times depend on its seed alone. Environments of a batch end their episodes as they would alone.
+Letters: E environments, B steps of a block; K batches of C environments each.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -65,6 +67,18 @@ class BlocksOfTimes:
         seconds *= factors * np.exp(spread)
         return seconds, ends
 
+    def draw_ends(self, envs: Sequence[int]) -> NDArray[np.bool_]:
+        """What `draw` says of ends, [E, B], from the same numbers; the times of these steps are passed over."""
+        ends = np.empty((len(envs), BLOCK_STEPS), np.bool_)
+        passed = np.empty(BLOCK_STEPS)
+        for row, env in enumerate(envs):
+            generator = self._generators[env]
+            generator.random(out=passed)
+            generator.standard_normal(out=passed)
+            ends[row] = generator.random(out=passed) < self._end
+            generator.standard_normal(np.count_nonzero(ends[row]))
+        return ends
+
     def _modes(self, chance: NDArray[np.float64], before: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Whether each step is slow: the mode is left where `chance` < leave, and entered where `chance` < enter.
 
@@ -115,3 +129,63 @@ class StepTimes:
             seconds, ends = self._blocks.draw([0])
             self._seconds, self._ends = seconds[0, ::-1].tolist(), ends[0, ::-1].tolist()
         return self._seconds.pop(), self._ends.pop()
+
+
+class BlocksOfCalls:
+    """Draws, block after block, how long calls take that step C environments each, and whose episodes end with them.
+
+    A call takes the profile's mean for so many, times the mean of its environments' scene factors, times a lognormal
+    factor of mean 1. Its resets are part of it.
+    """
+
+    def __init__(self, profile: Profile, workload: str, seeds: Sequence[int], size: int) -> None:
+        """Of the environments with these seeds, C = `size` after the other in a batch."""
+        self._envs = BlocksOfTimes(profile, workload, seeds)
+        self._size = size
+        self._generators = [np.random.default_rng([seed, 0x74]) for seed in seeds[::size]]
+        self._sigma = profile.batch.sigma
+        self._call_s = profile.batch.call_ms(size) / 1e3 * math.exp(-(self._sigma**2) / 2)
+        self.scene_factors: NDArray[np.float64] = self._envs.scene_factors.reshape(-1, size).mean(1)
+        """How much slower than one of median scenes each batch is, for good, [K]."""
+
+    def draw(self, batches: Sequence[int]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """The next block of some batches: seconds of each call, and whether an environment's episode ends with it.
+
+        Args:
+            batches: numbers of batches, [K], each at most once.
+
+        Returns:
+            Seconds [K, B] and ends [K, B, C].
+        """
+        envs = [self._size * batch + place for batch in batches for place in range(self._size)]
+        ends = self._envs.draw_ends(envs).reshape(len(batches), self._size, BLOCK_STEPS)
+        spread = np.empty((len(batches), BLOCK_STEPS))
+        for row, batch in enumerate(batches):
+            self._generators[batch].standard_normal(out=spread[row])
+        factors = np.exp(self._sigma * spread) * self.scene_factors[np.asarray(batches)][:, None]
+        return self._call_s * factors, ends.swapaxes(1, 2)
+
+
+class CallTimes:
+    """The draws of one batch, call after call."""
+
+    def __init__(self, profile: Profile, workload: str, seeds: Sequence[int]) -> None:
+        self._profile, self._workload = profile, workload
+        self._blocks = BlocksOfCalls(profile, workload, seeds, len(seeds))
+        self._next = BLOCK_STEPS
+
+    def restart(self, seeds: Sequence[int]) -> None:
+        """Draws from the beginning of these seeds' streams; how slow the scenes are stays."""
+        scene_factors = self._blocks.scene_factors
+        self._blocks = BlocksOfCalls(self._profile, self._workload, seeds, len(seeds))
+        self._blocks.scene_factors = scene_factors
+        self._next = BLOCK_STEPS
+
+    def next_call(self) -> tuple[float, NDArray[np.bool_]]:
+        """Seconds that the next call simulates, and whose episodes end with it, [C]."""
+        if self._next == BLOCK_STEPS:
+            seconds, ends = self._blocks.draw([0])
+            self._seconds, self._ends = seconds[0].tolist(), ends[0]
+            self._next = 0
+        now, self._next = self._next, self._next + 1
+        return self._seconds[now], self._ends[now]

@@ -129,12 +129,12 @@ def _render(st: State, rules: Rules, s: int, env: int, now: float) -> None:
     st.envs[s, env].num_env_steps += 1
     st.envs[s, env].step_s += took
     st.envs[s, env].step_s_squared += took * took
-    st.envs[s, env].has_ended = ended
+    st.envs[s, env].num_ended = ended
     if rules.rollout == STREAM:
         played = st.envs[s, env].played if rules.collect == ACTOR_SIDE else 0
         st.partial_ended[s, env, st.envs[s, env].taken + played] = ended
-    if ended:
-        st.envs[s, env].num_episodes += 1
+    if ended > 0:
+        st.envs[s, env].num_episodes += ended
         if rules.cores == 0:
             st.envs[s, env].reset_s += rules.reset_s
             end += rules.reset_s
@@ -165,7 +165,8 @@ def go_on(st: State, rules: Rules, s: int, env: int, now: float) -> bool:
     if st.envs[s, env].phase == SIMULATING:
         _render(st, rules, s, env, now)
         return False
-    if st.envs[s, env].phase == RENDERING and st.envs[s, env].has_ended and rules.cores > 0 and rules.reset_s > 0:
+    ended = st.envs[s, env].num_ended > 0
+    if st.envs[s, env].phase == RENDERING and ended and rules.cores > 0 and rules.reset_s > 0:
         _reset(st, rules, s, env, now)
         return False
     st.envs[s, env].played += 1

@@ -15,7 +15,7 @@ from systems.model.sampler import BATCH, HUNGRY, OVER, REACHED, STUCK
 
 if TYPE_CHECKING:
     from harness.contract.prediction import Times
-    from systems.model.state import Bools, Floats, Ints, Rules, State
+    from systems.model.state import Counts, Floats, Ints, Rules, State
 
 DRAWN_AT_ONCE = 1024
 """Environments whose times are drawn in one call; more would only take more memory."""
@@ -52,7 +52,8 @@ class Fleet:
 
     def infer(self, sites: Ints, at: Floats, num_items: Ints) -> Floats:
         """The learners' threads estimate values of `num_items` observations; returns when they are done, [K]."""
-        took = np.where(num_items > 0, self.rules.infer_fixed_s + self.rules.infer_item_s * num_items, 0.0)
+        item_s = self.rules.infer_item_s / self.rules.of_batch
+        took = np.where(num_items > 0, self.rules.infer_fixed_s + item_s * num_items, 0.0)
         return self._book(sites, 0, at, took)
 
     def book_learning(self, sites: Ints, at: Floats, took: Floats) -> Floats:
@@ -101,9 +102,11 @@ class Fleet:
     def _draw(self, of_sites: Ints, envs: Ints) -> None:
         """Draws a block for each of some environments."""
         num_envs = self.state.envs.shape[1]
-        for first in range(0, len(envs), DRAWN_AT_ONCE):
-            sites, places = of_sites[first : first + DRAWN_AT_ONCE], envs[first : first + DRAWN_AT_ONCE]
-            seconds, ends = self._times.draw((sites * num_envs + places).tolist())
+        at_once = max(1, DRAWN_AT_ONCE // self.rules.of_batch)
+        for first in range(0, len(envs), at_once):
+            sites, places = of_sites[first : first + at_once], envs[first : first + at_once]
+            seconds, drawn = self._times.draw((sites * num_envs + places).tolist())
+            ends: Counts = drawn.reshape(*seconds.shape, -1).sum(2, dtype=np.int16)
             if not self.keeps_draws:
                 compiled.forget_used_draws(self.state, sites, places)
             self._make_room(int(self.state.envs["drawn"][sites, places].max()) + seconds.shape[1])
@@ -115,5 +118,5 @@ class Fleet:
             return
         more = ((0, 0), (0, 0), (0, max(num_drawn, 2 * size) - size))
         seconds: Floats = np.pad(self.state.seconds, more)
-        ends: Bools = np.pad(self.state.ends, more)
-        self.state = self.state._replace(seconds=seconds, ends=ends)
+        more_ends: Counts = np.pad(self.state.ends, more)
+        self.state = self.state._replace(seconds=seconds, ends=more_ends)

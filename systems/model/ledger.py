@@ -13,9 +13,10 @@ from harness.metering.meter_file import KIND_OF, SPANS
 from systems.model.state import ACTING, INFER, OFF, SCHEDULE, SIMULATE, WAIT_LEARNER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from systems.model.state import Bools, Floats, Ints, State
+    from harness.contract.prediction import Timed
+    from systems.model.state import Bools, Floats, Ints, Rules, State
 
 SAMPLER_KINDS = {"infer": INFER, "simulate": SIMULATE, "wait:learner": WAIT_LEARNER, "schedule": SCHEDULE}
 NO_SAMPLER = -1
@@ -150,3 +151,41 @@ def _open_spans(state: State, sites: Ints, ends: Floats) -> Floats:
     seconds = np.zeros((len(sites), len(SAMPLER_KINDS)))
     seconds[np.arange(len(sites)), kinds] = ends - np.where(is_off, of_sites["finished_at"], of_sites["since"])
     return seconds
+
+
+def counters_of(state: State, rules: Rules, scenario: Timed, seeds: Sequence[int], num_ranks: int) -> dict[str, Floats]:
+    """What the meters of all environments would hold, [R, N] each; of a call's time, each has an equal share.
+
+    `seeds`: of all environments, rank after rank.
+    """
+    shape = num_ranks, len(seeds) // num_ranks
+
+    def of_all(name: str) -> Floats:
+        return np.repeat(state.envs[name].ravel(), rules.of_batch).reshape(shape).astype(np.float64)
+
+    episodes = of_all("num_episodes")
+    if rules.of_batch > 1:
+        num_calls = state.envs["num_env_steps"].ravel()
+        episodes = episodes_of(scenario, seeds, num_calls).reshape(shape)
+    return {
+        "env_steps": of_all("num_env_steps"),
+        "episodes": episodes,
+        "step_s": of_all("step_s") / rules.of_batch,
+        "reset_s": of_all("reset_s") / rules.of_batch,
+        "simulate": of_all("step_s"),
+        "reset": of_all("reset_s"),
+        "wait:inference": of_all("wait_s"),
+    }
+
+
+def episodes_of(scenario: Timed, seeds: Sequence[int], num_calls: Ints) -> Floats:
+    """How many episodes of each environment ended, [B, C], in so many calls of each batch, [B]; draws these again."""
+    times, size = scenario.times(seeds), len(seeds) // len(num_calls)
+    found = np.zeros((len(num_calls), size))
+    left = num_calls.copy()
+    while len(batches := np.flatnonzero(left > 0)):
+        for batch in batches.tolist():
+            _, ends = times.draw([batch])
+            found[batch] += ends[0, : left[batch]].sum(0)
+            left[batch] -= ends.shape[1]
+    return found

@@ -32,6 +32,11 @@ class Taken(NamedTuple):
     of_envs: Ints
     """The fresh samples by environment, [K, E]."""
 
+    @classmethod
+    def of_batches(cls, size: int, fresh: Ints, stale: Ints, lag_sum: Ints, lag_max: Ints, of_envs: Ints) -> Taken:
+        """What is learned where each environment of the model stands for `size`."""
+        return cls(size * fresh, size * stale, size * lag_sum, lag_max, np.repeat(of_envs, size, axis=1))
+
 
 class ExperienceMaker:
     """Makes experience of rollouts, and fills them with stale steps where the system does so."""
@@ -50,7 +55,7 @@ class ExperienceMaker:
         lag_max = largest_lag(state.sites["version"][sites], state.sites["version_least"][sites], fresh)
         envs = state.envs[sites]
         waits = (envs["taken"] > 0) & (envs["left"] == 0) & (envs["phase"] == IDLE)
-        num_unknown = (waits & ~envs["has_ended"]).sum(1)
+        num_unknown = np.where(waits, rules.of_batch - envs["num_ended"], 0).sum(1)
         state.envs["taken"][sites], state.envs["left"][sites] = envs["left"], 0
         state.sites["num_arrived"][sites], state.sites["num_complete"][sites] = envs["left"].sum(1), 0
         for name, nothing in (("version_sum", 0), ("version_least", NO_VERSION)):
@@ -59,7 +64,7 @@ class ExperienceMaker:
         stale = np.clip(rules.target - fresh, 0, self._buffer) if self._fills_stale else np.zeros_like(fresh)
         self._buffer = fresh + stale
         crew.infer(num_unknown)
-        return Taken(fresh, stale, lag_sum, lag_max, envs["taken"])
+        return Taken.of_batches(rules.of_batch, fresh, stale, lag_sum, lag_max, envs["taken"])
 
 
 def learn(crew: Crew, taken: Taken) -> Iterator[None]:
@@ -82,7 +87,7 @@ def minibatches(crew: Crew, num_samples: Ints) -> list[Floats]:
     if crew.run.split == "steps":
         ends = [group * num_samples // count for group in range(count + 1)]
         return [(end - begin).astype(np.float64) for begin, end in pairwise(ends)]
-    num_envs = crew.run.fleet.state.envs.shape[1]
+    num_envs = crew.run.fleet.state.envs.shape[1] * crew.run.fleet.rules.of_batch
     firsts = [-(-group * num_envs // count) for group in range(count + 1)]
     return [num_samples * (end - begin) / num_envs for begin, end in pairwise(firsts)]
 
@@ -145,18 +150,20 @@ def continuous(crew: Crew, max_lag: int) -> Iterator[None]:
         state.envs["run_end"][sites] = -1
         crew.wait_until("wait:rollout", fleet.await_batches(sites))
         state = fleet.state
-        discarded = state.envs["discarded"][sites] - before
+        discarded = np.repeat(state.envs["discarded"][sites] - before, fleet.rules.of_batch, axis=1)
         crew.run.ledger.count(crew.ranks, "discarded", discarded.sum(1))
         crew.run.ledger.settle(crew.ranks, DISCARDED, discarded)
         # The observations after these runs were not acted on yet, so their values must be estimated; V-trace has all.
-        is_unknown = (state.envs["run_end"][sites] == state.envs["acted"][sites]) & ~state.envs["run_has_ended"][sites]
+        is_unknown = state.envs["run_end"][sites] == state.envs["acted"][sites]
+        num_unknown = np.where(is_unknown, fleet.rules.of_batch - state.envs["run_num_ended"][sites], 0).sum(1)
         num_open = state.sites["batch_open"][sites]
-        crew.infer(num_open if crew.run.learn.correct == "vtrace" else is_unknown.sum(1))
+        crew.infer(num_open if crew.run.learn.correct == "vtrace" else num_unknown)
         fresh = np.full(len(sites), target)
         version = state.sites["version"][sites]
         lag_sum = fresh * version - state.sites["batch_lag"][sites]
         lag_max = largest_lag(version, state.sites["batch_least"][sites], fresh)
-        taken = Taken(fresh, np.zeros_like(fresh), lag_sum, lag_max, state.envs["batch"][sites])
+        stale, of_envs = np.zeros_like(fresh), state.envs["batch"][sites]
+        taken = Taken.of_batches(fleet.rules.of_batch, fresh, stale, lag_sum, lag_max, of_envs)
         yield from learn(crew, taken)
         yield
         spent = crew.end_iteration(statistics_of(taken))

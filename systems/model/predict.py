@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.contract.agents import agents_per_env
-from harness.contract.envs import env_seeds, envs_per_batch
+from harness.contract.envs import envs_per_batch, envs_per_recv
 from harness.contract.prediction import Prediction, Timed
 from harness.metering.fates import Fates
 from systems.choices.average import Central, Gossip
@@ -25,9 +25,9 @@ from systems.choices.preempt import Never, Optimal, Threshold
 from systems.choices.rollout import Trajectories
 from systems.model.crew import Crew, RunModel
 from systems.model.fleet import Fleet
-from systems.model.ledger import NO_SAMPLER, Ledger, Places
+from systems.model.ledger import NO_SAMPLER, Ledger, Places, counters_of
 from systems.model.loops import alternate, continuous, one_ahead
-from systems.model.setup import make_fleet_state, make_rules
+from systems.model.setup import make_fleet_state, make_rules, seeds_of
 from systems.model.state import FIXED, STREAM
 from systems.model.stragglers import MonitorModel, NeverMonitorModel, OptimalMonitor, ThresholdMonitor
 from systems.model.talks import AllReduceTalks, CentralTalks, GossipTalks, ServerTalks
@@ -51,14 +51,14 @@ def predict(system: Choices, scenario: Scenario, num_ranks: int, seed: int, limi
     fleet = Fleet(
         make_fleet_state(system, scenario, num_ranks, rules),
         rules,
-        scenario.times([s for rank in range(num_ranks) for s in env_seeds(seed, rank, scenario.num_envs)]),
+        scenario.times(seeds_of(scenario, num_ranks, seed)),
     )
     run = RunModel(
         fleet=fleet,
         ledger=Ledger(
             places=_places(num_ranks, is_central=is_central),
             has_lane=system.overlap.is_concurrent,
-            num_envs=fleet.state.envs.shape[1],
+            num_envs=fleet.state.envs.shape[1] * rules.of_batch,
         ),
         talks=_talks(system, scenario, num_ranks, seed),
         limits=limits,
@@ -67,7 +67,7 @@ def predict(system: Choices, scenario: Scenario, num_ranks: int, seed: int, limi
         costs=scenario.gpu_costs,
     )
     _run_crews([(crew, _loop(system, crew)) for crew in _crews(run, num_ranks, is_central=is_central)])
-    return _outcome(run, num_ranks, scenario.num_envs)
+    return _outcome(run, scenario, num_ranks, seed)
 
 
 def why_not(system: Choices, scenario: Scenario, limits: Limits) -> str | None:
@@ -76,20 +76,28 @@ def why_not(system: Choices, scenario: Scenario, limits: Limits) -> str | None:
         return f"a model steps environments with one agent, not with {agents}"
     if not isinstance(scenario, Timed):
         return "its times are not known; a profile states them: `rlbench profile` makes one, for --scenario emulated/…"
-    if envs_per_batch(scenario) > 1:
-        return "a model steps environments one by one, not in batches; use vector=none"
-    if limits.until is not None:
-        return f"--until {limits.until}: a model does not learn; use --iterations, --seconds or --env-steps"
-    return _why_not_mixed(system)
-
-
-def _why_not_mixed(system: Choices) -> str | None:
-    """None, or which of the system's choices the model does not have together."""
-    if isinstance(system.rollout, Trajectories) != (system.overlap.is_concurrent and not _is_one_ahead(system)):
-        return "the model has rollout=trajectories with overlap=continuous alone"
-    if _is_one_ahead(system) and not isinstance(system.preempt, Never):
-        return "the model has overlap=oneahead with preempt=never alone"
-    return None
+    is_stream, is_ahead = isinstance(system.rollout, Trajectories), _is_one_ahead(system)
+    of_batch, batch = envs_per_batch(scenario), getattr(system.rollout, "batch", 0)
+    rules = (
+        (envs_per_recv(scenario), "a model has no pools that answer for some of their environments; use recv=0"),
+        (
+            limits.until is not None,
+            f"--until {limits.until}: a model does not learn; use --iterations, --seconds or --env-steps",
+        ),
+        (
+            is_stream != (system.overlap.is_concurrent and not is_ahead),
+            "the model has rollout=trajectories with overlap=continuous alone",
+        ),
+        (
+            is_ahead and not isinstance(system.preempt, Never),
+            "the model has overlap=oneahead with preempt=never alone",
+        ),
+        (
+            batch % of_batch,
+            f"rollout.batch={batch}: the model learns from whole batches of environments; use a multiple of {of_batch}",
+        ),
+    )
+    return next((why for breaks, why in rules if breaks), None)
 
 
 def _is_one_ahead(system: Choices) -> bool:
@@ -149,29 +157,21 @@ def _run_crews(crews: Sequence[tuple[Crew, Iterator[None]]]) -> None:
             heapq.heappush(waiting, (float(crew.at.max()), number))
 
 
-def _outcome(run: RunModel, num_ranks: int, num_envs: int) -> Prediction:
+def _outcome(run: RunModel, scenario: Scenario, num_ranks: int, seed: int) -> Prediction:
     """Lets every step that has begun end, and counts what is left."""
     run.fleet.drain()
-    state, counts = run.fleet.state, run.ledger.counts
+    state, rules, counts = run.fleet.state, run.fleet.rules, run.ledger.counts
     unlearned = state.sites["num_arrived"]
-    if run.fleet.rules.rollout == STREAM:
+    if rules.rollout == STREAM:
         unlearned = state.sites["num_waiting"] + state.envs["taken"].sum(1)
     in_flight = np.zeros(num_ranks, np.int64)
-    in_flight[: len(unlearned)] = unlearned
-    shape = (num_ranks, num_envs)
+    in_flight[: len(unlearned)] = rules.of_batch * unlearned
+    assert isinstance(scenario, Timed)
     return Prediction(
         fates=_fates(run),
         rows=sorted(run.ledger.rows, key=lambda row: (row["rank"], row["iteration"])),
         of_ranks={**counts, "in_flight": in_flight, "lag_max": run.ledger.lag_max},
-        of_envs={
-            "env_steps": state.envs["num_env_steps"].reshape(shape).astype(np.float64),
-            "episodes": state.envs["num_episodes"].reshape(shape).astype(np.float64),
-            "step_s": state.envs["step_s"].reshape(shape),
-            "reset_s": state.envs["reset_s"].reshape(shape),
-            "simulate": state.envs["step_s"].reshape(shape),
-            "reset": state.envs["reset_s"].reshape(shape),
-            "wait:inference": state.envs["wait_s"].reshape(shape),
-        },
+        of_envs=counters_of(state, rules, scenario, seeds_of(scenario, num_ranks, seed), num_ranks),
     )
 
 
@@ -183,12 +183,13 @@ def _fates(run: RunModel) -> list[Fates]:
         for site, (first, num_whole) in enumerate(state.sites[["whole_first", "num_whole"]].tolist()):
             waiting = state.whole[site, (first + np.arange(num_whole)) % state.whole.shape[1]]
             np.add.at(in_flight[site], waiting["env"], rules.num_steps - waiting["first"])
+    in_flight = np.repeat(in_flight, rules.of_batch, axis=1)
     return [
         Fates(
             first_env=site * in_flight.shape[1],
             blocks=ledger.fates[site],
             num_whole=int(ledger.iterations[site] // ledger.per_block[site]),  # the site of rank 0, or of each rank
-            cut=ledger.cut[site] if rules.rollout == FIXED else None,
+            cut=ledger.cut[site] if rules.rollout == FIXED and rules.of_batch == 1 else None,
             in_flight=in_flight[site],
         )
         for site in range(len(in_flight))

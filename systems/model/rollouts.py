@@ -81,8 +81,8 @@ def take_from_stream(st: State, rules: Rules, s: int) -> bool:
         if is_kept:
             env = st.whole[s, place].env
             st.envs[s, env].run_end = st.whole[s, place].acted - (rules.num_steps - first)
-            st.envs[s, env].run_has_ended = st.whole_ended[s, place, first - 1]
-            st.sites[s].batch_open += not st.whole_ended[s, place, first - 1]
+            st.envs[s, env].run_num_ended = st.whole_ended[s, place, first - 1]
+            st.sites[s].batch_open += rules.of_batch - st.whole_ended[s, place, first - 1]
         if first == rules.num_steps:
             st.sites[s].whole_first = (place + 1) % st.whole.shape[1]
             st.sites[s].num_whole -= 1

@@ -14,7 +14,7 @@ from systems.model.sampler import advance, begin_rollout, receive
 from systems.model.state import Rules, State
 
 if TYPE_CHECKING:
-    from systems.model.state import Bools, Floats, Ints
+    from systems.model.state import Counts, Floats, Ints
 
 
 @compiled
@@ -67,7 +67,7 @@ def forget_used_draws(st: State, sites: Ints, envs: Ints) -> None:
 
 
 @compiled
-def add_draws(st: State, sites: Ints, envs: Ints, seconds: Floats, ends: Bools) -> None:
+def add_draws(st: State, sites: Ints, envs: Ints, seconds: Floats, ends: Counts) -> None:
     """Appends a block of draws, [J, B], to those that some environments, [J] at sites [J], still have."""
     for row, env in enumerate(envs):
         site = sites[row]

@@ -1,6 +1,7 @@
 """What the model knows of a run, as arrays: `Rules` never change, `State` does.
 
 A *site* is a sampler with its environments: one for each rank, or a single one where one learner learns for all ranks.
+Where C environments are stepped by one call, an environment of the model stands for such a batch (`setup.py`).
 Letters: S sites, E environments of a site, G GPUs of a site, W environment workers of a site with K environments each,
 D steps drawn ahead, T steps of a trajectory, Q whole trajectories that may wait, M reports of a rollout.
 Moments and times are seconds of the profile.
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
     Ints = npt.NDArray[np.int64]
     Bools = npt.NDArray[np.bool_]
+    Counts = npt.NDArray[np.int16]
     Records = npt.NDArray[np.void]
 
 LOCKSTEP, DYNAMIC, DOUBLE_BUFFERED, ACTOR_SIDE = range(4)
@@ -76,6 +78,8 @@ class Rules(NamedTuple):
     """Per env step, of the sampler."""
     answer_s: float
     """Per env step, of the environment's process, beside the step."""
+    of_batch: int
+    """C: environments that each of the model's stands for; every number and time above is for all of them."""
 
 
 ENVIRONMENT = np.dtype(
@@ -85,7 +89,7 @@ ENVIRONMENT = np.dtype(
         ("cores_of", "i8"),  # the site's GPU whose clock has its cores
         ("position", "i8"),  # the next draw
         ("drawn", "i8"),  # how many draws there are
-        ("has_ended", "?"),  # whether its last step ended the episode
+        ("num_ended", "i8"),  # episodes that its last step ended
         ("burst", "i8"),  # steps that an actor has yet to play
         ("played", "i8"),  # steps that it has played
         ("acted_version", "i8"),
@@ -111,7 +115,7 @@ ENVIRONMENT = np.dtype(
         ("batch", "i8"),  # its steps in the learner's batch
         ("discarded", "i8"),
         ("run_end", "i8"),  # `acted` at the end of its steps in the learner's batch, or -1
-        ("run_has_ended", "?"),  # whether an episode ended there
+        ("run_num_ended", "i8"),  # episodes that ended there
     ]
 )
 SITE = np.dtype(
@@ -154,7 +158,7 @@ SITE = np.dtype(
         ("missing", "i8"),  # env steps that the learner's batch lacks; 0 while it learns
         ("oldest", "i8"),  # policy version of the oldest samples that the learner takes
         ("batch_lag", "i8"),  # sum of the versions of the batch's samples
-        ("batch_open", "i8"),  # trajectories of the batch whose episode goes on
+        ("batch_open", "i8"),  # trajectories of the batch whose episode goes on, of single environments
         ("batch_least", "i8"),
     ]
 )
@@ -178,8 +182,8 @@ class State(NamedTuple):
     """When each environment will go on, as a tournament tree: [S, 2 P], leaf e at P + e, the first of all at 1."""
     seconds: Floats
     """Simulation times drawn ahead, [S, E, D]."""
-    ends: Bools
-    """Whether an episode ends with the step, [S, E, D]."""
+    ends: Counts
+    """Episodes that end with the step, [S, E, D]."""
     group_of: Ints
     """Double buffering's groups, [S, E]."""
     workers: Records
@@ -198,14 +202,14 @@ class State(NamedTuple):
     """Steps counted in this rollout, [S, M]."""
     partial_versions: Ints
     """Versions of the steps of trajectories under way, [S, E, T]."""
-    partial_ended: Bools
-    """Whether an episode ended with them, [S, E, T]."""
+    partial_ended: Counts
+    """Episodes that ended with them, [S, E, T]."""
     whole: Records
     """A ring of whole trajectories, [S, Q]."""
     whole_versions: Ints
     """Versions of their steps, [S, Q, T]."""
-    whole_ended: Bools
-    """Whether an episode ended with them, [S, Q, T]."""
+    whole_ended: Counts
+    """Episodes that ended with them, [S, Q, T]."""
 
 
 def make_state(num_sites: int, num_envs: int, num_gpus: int, rules: Rules, *, num_drawn: int) -> State:
@@ -224,7 +228,7 @@ def make_state(num_sites: int, num_envs: int, num_gpus: int, rules: Rules, *, nu
         words=zeros(num_gpus, CORES + rules.cores),
         events=np.full((num_sites, 2 * leaves), np.inf),
         seconds=zeros(num_envs, num_drawn),
-        ends=zeros(num_envs, num_drawn, dtype=np.bool_),
+        ends=zeros(num_envs, num_drawn, dtype=np.int16),
         group_of=zeros(num_envs, dtype=np.int64),
         workers=zeros(num_workers, dtype=WORKER),
         queue=zeros(num_workers, rules.envs_per_worker, dtype=np.int64),
@@ -234,10 +238,10 @@ def make_state(num_sites: int, num_envs: int, num_gpus: int, rules: Rules, *, nu
         known_finishes=np.full(num_sites, np.inf),
         reports=zeros(MOST_REPORTS if rules.preempt == OPTIMAL else 1, dtype=REPORT),
         partial_versions=zeros(num_envs, steps, dtype=np.int64),
-        partial_ended=zeros(num_envs, steps, dtype=np.bool_),
+        partial_ended=zeros(num_envs, steps, dtype=np.int16),
         whole=zeros(ring, dtype=TRAJECTORY),
         whole_versions=zeros(ring, steps, dtype=np.int64),
-        whole_ended=zeros(ring, steps, dtype=np.bool_),
+        whole_ended=zeros(ring, steps, dtype=np.int16),
     )
     state.sites["reached_at"], state.sites["planned"] = np.inf, -1
     state.envs["run_end"] = -1

@@ -99,6 +99,7 @@ class OptimalMonitor(NeverMonitorModel):
 
     def __init__(self) -> None:
         self._plan = Plan(0, float("nan"))
+        self._of_batch = 1
         self._all = 0
         self._total = 0
         self._collect_s: Floats = np.zeros(0)
@@ -107,7 +108,7 @@ class OptimalMonitor(NeverMonitorModel):
         """The ranks exchange the times of their environments, and plan."""
         state, rules, sites = crew.run.fleet.state, crew.run.fleet.rules, crew.sites
         crew.meet("communicate")
-        self._all = rules.target * len(sites)
+        self._of_batch, self._all = rules.of_batch, rules.target * len(sites)
         self._plan = Plan(self._all, float("nan"))
         with np.errstate(invalid="ignore", divide="ignore"):
             times = (state.envs["last_reply"][sites] - state.envs["began"][sites]) / state.envs["num_replies"][sites]
@@ -166,8 +167,8 @@ class OptimalMonitor(NeverMonitorModel):
     def statistics(self) -> dict[str, Floats | float]:
         """The plan and what came of it, as the engine's monitor has them."""
         return {
-            "preempt/planned_steps": float(self._plan.num_samples),
+            "preempt/planned_steps": float(self._of_batch * self._plan.num_samples),
             "preempt/planned_s": self._plan.seconds,
-            "preempt/steps": float(self._total),
+            "preempt/steps": float(self._of_batch * self._total),
             "preempt/collect_s": self._collect_s,
         }

@@ -75,7 +75,12 @@ def profile_document(scenario: str) -> Mapping[str, Any]:
 def numbers_of(document: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a profile, by dotted key."""
     tables = {name: table for name, table in document.items() if isinstance(table, dict)}
-    return {f"{name}.{key}": value for name, table in tables.items() for key, value in table.items()}
+    return {
+        f"{name}.{key}": value
+        for name, table in tables.items()
+        for key, value in table.items()
+        if not isinstance(value, list)
+    }
 
 
 def rates_of(planned: Planned, figures: Sequence[Figure], numbers: Mapping[str, float]) -> list[float]:

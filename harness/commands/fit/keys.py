@@ -15,6 +15,7 @@ COUNTS = frozenset(
     {
         "collect.num_envs",
         "collect.rollout_steps",
+        "collect.envs_per_batch",
         "cpu.cores_per_gpu",
         "cpu.learn_cores",
         "episode.mean_steps",

@@ -94,12 +94,17 @@ def with_other_minibatches(to_run: RunOptions, cell: Cell) -> RunOptions:
     return both
 
 
-def profile_run(folder: Path, out: Path | None, link: AssumedLink) -> int:
-    """Writes the profile of a run that was made before, and prints it; returns the exit code. Raises ValueError."""
-    if not (folder / store.RUN_FILE).exists():
-        raise ValueError(f"--from-run {folder}: is no run folder; give one that holds a {store.RUN_FILE}")
-    (run,) = store.read_runs(folder)
-    _write(run, check_out(out or _path_of(run.record.cell.scenario)), link)
+def profile_runs(folders: Sequence[Path], out: Path | None, link: AssumedLink) -> int:
+    """Writes the profile of a run that was made before, and prints it; returns the exit code. Raises ValueError.
+
+    Runs after the first add what `measure` makes of more runs.
+    """
+    runs: list[StoredRun] = []
+    for folder in folders:
+        if not (folder / store.RUN_FILE).exists():
+            raise ValueError(f"--from-run {folder}: is no run folder; give one that holds a {store.RUN_FILE}")
+        runs += store.read_runs(folder)
+    _write(runs[0], check_out(out or _path_of(runs[0].record.cell.scenario)), link, more=runs[1:])
     return 0
 
 
@@ -144,9 +149,11 @@ def check_out(out: Path) -> Path:
     return out
 
 
-def _write(run: StoredRun, out: Path, link: AssumedLink, other: StoredRun | None = None) -> None:
+def _write(
+    run: StoredRun, out: Path, link: AssumedLink, other: StoredRun | None = None, more: Sequence[StoredRun] = ()
+) -> None:
     """Writes the profile of a run, reads it back as its users will, and prints it."""
-    measured = measure(run, link, other)
+    measured = measure(run, link, other, more)
     write_profile(measured.profile, out, measured.comments)
     workload = run.record.cell.workload
     try:
@@ -174,6 +181,10 @@ def _print(measured: MeasuredProfile, run: StoredRun, out: Path, console: Consol
             else:
                 value = f"{entry.value:.0f}" if key in WHOLE else fmt.number(entry.value)
                 table.add_row(f"{name}.{key}", value, Text(entry.how))
+    for calls in measured.calls:
+        of = "1 environment" if calls.size == 1 else f"{calls.size} environments"
+        how = f"mean of {calls.num:,} calls with {of}, resets included"
+        table.add_row("batch.step_ms", fmt.number(calls.mean_ms), Text(how))
     console.print()
     console.print(table)
     console.print()

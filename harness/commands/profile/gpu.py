@@ -7,6 +7,7 @@ next.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -65,13 +66,26 @@ def _of_rank(spans: pd.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.intp]
     is_step = ((envs["kind"] == "simulate") & (envs["environment"] == envs["environment"].shift())).to_numpy()
     answered_s = envs["end_s"].shift().to_numpy(np.float64)[is_step]
     followed = np.searchsorted(end_s, envs["begin_s"].to_numpy(np.float64)[is_step], side="right") - 1
-    answered_s, followed = answered_s[followed >= 0], followed[followed >= 0]
+    known = followed >= 0
+    answered_s, followed = answered_s[known], followed[known]
     if (begin_s[followed] >= answered_s).sum() < LEAST_FOLLOWING * len(followed):
         raise ValueError("has env steps that follow no inference of their rank; profile a run of another system")
-    sizes = np.bincount(followed, minlength=len(own))
+    sizes = np.bincount(followed, _envs_of(envs)[is_step][known], minlength=len(own)).astype(np.intp)
     all_known_s = envs.groupby("environment")["begin_s"].min().max()
-    known = (sizes > 0) & (begin_s >= all_known_s) & (np.arange(len(own)) > 0)  # what the first is for may have begun
-    return work_s[known], sizes[known]
+    whole = (sizes > 0) & (begin_s >= all_known_s) & (np.arange(len(own)) > 0)  # what the first is for may have begun
+    return work_s[whole], sizes[whole]
+
+
+def _envs_of(rows: pd.DataFrame) -> NDArray[np.int64]:
+    """How many environments each span of environments is for, [S]; see `calls.py`."""
+    return rows["envs"].to_numpy(np.int64) if "envs" in rows else np.ones(len(rows), np.int64)
+
+
+def joined(runs: Sequence[Inferences]) -> Inferences:
+    """Those of several runs."""
+    return Inferences(
+        seconds=np.concatenate([run.seconds for run in runs]), sizes=np.concatenate([run.sizes for run in runs])
+    )
 
 
 def fit_inference(inferences: Inferences) -> tuple[Entry, Entry]:
@@ -106,6 +120,11 @@ class Learning:
     num_updates: int
     """Mini-batches; 0 where the run does not tell."""
 
+    @property
+    def updates_per_sample(self) -> float:
+        """Mini-batches / samples."""
+        return self.num_updates / self.num_samples
+
 
 def read_learning(series: pd.DataFrame, spans: pd.DataFrame, updates_each: int) -> Learning:
     """The learning in the iterations that count. Raises ValueError, without the run's name, when there is none.
@@ -127,11 +146,11 @@ def fit_learning(learning: Learning, other: Learning | None) -> tuple[Entry, Ent
 
     The time per sample of each is a line in its mini-batches per sample. From one run all of it is per sample.
     """
-    ms, updates = 1e3 * learning.seconds / learning.num_samples, learning.num_updates / learning.num_samples
+    ms, updates = 1e3 * learning.seconds / learning.num_samples, learning.updates_per_sample
     how = f"{learning.seconds:.3g} s of learning / {learning.num_samples:,} samples, reuse included"
     if other is None:
         return Entry(0.0, f"{ASSUMED}: not separable, in learn_item_ms"), Entry(ms, how)
-    apart = updates - other.num_updates / other.num_samples
+    apart = updates - other.updates_per_sample
     fixed_ms = max(0.0, (ms - 1e3 * other.seconds / other.num_samples) / apart) if apart else 0.0
     fixed_ms = min(fixed_ms, ms / updates) if updates else 0.0
     sizes = (f"{each.num_samples / each.num_updates:,.0f}" for each in (learning, other) if each.num_updates)

@@ -7,25 +7,28 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from harness.commands.profile import ASSUMED, Entry, Table
+from harness.commands.profile.calls import Calls, by_size, call_tables, once_each
 from harness.commands.profile.cores import Cores, cores_of, cpu_shares_of, with_work
 from harness.commands.profile.gpu import (
     LISTENING,
     SCHEDULING,
     AssumedLink,
+    Inferences,
     Learning,
     gpu_table,
+    joined,
     network_table,
     read_inferences,
     read_learning,
     schedule_item,
 )
-from harness.commands.profile.steps import read_steps, step_tables
+from harness.commands.profile.steps import EnvSteps, read_steps, step_tables
 from reports.figures import format as fmt
 from results.fairness.aspects import gpus_of, part
 from results.reading.outputs import write_output
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 WEIGHTS_FILE = "policy.pt"
-WHOLE = ("num_envs", "rollout_steps", "cores_per_gpu", "learn_cores", "epochs", "num_minibatches")
+WHOLE = ("num_envs", "rollout_steps", "envs_per_batch", "cores_per_gpu", "learn_cores", "epochs", "num_minibatches")
 """Keys whose values are whole numbers."""
 PROFILED = {
     "rank": "int64",
@@ -58,7 +61,11 @@ PREDICTED = "predicted"
 """The device of predicted runs."""
 DIGITS = 5
 """Significant digits of a value in a file."""
-ProfileDocument = dict[str, dict[str, float | int] | list[str] | str]
+BATCH = "batch"
+OTHERWISE_ALIKE = frozenset({"num_envs", "rollout_steps", "learn", "vector", "batch", "envs_per_batch", "recv"})
+"""Fields of a scenario in which runs may differ that one profile is made of."""
+Value = float | int | list[int] | list[float]
+ProfileDocument = dict[str, dict[str, Value] | list[str] | str]
 """A profile as TOML has it: `about`, `assumed`, and tables."""
 
 
@@ -70,6 +77,8 @@ class MeasuredProfile:
     tables: dict[str, Table]
     mean_step_ms: float
     """Mean work per env step: what the profile's own mean should be."""
+    calls: tuple[Calls, ...] = ()
+    """Calls that step several environments, by ascending size; of single environments only beside such."""
 
     @property
     def profile(self) -> ProfileDocument:
@@ -78,6 +87,12 @@ class MeasuredProfile:
         for name, table in self.tables.items():
             tables[name] = {
                 key: round(entry.value) if key in WHOLE else float(entry.value) for key, entry in table.items()
+            }
+        if self.calls:
+            tables[BATCH] = {
+                "sizes": [calls.size for calls in self.calls],
+                "step_ms": [calls.mean_ms for calls in self.calls],
+                "sigma": max(calls.sigma for calls in self.calls if calls.size > 1),
             }
         return tables
 
@@ -89,22 +104,57 @@ class MeasuredProfile:
     @property
     def comments(self) -> dict[str, str]:
         """The sources of the values, by dotted key."""
-        return {f"{name}.{key}": entry.how for name, table in self.tables.items() for key, entry in table.items()}
+        of_tables = {f"{name}.{key}": entry.how for name, table in self.tables.items() for key, entry in table.items()}
+        return of_tables | ({f"{BATCH}.{key}": how for key, how in _of_calls(self.calls).items()} if self.calls else {})
 
 
-def measure(run: StoredRun, link: AssumedLink, other: StoredRun | None = None) -> MeasuredProfile:
+def _of_calls(calls: Sequence[Calls]) -> dict[str, str]:
+    """The sources of the table `batch`, by key."""
+    nums = " and ".join(f"{of_size.num:,}" for of_size in calls)
+    return {
+        "sizes": "environments that one call steps",
+        "step_ms": f"means of {nums} calls, with their resets",
+        "sigma": "spread of log(time), of the size that spreads most",
+    }
+
+
+def measure(
+    run: StoredRun, link: AssumedLink, other: StoredRun | None = None, more: Sequence[StoredRun] = ()
+) -> MeasuredProfile:
     """The profile of a run, with the source of each value.
 
     Args:
         run: the run.
         link: what is assumed of the network.
         other: a run that differs in the size of its mini-batches alone, to tell what one costs beside its samples.
+        more: runs of the same scenario, for how long calls with other numbers of environments take, inferences of
+            other sizes, and learning in mini-batches of another size.
 
     Raises:
         ValueError: one line that says which run lacks what.
     """
+    for another in more:
+        _check_alike(run, another)
     learning_of_other = None if other is None else _told(other, _learning)
-    return _told(run, lambda one: _measure(one, link, learning_of_other))
+    parts = [_told(another, _parts_of) for another in more]
+    return _told(run, lambda one: _measure(one, link, learning_of_other, parts))
+
+
+def _check_alike(run: StoredRun, another: StoredRun) -> None:
+    """Raises ValueError unless another run has the same environments, on the same kind of device."""
+    first, second = run.record, another.record
+    for what, one, two in (
+        ("of", first.cell.scenario, second.cell.scenario),
+        ("of the workload", first.cell.workload, second.cell.workload),
+        ("on the device", first.cell.device, second.cell.device),
+    ):
+        if one != two:
+            raise ValueError(f"{another.path}: the run is {what} {two}, the first one {what} {one}: both must be alike")
+    one, two = (part(record, "scenario") for record in (first, second))
+    if isinstance(one, dict) and isinstance(two, dict):
+        for name in sorted((one.keys() | two.keys()) - OTHERWISE_ALIKE):
+            if one.get(name) != two.get(name):
+                raise ValueError(f"{another.path}: the run has another scenario.{name} than the first: must be alike")
 
 
 def _told(run: StoredRun, work: Callable[[StoredRun], T]) -> T:
@@ -124,16 +174,45 @@ def _told(run: StoredRun, work: Callable[[StoredRun], T]) -> T:
         raise ValueError(f"{run.path}: the run {error}") from None
 
 
-def _tables(run: StoredRun, cores: Cores) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The spans with their work, and the iterations that count."""
-    spans = _read(run.path / SPANS_FILE, SPANS_COLUMNS, {}, SPANS_ROWS)
+def _tables(run: StoredRun, cores: Cores) -> tuple[pd.DataFrame, int, pd.DataFrame]:
+    """The spans with their work, calls once each; environments of a call; and the iterations that count."""
+    if getattr(run.record.counters, "agent_steps", None) is not None:
+        raise ValueError("has environments with several agents, a profile is of environments with one")
+    spans, size = once_each(_read(run.path / SPANS_FILE, SPANS_COLUMNS, {}, SPANS_ROWS))
     spans = with_work(spans, cores, cpu_shares_of(run.record))
-    return spans, _counted(_read(run.path / SERIES_FILE, PROFILED, MARKS, SERIES_ROWS), run.record)
+    return spans, size, _counted(_read(run.path / SERIES_FILE, PROFILED, MARKS, SERIES_ROWS), run.record)
 
 
 def _learning(run: StoredRun) -> Learning:
-    spans, series = _tables(run, cores_of(run.record))
+    spans, _, series = _tables(run, cores_of(run.record))
     return read_learning(series, spans, _updates_each(run.record))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Parts:
+    """What any run of several tells."""
+
+    spans: pd.DataFrame
+    series: pd.DataFrame
+    steps: EnvSteps
+    calls: Calls
+    inferences: Inferences
+    learning: Learning
+
+
+def _parts_of(run: StoredRun) -> _Parts:
+    spans, size, series = _tables(run, cores_of(run.record))
+    steps = read_steps(spans)
+    if not len(steps.seconds):
+        raise ValueError("has no simulate spans of environments; let it run for longer")
+    return _Parts(
+        spans=spans,
+        series=series,
+        steps=steps,
+        calls=Calls.of(steps, size),
+        learning=read_learning(series, spans, _updates_each(run.record)),
+        inferences=read_inferences(spans),
+    )
 
 
 def _updates_each(record: RunRecord) -> int:
@@ -142,27 +221,37 @@ def _updates_each(record: RunRecord) -> int:
     return round(table["epochs"].value * table["num_minibatches"].value) if len(table) == len(LEARNED) else 0
 
 
-def _measure(run: StoredRun, link: AssumedLink, other: Learning | None) -> MeasuredProfile:
-    import numpy as np
-
-    record, cores = run.record, cores_of(run.record)
-    spans, series = _tables(run, cores)
-    steps = read_steps(spans)
-    if not len(steps.seconds):
-        raise ValueError("has no simulate spans of environments; let it run for longer")
+def _measure(run: StoredRun, link: AssumedLink, other: Learning | None, more: Sequence[_Parts]) -> MeasuredProfile:
+    record, cores, parts = run.record, cores_of(run.record), _parts_of(run)
+    spans, series, calls = parts.spans, parts.series, parts.calls
     weights = run.path / WEIGHTS_FILE
-    learning = read_learning(series, spans, _updates_each(record))
-    gpu = gpu_table(read_inferences(spans), learning, other)
+    if other is None:
+        others = (each.learning for each in more)
+        other = next((each for each in others if each.updates_per_sample != parts.learning.updates_per_sample), None)
+    gpu = gpu_table(joined([parts.inferences, *(each.inferences for each in more)]), parts.learning, other)
+    collect = {key: _configured(record, key) for key in ("num_envs", "rollout_steps")}
+    if calls.size == 1:
+        of_steps = step_tables(parts.steps, record.counters, record.cell.workload)
+        collect["envs_per_batch"] = Entry(1, "each was stepped by itself")
+    else:
+        of_steps = call_tables(calls, record.counters)
+        collect["envs_per_batch"] = Entry(calls.size, "had the same spans")
     tables = {
-        "collect": {key: _configured(record, key) for key in ("num_envs", "rollout_steps")},
-        **step_tables(steps, record.counters, record.cell.workload),
+        "collect": collect,
+        **of_steps,
         "cpu": _cpu_table(cores, gpu, schedule_item(series, spans, cpu_shares_of(record)), record),
         "gpu": gpu,
         "network": network_table(series, record.cell.gpus, weights.stat().st_size if weights.exists() else None, link),
         "learn": _learn_table(record),
     }
     tables = {name: table for name, table in tables.items() if table}
-    return MeasuredProfile(about=_about(record), tables=tables, mean_step_ms=1e3 * float(np.mean(steps.seconds)))
+    alone_s = float(parts.steps.seconds.mean())
+    return MeasuredProfile(
+        about=_about(record),
+        tables=tables,
+        mean_step_ms=1e3 * alone_s if calls.size == 1 else calls.mean_ms / calls.size,
+        calls=by_size([calls, *(each.calls for each in more)]),
+    )
 
 
 def _read(path: Path, columns: Mapping[str, str], optional: Mapping[str, str], most_rows: int) -> pd.DataFrame:
@@ -241,6 +330,12 @@ def _about(record: RunRecord) -> str:
 
 def mean_step_ms(values: ProfileDocument, workload: str) -> float:
     """Mean simulation time of an env step by a profile; each lognormal factor has the mean exp(sigma^2 / 2)."""
+    batch, size = values.get(BATCH), _table(values, "collect")["envs_per_batch"]
+    if size > 1 and isinstance(batch, dict):
+        sizes, step_ms = batch["sizes"], batch["step_ms"]
+        assert isinstance(sizes, list)
+        assert isinstance(step_ms, list)
+        return step_ms[sizes.index(int(size))] / size
     step, collision, episode, spread = (
         _table(values, name) for name in ("step", "collision", "episode", "heterogeneous")
     )
@@ -253,7 +348,7 @@ def mean_step_ms(values: ProfileDocument, workload: str) -> float:
 def _table(values: ProfileDocument, name: str) -> dict[str, float | int]:
     table = values[name]
     assert isinstance(table, dict)
-    return table
+    return {key: value for key, value in table.items() if not isinstance(value, list)}
 
 
 def to_toml(tables: ProfileDocument, comments: Mapping[str, str]) -> str:
@@ -271,8 +366,10 @@ def to_toml(tables: ProfileDocument, comments: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _shown(value: float) -> str:
+def _shown(value: Value) -> str:
     """A value with its significant digits; a float stays a float."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_shown, value))}]"
     return str(value) if isinstance(value, int) else repr(float(f"{value:.{DIGITS}g}"))
 
 

@@ -79,7 +79,7 @@ def step_tables(steps: EnvSteps, counters: Counters, workload: str) -> dict[str,
         },
         "collision": _collision(is_slow, steps.env, step_ms, distance),
         "episode": {
-            "mean_steps": _episode_steps(counters),
+            "mean_steps": episode_steps(counters),
             "sigma": factors.episode,
             "reset_ms": _reset(steps.reset_s),
         },
@@ -179,7 +179,8 @@ def _said_of(entry: Entry, workload: str) -> Entry:
     return entry._replace(how=f"{entry.how}; of the {workload} workload")
 
 
-def _episode_steps(counters: Counters) -> Entry:
+def episode_steps(counters: Counters) -> Entry:
+    """Mean length of an episode."""
     if counters.episodes:
         mean = max(1.0, counters.env_steps / counters.episodes)
         return Entry(mean, f"{counters.env_steps:,} env steps / {counters.episodes:,} episodes that ended")

@@ -60,12 +60,13 @@ def seats_of(system: Choices, context: Context, ranks: range) -> list[Seat]:
     """The environments that this rank steps: its own, or with `Central` averaging those of all ranks of its machine."""
     if not isinstance(system.average, Central):
         return [context.seat(index, context.env_seed(index)) for index in range(num_rows(context.scenario))]
-    num_ranks = context.place.num_ranks
+    num_ranks, of_batch = context.place.num_ranks, envs_per_batch(context.scenario)
     seats: list[Seat] = []
     for local_rank, rank in enumerate(ranks):
         of_rank = replace(context, place=Place(rank=rank, num_ranks=num_ranks, local_rank=local_rank))
         for index in range(num_rows(context.scenario)):
-            renders = rendering_rank(len(seats), rank, ranks, system.average.placement)
+            # Those of a batch render on one device, so what is dealt to the devices is batches.
+            renders = rendering_rank(len(seats) // of_batch, rank, ranks, system.average.placement)
             seat = of_rank.seat(index, of_rank.env_seed(index))
             seats.append(replace(seat, device=sibling(context.device, renders - ranks.start)))
     return seats

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from scenarios.emulated.profile import PROFILES_FOLDER, Profile
 
-Changes = dict[str, dict[str, float]]
+Changes = dict[str, dict[str, Any]]
 
 BUSY: Changes = {
     "collect": {"num_envs": 4, "rollout_steps": 16},
@@ -35,6 +36,17 @@ WITHOUT_GPU: Changes = BUSY | {
     "gpu": BUSY["gpu"] | {"render_ms": 0.5, "render_while_learning_factor": 1.0, "learn_while_rendering_factor": 1.0},
 }
 """Inference and learning hold cores of the environments."""
+IN_BATCHES: Changes = BUSY | {
+    "collect": {"num_envs": 12, "rollout_steps": 8, "envs_per_batch": 3},
+    "batch": {"sizes": [1, 2, 6], "step_ms": [4.0, 7.0, 17.0], "sigma": 0.5},
+    "gpu": BUSY["gpu"] | {"render_ms": 0.3},
+}
+"""Four batches of three environments, whose calls differ much, on three cores."""
+BATCHES_WITHOUT_GPU: Changes = IN_BATCHES | {
+    "cpu": BUSY["cpu"] | {"learn_cores": 2},
+    "gpu": IN_BATCHES["gpu"] | {"render_while_learning_factor": 1.0, "learn_while_rendering_factor": 1.0},
+}
+"""Inference and learning hold cores of them."""
 A_CORE_EACH: Changes = WITHOUT_GPU | {"cpu": WITHOUT_GPU["cpu"] | {"cores_per_gpu": 4, "learn_cores": 4}}
 """The environments have a core each, as long as the rank needs none."""
 
@@ -45,7 +57,7 @@ def write_profile(folder: Path, name: str, *changes: Changes) -> str:
     for change in changes:
         for table, values in change.items():
             assert values.keys() <= getattr(Profile.model_fields[table].annotation, "model_fields", {}).keys()
-            tables[table] |= values
+            tables[table] = tables.get(table, {}) | values
     lines = [f'about = "{name}"']
     for table, values in tables.items():
         if isinstance(values, dict):

@@ -31,6 +31,7 @@ from harness.devices.emulated_gpu import EmulatedGpu
 from systems.engine.rank.means import Means
 from systems.engine.wire.commands import PLAY, RESET
 from systems.engine.wire.links import Links
+from systems.engine.workers.batch_worker import BatchWorker
 from systems.engine.workers.worker import Worker, WorkerSettings
 from tests.systems.engine.cells import run_with
 from tests.systems.engine.ranks import Run
@@ -69,6 +70,7 @@ class Pool:
         self._clock = clock
         self._tables = [table] if acting is None else [table, acting.weights]
         self.envs_per_batch = envs_per_batch
+        self._batch_at, self._batch_next = table["batch/at"], table["batch/next"]
         self.envs_per_worker, self.parts = envs_per_worker, [(len(seats), envs_per_worker)]
         self._replies: list[tuple[int, int]] = []
         self._is_woken = False
@@ -82,11 +84,13 @@ class Pool:
                 table=table,
                 commands=(),
                 replies=None,
+                envs_per_batch=envs_per_batch,
                 acting=acting,
             )
             queue = Queue[Command](clock)
             self._queues.append(queue)
-            clock.start(partial(self._serve, Worker(settings, 0, 0), queue), context.place.rank)
+            worker = (Worker if envs_per_batch == 1 else BatchWorker)(settings, 0, 0)
+            clock.start(partial(self._serve, worker, queue), context.place.rank)
 
     def _serve(self, worker: Worker, queue: Queue[Command]) -> None:
         while command := queue.get():
@@ -98,7 +102,12 @@ class Pool:
                 worker._begin(env, said)
             else:
                 worker.step(env, slot, said)
-            self._replies.append((env, said))
+            if self.envs_per_batch == 1:
+                self._replies.append((env, said))
+                continue
+            of_batch = slice(env, env + self.envs_per_batch)
+            said = self._batch_next[of_batch].tolist()
+            self._replies += list(zip(range(env, env + self.envs_per_batch), said, strict=True))
 
     def begin(self, slots: npt.NDArray[np.int64]) -> None:
         """All environments begin their first episodes."""
@@ -111,6 +120,10 @@ class Pool:
         self, envs: npt.NDArray[np.int64], slots: npt.NDArray[np.int64], slots_next: npt.NDArray[np.int64]
     ) -> None:
         """Commands, in this order."""
+        if self.envs_per_batch > 1:
+            self._batch_at[envs], self._batch_next[envs] = slots, slots_next
+            is_first = envs % self.envs_per_batch == 0
+            envs, slots, slots_next = envs[is_first], slots[is_first], slots_next[is_first]
         for command in zip(envs.tolist(), slots.tolist(), slots_next.tolist(), strict=True):
             self._queues[command[0] // self.envs_per_worker].put(command)
 

@@ -26,7 +26,7 @@ from results.summary.summarise import summarise
 from scenarios.emulated.profile import Profile, read_profile
 from tests.harness.command import assert_refused, call
 
-SHIPPED = read_profile("open-fridge").model_dump()
+SHIPPED = read_profile("open-fridge").document
 TEXTS = {"about", "assumed"}
 SMALL = {"num_envs": 4, "rollout_steps": 4}
 """How much is collected; it is bounded for the sake of the machine, and large ones take long to predict."""

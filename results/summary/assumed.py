@@ -1,7 +1,8 @@
 """Which figures rest on what a profile assumes: keys that nobody has measured, as far as a run uses them.
 
 A run uses a key if what it stands for happens in it: an actor's inference where the policy acts in the environment
-workers, contention where ranks learn while they collect, the network where there are several ranks.
+workers, contention where ranks learn while they collect, the network where there are several ranks, steps of single
+environments where these are in no batches.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 from results.records.schema import RunRecord
 from results.summary.bottleneck import CONCURRENT
 
+ALONE = frozenset({"episode.sigma", "episode.reset_ms"})
 CONTENTION = frozenset({"gpu.render_while_learning_factor", "gpu.learn_while_rendering_factor"})
 
 
@@ -28,6 +30,9 @@ def _is_used(key: str, record: RunRecord) -> bool:
     table = key.partition(".")[0]
     if table == "network":
         return cell.gpus > 1
+    if table in {"step", "collision"} or key in ALONE:
+        size = _part(record.configuration, "scenario").get("envs_per_batch", 1)
+        return not (isinstance(size, int) and size > 1)
     if table == "heterogeneous":
         return cell.workload == "heterogeneous"
     if key == "cpu.actor_infer_ms":

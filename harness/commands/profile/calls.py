@@ -53,20 +53,23 @@ def once_each(spans: pd.DataFrame) -> tuple[pd.DataFrame, int]:
         ValueError: without the run's name, where environments answer in ever other groups.
     """
     is_env = spans["environment"] >= 0
-    of_envs, keys = spans[is_env], ["rank", "begin_s", "end_s"]
-    groups = of_envs.groupby(keys)["environment"]
-    first, size = groups.transform("min").to_numpy(), groups.transform("size").to_numpy()
-    largest = int(size[(of_envs["kind"] == "simulate").to_numpy()].max(initial=1))
+    of_envs, moments = spans[is_env], ["rank", "begin_s", "end_s"]
+    groups = of_envs.assign(steps=of_envs["kind"] == "simulate").groupby(moments)
+    steps = groups["steps"].transform("any").to_numpy()  # those that step none may be of several batches
+    first, size = (groups["environment"].transform(name).to_numpy()[steps] for name in ("min", "size"))
+    largest = int(size.max(initial=1))
     if largest == 1:
         return spans.assign(envs=is_env.astype(np.int64)), 1
     number = of_envs["environment"].to_numpy()
-    if (number // largest != first // largest).any() or (number.max() + 1) % largest:
+    if (number[steps] // largest != first // largest).any() or (number.max() + 1) % largest:
         raise ValueError(
             "has environments in pools that answer for some of them at a time; profile one with vector=native, sync or "
             "process, or recv=0"
         )
-    calls = of_envs.assign(environment=first - first % largest, envs=size)
-    calls = calls.sort_values([*keys, "kind"], ascending=[True, True, True, False], kind="stable")  # `simulate` first
+    of_envs = of_envs.assign(environment=number - number % largest)
+    keys = ["rank", "environment", "begin_s", "end_s"]
+    calls = of_envs.assign(envs=of_envs.groupby(keys)["kind"].transform("size"))
+    calls = calls.sort_values([*keys, "kind"], ascending=[True] * len(keys) + [False], kind="stable")  # steps first
     calls = calls.drop_duplicates(keys)
     rest = spans[~is_env].assign(envs=0)
     return _joined(calls[(calls["kind"] == "reset") | (calls["envs"] == largest)], rest), largest

@@ -28,6 +28,8 @@ LISTENING = ("span/simulate", "sampler/simulate")
 """Columns of a series: of the main thread, and of the one that samples, where there are two. It waits for replies in
 spans `simulate`, and reads them.
 """
+LEAST_RATIO = 1.5
+"""Sizes of mini-batches of two runs, larger / smaller, from which on they tell what one costs."""
 LEAST_FOLLOWING = 0.5
 """Share of the env steps that must follow an inference of their rank; where actors infer by themselves, few do."""
 
@@ -124,6 +126,11 @@ class Learning:
     def updates_per_sample(self) -> float:
         """Mini-batches / samples."""
         return self.num_updates / self.num_samples
+
+    def tells_apart(self, other: Learning) -> bool:
+        """Whether mini-batches of both differ so much in size that a line through both means something."""
+        few, many = sorted((self.updates_per_sample, other.updates_per_sample))
+        return few > 0 and many / few >= LEAST_RATIO
 
 
 def read_learning(series: pd.DataFrame, spans: pd.DataFrame, updates_each: int) -> Learning:

@@ -226,8 +226,7 @@ def _measure(run: StoredRun, link: AssumedLink, other: Learning | None, more: Se
     spans, series, calls = parts.spans, parts.series, parts.calls
     weights = run.path / WEIGHTS_FILE
     if other is None:
-        others = (each.learning for each in more)
-        other = next((each for each in others if each.updates_per_sample != parts.learning.updates_per_sample), None)
+        other = next((each.learning for each in more if each.learning.tells_apart(parts.learning)), None)
     gpu = gpu_table(joined([parts.inferences, *(each.inferences for each in more)]), parts.learning, other)
     collect = {key: _configured(record, key) for key in ("num_envs", "rollout_steps")}
     if calls.size == 1:

@@ -38,6 +38,16 @@ def test_keys_count_where_what_they_stand_for_happens(
 
 
 @pytest.mark.parametrize(
+    ("size", "used"), [(1, ["step.sigma", "episode.sigma"]), (8, []), ("many", None), (None, None)]
+)
+def test_steps_of_single_environments_count_where_there_are_such(size: object, used: list[str] | None) -> None:
+    """Environments in batches take the times of calls; a size that is none says nothing."""
+    scenario = {"profile": {"assumed": ["step.sigma", "episode.sigma"]}, "envs_per_batch": size}
+    record = make_record(configuration={"scenario": scenario})
+    assert assumed_keys(record) == (["step.sigma", "episode.sigma"] if used is None else used)
+
+
+@pytest.mark.parametrize(
     "configuration", [{}, {"scenario": {}}, {"scenario": {"profile": {"assumed": 3}}}, {"scenario": "theirs"}]
 )
 def test_scenarios_without_a_profile_assume_nothing(configuration: dict[str, Any]) -> None:

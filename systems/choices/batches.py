@@ -6,6 +6,8 @@ from systems.choices.collect import ActorSide, Collector, DoubleBuffered, Dynami
 from systems.choices.overlap import Continuous, OverlapChoice
 from systems.choices.rollout import Fixed, RolloutChoice, Trajectories, Variable
 
+ALONE = "use vector=none (of emulated environments, envs_per_batch=1)"
+
 
 def why_not_in_batches(
     collect: Collector, rollout: RolloutChoice, overlap: OverlapChoice, num_envs: int, size: int, num_steps: int
@@ -21,11 +23,11 @@ def why_not_in_batches(
     in_turn = ", since double buffering steps two batches in turn" if isinstance(collect, DoubleBuffered) else ""
     is_quota = isinstance(rollout, Trajectories) and not isinstance(overlap, Continuous)
     rules = (
-        (isinstance(collect, ActorSide), "the policy acts in the workers, for single environments: use vector=none"),
-        (is_quota, "a batch of trajectories has room for single environments: use vector=none, or overlap=continuous"),
+        (isinstance(collect, ActorSide), f"the policy acts in the workers, for single environments: {ALONE}"),
+        (is_quota, f"a batch of trajectories has room for single environments: {ALONE}, or overlap=continuous"),
         (
             isinstance(rollout, Fixed) and num_steps == 1,
-            "rollouts of 1 step: must be of at least 2, since one step may only reset: use more, or vector=none",
+            f"rollouts of 1 step: must be of at least 2, since one step may only reset: use more, or {ALONE}",
         ),
         (num_envs % whole, f"num_envs={num_envs}: must be a multiple of {whole}{in_turn}"),
         (of_worker % whole, f"collect.num_envs_per_worker={of_worker}: must be a multiple of {whole}{in_turn}"),

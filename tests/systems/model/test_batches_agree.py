@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from harness.plan.system_list import CannotRun
+from harness.predicting.planning import check_predictable
+from harness.predicting.points import Length, Planned, RatePoint
 from tests.lanes import sampled
 from tests.systems.model.agreement import cell_of, hold
-from tests.systems.model.profiles import BATCHES_WITHOUT_GPU, IN_BATCHES, Changes
+from tests.systems.model.profiles import BATCHES_WITHOUT_GPU, IN_BATCHES, Changes, write_profile
 
 STREAM = "sync:collect=dynamic:rollout=trajectories:overlap=continuous"
 WHOLE = "rollout.num_steps=8:rollout.batch=96"
@@ -59,3 +63,31 @@ def test_batches_do_what_the_engine_does(
     prediction = hold(tmp_path, cell)
     of_envs = np.concatenate([[*fates.totals, fates.in_flight] for fates in prediction.fates], axis=1)
     assert (of_envs.sum(0) == prediction.of_envs["env_steps"].ravel()).all()
+
+
+@pytest.mark.parametrize(
+    ("system", "expected"),
+    [
+        (
+            "appo:rollout.batch=50",
+            "rollout.batch=50: the model learns from whole batches of environments; use a multiple of 3",
+        ),
+        (
+            "impala",
+            "the policy acts in the workers, for single environments: use vector=none (of emulated environments",
+        ),
+    ],
+)
+def test_what_is_not_of_whole_batches_is_refused(system: str, expected: str, tmp_path: Path) -> None:
+    """In one line that says what to do."""
+    with pytest.raises(CannotRun, match=re.escape(expected)) as refused:
+        check_predictable(cell_of(tmp_path, system, IN_BATCHES, num_ranks=1))
+    assert "\n" not in str(refused.value)
+
+
+def test_batches_that_nothing_holds_up_step_as_fast_as_their_calls(tmp_path: Path) -> None:
+    """Env steps/s of the environments alone: environments of a call / its mean time, on each core."""
+    scenario = write_profile(tmp_path, "alone", IN_BATCHES)
+    found = Planned([point := RatePoint(system=None, scenario=scenario)], Length(num_seeds=lambda _: 1)).rates()[point]
+    call_s, num_cores = 9.5e-3, 3
+    assert found == pytest.approx(3 * num_cores / call_s, rel=0.03)

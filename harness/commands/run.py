@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from contextlib import closing
 from dataclasses import replace
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from harness.commands import INTERRUPTED
+from harness.commands.resuming import resume_command
 from harness.contract.agents import agents_per_env
 from harness.contract.traits import Traits
 from harness.launch.launcher import choose, in_this_allocation
@@ -159,12 +159,12 @@ def _resumed(asked: RunOptions, out: Path, console: Console) -> tuple[Sweep, lis
     elif own := next((cell.system for cell in sweep.cells if cell.system_file is not None), None):
         raise ValueError(
             f"--resume: {sweep.folder} runs a command, {own}, that came from a file; give the same options again, so "
-            "that it is yours"
+            f"that it is yours: {resume_command(sweep, out)}"
         )
     elif code:
         raise ValueError(
-            f"--resume: {sweep.folder} runs code that a scenario names; type all its options again, so that it is "
-            f"yours: rlbench run --resume … --scenario {shlex.quote(visible(code[0].typed_scenario))}"
+            f"--resume: {sweep.folder} runs code that a scenario names, {visible(code[0].typed_scenario)}; type all "
+            f"its options again, so that it is yours: {resume_command(sweep, out)}"
         )
     elif asked != RunOptions():
         raise ValueError("--resume: needs all options of the sweep, or --resume and --out alone")
@@ -215,7 +215,7 @@ def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: C
 
             if not Jobs(sweep, runner, sweep.launch).run(cells, interrupts):
                 print(  # noqa: T201  a command line prints
-                    f"rlbench: stopped waiting; the jobs go on: `rlbench run --resume --out {sweep.folder.parent}` "
+                    f"rlbench: stopped waiting; the jobs go on: `{resume_command(sweep, sweep.folder.parent)}` "
                     f"waits for them, `scancel --name=rlbench-{sweep.id}` ends them",
                     file=sys.stderr,
                 )
@@ -228,7 +228,7 @@ def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: C
             except Interrupted:
                 display.end("interrupted", "")
                 print(  # noqa: T201  a command line prints
-                    f"rlbench: interrupted; `rlbench run --resume --out {sweep.folder.parent}` goes on", file=sys.stderr
+                    f"rlbench: interrupted; `{resume_command(sweep, sweep.folder.parent)}` goes on", file=sys.stderr
                 )
                 return INTERRUPTED
             display.end(record.status, _detail(record))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from harness.contract.pools import PoolLike
-from harness.metering.counted import CountedEnv, episodes_path
+from harness.metering.counted import CountedEnv, episodes_path, shown
 from harness.metering.meter_file import Block, MeterFile
 
 if TYPE_CHECKING:
@@ -64,6 +64,10 @@ class InBatches(Protocol):
         Where the step resets an environment whose episode has ended, they must hold the last observation in `final_obs`
         and may hold the infos of the ended episode in `final_info`.
 
+        All arrays may be tensors, of PyTorch or JAX, on a GPU or not. They are copied to host memory as whole arrays,
+        those of the infos only if they are read; actions and `reset_mask` are then given as tensors, on the device of
+        the last observation.
+
         Instead of a vector environment it may be a pool, whose environments have the seeds of the seats from the start.
         """
 
@@ -112,9 +116,18 @@ def env_seeds(seed: int, rank: int, num_envs: int) -> list[int]:
 
 
 def make_counted_env(scenario: MakesEnvs, seat: Seat, folder: Path | str, meter: Path) -> CountedEnv:
-    """Makes environment `seat.index` of a rank, with its counters. Call it in the process that will step it."""
+    """Makes environment `seat.index` of a rank, with its counters. Call it in the process that will step it.
+
+    Raises ValueError if its spaces, where it has them, are not what the scenario states.
+    """
     block = Block(MeterFile(meter, writable=True), 1 + seat.index)
-    return CountedEnv(scenario.make_env(seat), block, _open_episodes(folder, seat), seat.global_index, seat.seed)
+    env = scenario.make_env(seat)
+    for name in ("observation_space", "action_space"):
+        given, stated = getattr(env, name, None), getattr(scenario, name, None)
+        if given is not None and stated is not None and given != stated:
+            who = f"environment {seat.global_index} has"
+            raise ValueError(f"{who} {name} {shown(given)}: the scenario states {shown(stated)}")
+    return CountedEnv(env, block, _open_episodes(folder, seat), seat.global_index, seat.seed)
 
 
 def make_counted_batch(scenario: Batched, seats: Sequence[Seat], folder: Path | str, meter: Path) -> CountedBatch:
@@ -124,6 +137,7 @@ def make_counted_batch(scenario: Batched, seats: Sequence[Seat], folder: Path | 
     """
     from harness.metering.batches.counted_batch import CountedBatch
     from harness.metering.batches.pool_envs import WholePool, check_pool
+    from harness.metering.batches.tensors import OnHost
     from harness.metering.batches.vector_envs import check_batch
 
     first, spaces = seats[0], (scenario.observation_space, scenario.action_space)
@@ -132,6 +146,8 @@ def make_counted_batch(scenario: Batched, seats: Sequence[Seat], folder: Path | 
     if isinstance(envs, PoolLike):
         check_pool(envs, len(seats), len(seats), *spaces)
         envs = WholePool(envs)
+    else:
+        envs = OnHost(envs)
     check_batch(envs, len(seats), *spaces)
     seeds = [seat.seed for seat in seats]
     return CountedBatch(envs, blocks, _open_episodes(folder, first), first.global_index, seeds)

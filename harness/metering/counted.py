@@ -118,6 +118,10 @@ class CountedEnv:
         self._return += raw
         self._length += 1
         self._episode_frames += frames
+        if not (terminated is False or type(terminated) in flags) or not (
+            truncated is False or type(truncated) in flags
+        ):
+            terminated, truncated = self._flag_of("terminated", terminated), self._flag_of("truncated", truncated)
         if terminated or truncated:
             self._record(end, info)
         return observation, reward, bool(terminated), bool(truncated), info
@@ -143,6 +147,16 @@ class CountedEnv:
         if not -MOST_REWARD <= number <= MOST_REWARD:
             raise self._refused_reward(what, number)
         return number
+
+    def _flag_of(self, name: str, value: Any) -> bool:
+        """What says whether an episode has ended: a bool, also of NumPy, or 0 or 1."""
+        if value is not True and value is not False:
+            number = real_number(value)
+            if number not in {0.0, 1.0}:
+                raise self._refused(f"gave {name} =", value, "a bool")
+            if type(value).__name__ in {"bool", "bool_"}:  # NumPy's, whose array of one is another class
+                flags.add(type(value))
+        return bool(value)
 
     def _refused_reward(self, what: str, number: float) -> ValueError:
         return self._refused(f"gave {what}", number, reward_rule(number))
@@ -217,6 +231,8 @@ def real_number(value: Any) -> float | None:
     return float(array.item())
 
 
+flags: set[type] = {bool}
+"""Classes whose values say whether an episode has ended; NumPy's is added when its first value comes."""
 scalars: set[type] = {float, int, bool}
 """Classes of real numbers that `float` converts directly; NumPy's are added when their first value comes."""
 

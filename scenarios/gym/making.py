@@ -1,7 +1,7 @@
 """Makes environments from text, and tries one, so that its spaces are known, and its faults, before any rank starts.
 
-An environment is tried once in each process that loads its scenario: made, reset with a seed, closed. Errors are
-ValueErrors of one line, which say what to mend.
+An environment is tried once in each process that loads its scenario: made, reset with a seed, closed; by the command
+itself in a process apart (`apart.py`). Errors are ValueErrors of one line, which say what to mend.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import gymnasium
@@ -58,6 +57,7 @@ NOT_ARGUMENTS = {
 """What Gymnasium's own makers take, and where it is said here."""
 TRIAL_S = 60.0
 """Seconds in which an environment must be made and reset for the first time."""
+RESET = "its first reset"
 DISPLAY = re.compile(r"display|video device|X11|xcb|GLFW|window", re.IGNORECASE)
 
 
@@ -81,29 +81,52 @@ class Recipe:
     """Whether the id is one of EnvPool's."""
 
 
-@cache
+known: dict[Recipe, Spaces | ValueError] = {}
+"""What came of environments that were tried; an error is told once."""
+
+
 def spaces(recipe: Recipe) -> Spaces:
     """The spaces of an environment. Raises ValueError for one that cannot be made, or that no policy can play."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # workers print them too
+    found = known.get(recipe)
+    if isinstance(found, ValueError):
+        raise known.pop(recipe)  # type: ignore[misc]
+    if found is None:
         watch = threading.Timer(TRIAL_S, _give_up, (recipe.id,))
         watch.daemon = True
         watch.start()
         try:
-            env = make(recipe)
-            try:
-                return _tried(env)
-            finally:
-                env.close()
+            found = known[recipe] = tried(recipe)
         finally:
             watch.cancel()
             watch.join()  # ranks fork a process next, in which no thread may be missing
+    return found
+
+
+def tried(recipe: Recipe) -> Spaces:
+    """Makes an environment, resets and closes it, and returns its spaces. Raises ValueError."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # workers print them too
+        env = make(recipe)
+        try:
+            found = _spaces_of(env)
+        except BaseException:
+            with suppress(Exception):  # the first fault is told
+                env.close()
+            raise
+        with told("its close"):
+            env.close()
+    return found
+
+
+def hangs() -> str:
+    """What is said of an environment that is not there after `TRIAL_S`."""
+    return f"has not been made and reset in {TRIAL_S:g} s; it hangs, or needs a display"
 
 
 def _give_up(name: str) -> None:
     """Ends this process: whatever an environment hangs in may be deaf to exceptions."""
     print(  # noqa: T201  nobody else can say it any more
-        f"rlbench: gym/{name}: has not been made and reset in {TRIAL_S:g} s; it hangs, or needs a display",
+        f"rlbench: gym/{name}: {hangs()}",
         file=sys.stderr,
         flush=True,
     )
@@ -128,6 +151,9 @@ def make(recipe: Recipe) -> gymnasium.Env[Any, Any]:
 
 def _of_file(recipe: Recipe) -> gymnasium.Env[Any, Any]:
     maker = named.load(recipe.id)
+    if inspect.isroutine(maker):
+        instead = "name the class, or register it and name its id, gym/MODULE:ID"
+        raise ValueError(f"is a function, and no subclass of gymnasium.Env; {instead}")
     if not (inspect.isclass(maker) and issubclass(maker, gymnasium.Env)):
         raise ValueError("is no subclass of gymnasium.Env")
     with told("its constructor", maker):
@@ -218,6 +244,14 @@ def told(what: str, maker: Any = None, hint: str = "") -> Iterator[None]:
         if unknown and maker is not None:
             known = ", ".join(_parameters(maker)) or "none"
             raise ValueError(f"{what} takes no kwargs.{unknown[1]}; it takes: {known}") from error
+        missing = re.search(r"missing \d+ required .*arguments?: (.+)", text)
+        if missing and maker is not None and (names := re.findall(r"'(\w+)'", missing[1])):
+            needed = ":".join(f"kwargs.{name}=…" for name in names)
+            raise ValueError(f"{what} must be given {', '.join(names)}; write :{needed}") from error
+        if unknown and what == RESET and unknown[1] in {"seed", "options"}:
+            raise ValueError(
+                f"its reset takes no {unknown[1]}; write def reset(self, *, seed=None, options=None)"
+            ) from error
         home = type(error).__module__.partition(".")[0]
         if home in {"pyglet", "glfw", "pygame"} or (
             "DISPLAY" in text or "open display" in text or (home != "builtins" and DISPLAY.search(text))
@@ -233,7 +267,7 @@ def _parameters(maker: Any) -> list[str]:
         return []
 
 
-def _tried(env: gymnasium.Env[Any, Any]) -> Spaces:
+def _spaces_of(env: gymnasium.Env[Any, Any]) -> Spaces:
     """The spaces of an environment whose first reset keeps to them."""
     for what in ("observation_space", "action_space"):
         space = getattr(env, what, None)
@@ -244,7 +278,7 @@ def _tried(env: gymnasium.Env[Any, Any]) -> Spaces:
             place, problem = found
             remedy = f"; without={place[0]} removes it" if place and what == "observation_space" else ""
             raise ValueError(f"its {what}: {problem}{remedy}")
-    with told("its first reset"):
+    with told(RESET):
         answer: Any = env.reset(seed=TRIAL_SEED)
     if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict)):
         raise ValueError("its first reset must return (observation, info), info a dict")

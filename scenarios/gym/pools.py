@@ -16,6 +16,8 @@ import gymnasium
 import numpy as np
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from harness.contract.pools import PoolLike
 
 MOST_SEED = 2**31 - 1
@@ -74,6 +76,43 @@ def _check(name: str, arguments: Mapping[str, Any], envpool: Any) -> None:
         raise ValueError(f"vector=envpool: EnvPool has no {name}{hint}")
 
 
+class Unclipped:
+    """A pool of Atari games with `reward_clip`, whose `raw_reward` is what EnvPool calls `info["reward"]`."""
+
+    def __init__(self, pool: PoolLike) -> None:
+        self._pool = pool
+        self.num_envs, self.config = pool.num_envs, pool.config
+        self.single_observation_space = pool.single_observation_space
+        self.single_action_space = pool.single_action_space
+
+    def async_reset(self) -> None:
+        """Begins the first episodes."""
+        self._pool.async_reset()
+
+    def send(self, actions: Any, env_id: NDArray[np.int32], /) -> None:
+        """Has environments apply actions."""
+        self._pool.send(actions, env_id)
+
+    def recv(self) -> tuple[Any, Any, Any, Any, Mapping[str, Any]]:
+        """Waits for an answer."""
+        *answer, info = self._pool.recv()
+        return answer[0], answer[1], answer[2], answer[3], _with_raw(info)
+
+    def close(self) -> None:
+        """Closes it, if it can be."""
+        if (close := getattr(self._pool, "close", None)) is not None:
+            close()
+
+
+def clips(arguments: Mapping[str, Any]) -> bool:
+    """Whether EnvPool gives signs of rewards, by the arguments of an environment."""
+    return bool(arguments.get("reward_clip"))
+
+
+def _with_raw(info: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**info, "raw_reward": info["reward"]} if "reward" in info else info
+
+
 class OfPool(gymnasium.Env[Any, Any]):
     """One environment of EnvPool."""
 
@@ -95,7 +134,8 @@ class OfPool(gymnasium.Env[Any, Any]):
         """Takes a step."""
         batched = np.asarray(action, self.action_space.dtype)[None]
         observation, reward, terminated, truncated, info = self._pool.step(batched)
-        return _first(observation), float(reward[0]), bool(terminated[0]), bool(truncated[0]), _infos(info)
+        infos = _infos(_with_raw(info) if clips(self._arguments) else info)
+        return _first(observation), float(reward[0]), bool(terminated[0]), bool(truncated[0]), infos
 
 
 def _first(observation: Any) -> Any:
@@ -106,5 +146,5 @@ def _first(observation: Any) -> Any:
     return observation[0]
 
 
-def _infos(info: dict[str, Any]) -> dict[str, Any]:
+def _infos(info: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value[0] for key, value in info.items() if isinstance(value, np.ndarray)}

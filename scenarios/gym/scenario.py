@@ -13,8 +13,9 @@ from harness.contract.device import Seat
 from harness.contract.pools import PoolLike
 from harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
 from scenarios.gym import making, named
+from scenarios.gym.apart import try_apart
 from scenarios.gym.arguments import ends, is_range, within
-from scenarios.gym.pools import make_pool
+from scenarios.gym.pools import Unclipped, clips, make_pool
 from scenarios.gym.published import published
 from scenarios.gym.spaces import leaves
 from scenarios.gym.vectors import Way, check_native, make_together
@@ -153,7 +154,8 @@ class GymScenario:
 
     def same_spaces(self) -> making.Spaces:
         """The spaces that all environments have; tries each id at both ends of the ranges."""
-        first, *others = self._extremes()
+        first, *others = recipes = list(self._extremes())
+        try_apart(recipes)
         spaces = self._spaces_of(first)
         for other in others:
             for what, one, two in zip(("observation", "action"), spaces, self._spaces_of(other), strict=True):
@@ -236,7 +238,8 @@ class GymScenario:
         """Makes the environments of a batch of seats, in the process that will step them."""
         if self.vector == "envpool":
             name, arguments = making.pool_arguments(self._recipe_of(seats[0]))
-            return make_pool(name, arguments, [seat.seed for seat in seats], self.recv or len(seats))
+            pool = make_pool(name, arguments, [seat.seed for seat in seats], self.recv or len(seats))
+            return Unclipped(pool) if clips(arguments) else pool
         return make_together([self._recipe_of(seat) for seat in seats], self.vector)
 
     def _recipe_of(self, seat: Seat) -> making.Recipe:

@@ -233,18 +233,31 @@ def test_success_is_a_share(tmp_path: Path, success: Any) -> None:
     assert (file.count(1, "episodes"), file.count(1, "frames")) == (1, 2)
 
 
-@pytest.mark.parametrize("name", [name for name in ANSWERS if name != "flag-array"])
+@pytest.mark.parametrize("name", ANSWERS)
 def test_what_is_no_answer_to_a_step_is_refused(tmp_path: Path, name: str) -> None:
     """With the environment, what it gave and what it must be."""
     answer, rule = ANSWERS[name]
     env, file = make(tmp_path, Scripted([]), index=1)
     env.reset()
     cast("Any", env)._env.step = lambda _: answer
-    with pytest.raises(ValueError, match=rf"^environment 1 step gave .*{re.escape(rule)}"):
+    with pytest.raises(ValueError, match=rf"^environment 1 (step )?gave .*{re.escape(rule.removeprefix('gave '))}"):
         env.step(0)
     assert file.count(2, "env_steps") == 1
     assert file.seconds(2, "step_s") > 0
     assert [kind for *_, kind in file.spans(2)] == ["reset", "simulate"]
+
+
+@pytest.mark.parametrize("flag", [0, 1, np.bool_(0), np.bool_(1), np.int64(1), np.array([False]), np.array(1.0)])
+def test_flags_may_be_of_other_classes(tmp_path: Path, flag: Any) -> None:
+    """NumPy's, an array of one, or 0 and 1; they become Python's, and end episodes."""
+    env, file = make(tmp_path, Scripted([]))
+    env.reset()
+    for flags in ((flag, False), (False, flag)):
+        cast("Any", env)._env.step = lambda _, flags=flags: ({}, 0.0, *flags, {})
+        _, _, *given, _ = env.step(0)
+        assert given == [bool(each) for each in flags]
+        assert {type(each) for each in given} == {bool}
+    assert file.count(1, "episodes") == 2 * bool(flag)
 
 
 @pytest.mark.parametrize("name", RESETS)
@@ -255,6 +268,24 @@ def test_what_is_no_answer_to_a_reset_is_refused(tmp_path: Path, name: str) -> N
     cast("Any", env)._env.reset = lambda **_: answer
     with pytest.raises(ValueError, match=rf"^environment 1 reset gave .*{re.escape(rule)}"):
         env.reset()
+
+
+@pytest.mark.parametrize("name", ["observation_space", "action_space"])
+def test_an_environment_of_other_spaces_is_refused(tmp_path: Path, name: str) -> None:
+    """Each is compared when it is made: one whose bounds are its own has the shapes that the scenario states."""
+    given, stated = (gymnasium.spaces.Box(-high, high, (3,)) for high in (2.0, 1.0))
+    scripted = Scripted([])
+    for key in ("observation_space", "action_space"):
+        setattr(scripted, key, stated)
+        setattr(ScriptedEnv, key, given if key == name else stated)
+    try:
+        with pytest.raises(ValueError, match=rf"^environment 1 has {name} Box\(-2\.0, .*: the scenario states Box\(-1"):
+            make(tmp_path, scripted, index=1)
+        setattr(scripted, name, given)
+        make(tmp_path, scripted, index=1)[0].close()
+    finally:
+        for key in ("observation_space", "action_space"):
+            delattr(ScriptedEnv, key)
 
 
 def test_close_closes_the_environment_and_its_file(tmp_path: Path) -> None:

@@ -41,15 +41,26 @@ class DoubleOfPackage(DoublePool):
         return np.arange(self.num_envs, dtype=np.int32)
 
 
+class ClippingDouble(DoubleOfPackage):
+    """As EnvPool's Atari with `reward_clip`: rewards are signs, and the infos have what they were."""
+
+    def recv(self) -> Any:
+        """Signs."""
+        observation, rewards, terminated, truncated, info = super().recv()
+        others = {name: value for name, value in info.items() if "raw_reward" not in name}
+        return observation, rewards.clip(-1, 1), terminated, truncated, {**others, "reward": 10 * rewards}
+
+
 def make(task_id: str, *, env_type: str, num_envs: int, batch_size: int, seed: list[int], **given: Any) -> Any:
     """What `envpool.make` does."""
     assert task_id in IDS
     assert (env_type, len(seed)) == ("gymnasium", num_envs)
     assert all(0 <= one < 2**31 for one in seed)
     most_steps = given.pop("max_episode_steps", 9)
+    kind = ClippingDouble if given.pop("reward_clip", False) else DoubleOfPackage
     if given:
         raise TypeError(f"unexpected keyword arguments {sorted(given)}")
-    return DoubleOfPackage([RandomEnv(most_steps) for _ in seed], batch_size, seed)
+    return kind([RandomEnv(most_steps) for _ in seed], batch_size, seed)
 
 
 @contextmanager

@@ -5,10 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from scenarios.gym import families
-from tests.harness.command import assert_refused, call
+from tests.harness.command import assert_refused, call, launch
+from tests.harness.runs import has_ended, wait_until
 from tests.scenarios.gym.test_making import scenario_of
 
 
@@ -61,6 +63,11 @@ from tests.scenarios.gym.test_making import scenario_of
         ("gym/./mine.py:Beyond", "7.0 is beyond its bounds"),
         ("gym/./mine.py:Single", "must return (observation, info)"),
         ("gym/./mine.py:ResetRaises", "its first reset raised ZeroDivisionError: no cells"),
+        ("gym/./mine.py:Needs", "its constructor must be given size, speed; write :kwargs.size=…:kwargs.speed=…"),
+        ("gym/./mine.py:Needs:kwargs.size=3", "its constructor must be given speed; write :kwargs.speed=…"),
+        ("gym/./mine.py:NoSeed", "takes no seed; write def reset(self, *, seed=None, options=None)"),
+        ("gym/./mine.py:CloseRaises", "its close raised OSError: still open"),
+        ("gym/./mine.py:a_function", "is a function, and no subclass of gymnasium.Env; name the class, or register it"),
         ("gym/CartPole-v1:ids=CartPole-v0+CartPole-v1", "environments differ; add --workload heterogeneous"),
         ("gym/./mine.py:Good:kwargs.low=1..2", "kwargs.low=1..2: environments differ; add --workload heterogeneous"),
         ("mujoco/ants", "unknown task; use one of: halfcheetah, ant"),
@@ -112,6 +119,53 @@ def test_a_family_whose_package_is_missing_says_what_installs_it(monkeypatch: py
         with pytest.raises(ValueError, match=rf"{name} is not installed; pip install {package}"):
             scenario_of(name)
     assert families.MINIGRID.variants == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "gym/./mine.py:Leaves0",
+            "gym/./mine.py:Leaves0: the process that made, reset and closed it ended with exit code 0",
+        ),
+        (
+            "gym/./mine.py:Aborts",
+            "gym/./mine.py:Aborts: the process that made, reset and closed it was killed by SIGABRT",
+        ),
+        (
+            "gym:ids=./mine.py:Good+./mine.py:Aborts --workload heterogeneous",
+            "gym: ./mine.py:Aborts: the process that made, reset and closed it was killed by SIGABRT",
+        ),
+    ],
+)
+def test_an_environment_that_ends_its_process_does_not_end_the_command(text: str, expected: str, mine: Path) -> None:
+    """It is told in a line, and the command fails."""
+    options = ("--systems", "sync", "--device", "cpu", "--out", "runs", "--dry-run")
+    ended = launch("run", *options, "--scenario", *text.split(), folder=mine.parent)
+    assert_refused(ended, expected.replace(": ./mine.py", f": {mine}"))
+
+
+HANGS = """
+from scenarios.gym import apart, making
+
+making.TRIAL_S = 3
+recipes = [making.Recipe(id=f"{__import__('sys').argv[1]}:{name}") for name in ("Good", "Hangs")]
+apart.try_apart(recipes)
+assert making.spaces(recipes[0])
+try:
+    making.spaces(recipes[1])
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_a_process_that_hangs_is_killed_with_what_it_has_started(mine: Path) -> None:
+    """What was tried before it is known."""
+    command = [sys.executable, "-c", HANGS, str(mine)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
+    assert ended.stdout == "has not been made and reset in 3 s; it hangs, or needs a display\n", ended.stderr
+    sleeper = int(mine.with_name("sleeper").read_text(encoding="ascii"))
+    wait_until(lambda: not psutil.pid_exists(sleeper) or has_ended(psutil.Process(sleeper)), "it has ended")
 
 
 SLEEPS = """

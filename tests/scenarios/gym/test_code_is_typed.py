@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,14 @@ from tests.results.made_records import make_record, write_series
 
 SCENARIO = "gym/./mine.py:Good:num_envs=2"
 OPTIONS = ("--systems", "sync", "--device", "cpu", "--iterations", "2")
-OUT = ("--out", "runs")
+OUT = ("--out", "my runs")
 
 
 def planned(scenario: str) -> Sweep:
-    """A sweep of one cell in the folder `runs`, of which nothing was run."""
+    """A sweep of one cell in the folder `my runs`, of which nothing was run."""
     asked = RunOptions(systems="sync", device="cpu", iterations=2, scenario=scenario)
-    return Sweep.create(Path("runs"), plan(complete(asked)[0]), ["rlbench", "run", *OPTIONS, "--scenario", scenario])
+    command = ["rlbench", "run", "--out=runs", *OPTIONS, "--scenario", scenario, "--out", "runs"]
+    return Sweep.create(Path(OUT[1]), plan(complete(asked)[0]), command)
 
 
 def left(sweep: Sweep, **settings: Any) -> Path:
@@ -44,7 +46,7 @@ def left(sweep: Sweep, **settings: Any) -> Path:
 
 def forget(loaded: Path) -> None:
     """Makes this process one that has not loaded `mine.py` yet."""
-    making.spaces.cache_clear()
+    making.known.clear()
     for name in [name for name in sys.modules if name.startswith("rlbench_file_")]:
         del sys.modules[name]
     loaded.unlink(missing_ok=True)
@@ -91,13 +93,15 @@ def test_what_names_code_is_told_without_loading_it(scenario: str, settings: dic
 
 
 def test_a_plan_loads_no_code_until_its_scenario_is_typed(loaded: Path) -> None:
-    """`--resume` alone is refused in a line that says what to type; with it the sweep goes on."""
+    """`--resume` alone is refused in a line that ends with the command to paste; with that the sweep goes on."""
     planned(SCENARIO)
     forget(loaded)
-    said = ("code that a scenario names", f"rlbench run --resume … --scenario {SCENARIO}")
-    assert_refused(call("run", "--resume", *OUT), *said)
+    refused = call("run", "--resume", *OUT)
+    assert_refused(refused, f"code that a scenario names, {SCENARIO}; type all its options again")
     assert not loaded.exists()
-    ended = launch("run", "--resume", *OPTIONS, "--scenario", SCENARIO, *OUT, "--dry-run", folder=loaded.parent)
+    program, *words = shlex.split(refused.err.rpartition("so that it is yours: ")[2])
+    assert program == "rlbench"
+    ended = launch(*words, "--dry-run", folder=loaded.parent)
     assert (ended.code, ended.err) == (0, "")
     assert "0 of 1 cells finished" in " ".join(ended.out.split())
     assert loaded.exists()
@@ -153,11 +157,11 @@ def test_evaluate_plays_what_is_typed(loaded: Path) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("results", "runs"),
-        ("results", "runs", "--json"),
-        ("report", "runs", "--out", "page.html"),
-        ("compare", "runs", "runs"),
-        *(("export", "--format", form, "runs") for form in ("json", "csv", "markdown")),
+        ("results", OUT[1]),
+        ("results", OUT[1], "--json"),
+        ("report", OUT[1], "--out", "page.html"),
+        ("compare", OUT[1], OUT[1]),
+        *(("export", "--format", form, OUT[1]) for form in ("json", "csv", "markdown")),
         ("list", "scenarios"),
     ],
     ids=" ".join,

@@ -120,7 +120,7 @@ def test_a_file_may_import_its_neighbour(mine: Path) -> None:
     mine.with_name("beside_mine.py").write_text("NUM = 3\n", encoding="utf-8")
     mine.write_text(f"import beside_mine\n{mine.read_text(encoding='utf-8')}", encoding="utf-8")
     assert scenario_of("gym/./mine.py:Good").action_space == gymnasium.spaces.Discrete(2)
-    sys.modules.pop("beside_mine")
+    sys.modules.pop("beside_mine", None)
 
 
 def test_entries_are_removed(mine: Path) -> None:

@@ -25,7 +25,7 @@ POOLED = f"gym/{ID}:vector=envpool:num_envs=4:batch=4"
 def _installed() -> Iterator[None]:
     with installed():
         yield
-    making.spaces.cache_clear()
+    making.known.clear()
 
 
 @pytest.mark.parametrize("of_recv", [2, 4])
@@ -51,6 +51,30 @@ def test_together_and_alone_they_are_the_same(of_recv: int, tmp_path: Path) -> N
         env.close()
         assert story[i] == alone[: len(story[i])]
         assert len(story[i]) > 10
+
+
+def test_rewards_that_are_clipped_count_as_they_were(tmp_path: Path) -> None:
+    """Returns are of EnvPool's `info["reward"]`, in batches and alone; learned from is what it clips."""
+    scenario = scenario_of(f"{POOLED}:kwargs.reward_clip=True")
+    path, _ = meter(tmp_path / "together", 6)
+    batch = make_counted_batch(scenario, seats_of(4), tmp_path / "together", path)
+    batch.reset()
+    steps = [batch.step(np.full(4, 2)) for _ in range(12)]
+    batch.close()
+    assert max(np.abs(step.rewards).max() for step in steps) <= 1
+    path, _ = meter(tmp_path / "alone", 6)
+    env = make_counted_env(scenario, seats_of(1)[0], tmp_path / "alone", path)
+    env.reset()
+    raw, clipped = 0.0, 0.0
+    while True:
+        _, reward, terminated, truncated, info = env.step(2)
+        raw, clipped = raw + info["raw_reward"], clipped + reward
+        if terminated or truncated:
+            break
+    env.close()
+    assert info["episode"][0] == raw != clipped
+    first = next(step for step in steps if step.ended[0])
+    assert first.episodes[0, 0] == raw
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,48 @@ class Single(Good):
 class ResetRaises(Good):
     def reset(self, *, seed=None, options=None):
         raise ZeroDivisionError("no cells")
+
+
+class Needs(Good):
+    def __init__(self, size, speed, color="red"):
+        super().__init__()
+
+
+class NoSeed(Good):
+    def reset(self):
+        return super().reset()
+
+
+class CloseRaises(Good):
+    def close(self):
+        raise OSError("still open")
+
+
+class Leaves0(Good):
+    def __init__(self):
+        import os
+
+        os._exit(0)
+
+
+class Aborts(Good):
+    def reset(self, *, seed=None, options=None):
+        import os
+
+        os.abort()
+
+
+class Hangs(Good):
+    def __init__(self):
+        import subprocess
+
+        Path("sleeper").write_text(str(subprocess.Popen(["sleep", "1000"]).pid))
+        while True:
+            pass
+
+
+def a_function():
+    return Good()
 """
 
 

@@ -69,7 +69,10 @@ ANSWERS: dict[str, tuple[Any, str]] = {
     "none": (None, ANSWER),
     "info-none": (({"vector": VECTOR}, 0.0, False, False, None), ANSWER),
     "info-list": (({"vector": VECTOR}, 0.0, False, False, []), ANSWER),
-    "flag-array": (({"vector": VECTOR}, 0.0, np.zeros(2), False, {}), "(environment 1)"),
+    "flag-array": (({"vector": VECTOR}, 0.0, np.zeros(2), False, {}), "gave terminated = array([0., 0.]) (ndarray)"),
+    "flag-none": (({"vector": VECTOR}, 0.0, None, False, {}), "gave terminated = None (NoneType): it must be a bool"),
+    "flag-text": (({"vector": VECTOR}, 0.0, False, "no", {}), "gave truncated = 'no' (str): it must be a bool"),
+    "flag-2": (({"vector": VECTOR}, 0.0, 2, False, {}), "gave terminated = 2: it must be a bool"),
 }
 RESETS: dict[str, tuple[Any, str]] = {
     "bare": ({"vector": VECTOR, "a": 0, "b": 0}, "it must be (observation, info)"),

@@ -1,0 +1,39 @@
+"""The command that takes a sweep up again, as it can be pasted into a shell."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.plan import registry
+from harness.run.sweep import Sweep
+from results.reading.untrusted import visible
+
+FLAGS = ("--resume", "--dry-run")
+"""Options without a value that the command does not take over from the one that planned the sweep."""
+
+
+def resume_command(sweep: Sweep, out: Path) -> str:
+    """What goes on with the newest sweep in `out`: `--resume` alone, or with all options where it runs typed code.
+
+    The options are those of the command that planned the sweep, each word quoted: they may come from anybody.
+    """
+    first = ["rlbench", "run", "--resume", "--out", visible(str(out))]
+    runs_code = any(
+        cell.system_file is not None or registry.names_code(cell.scenario, cell.scenario_settings)
+        for cell in sweep.cells
+    )
+    return shlex.join([*first, *(_options(sweep.command) if runs_code else ())])
+
+
+def _options(command: Sequence[str]) -> list[str]:
+    """The words behind `rlbench run`, without what `resume_command` says itself."""
+    kept: list[str] = []
+    words = iter(command[2:])
+    for word in words:
+        if word == "--out":
+            next(words, None)
+        elif word not in FLAGS and not word.startswith("--out="):
+            kept.append(visible(word))
+    return kept

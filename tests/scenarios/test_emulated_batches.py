@@ -13,7 +13,7 @@ import pytest
 
 from harness.contract.scenario import WORKLOADS
 from harness.contract.settings import Work
-from harness.metering.vector_envs import check_batch, seeded
+from harness.metering.batches.vector_envs import check_batch, seeded
 from harness.plan.registry import load_scenario
 from scenarios.emulated import FAMILY, EmulatedScenario
 from scenarios.emulated.profile import PROFILES_FOLDER, Batch, read_profile

@@ -21,7 +21,7 @@ from systems.external.document import Trainer
 from systems.model.predict import why_not
 from systems.sync.spec import SPEC as SYNC
 from systems.ver.spec import SPEC as VER
-from tests.systems.engine.crowds import NUM_AGENTS, NUM_ENVS, NUM_STEPS, CrowdScenario
+from tests.systems.engine.agents.crowds import NUM_AGENTS, NUM_ENVS, NUM_STEPS, CrowdScenario
 
 AGENTS = 3
 IN_LINE = LearnSettings(num_minibatches=2)

@@ -15,8 +15,8 @@ from harness.devices.kinds import CpuDevice
 from systems.engine.rank.evaluate import Evaluation, evaluate
 from systems.policies.policy import Policy, build_policy
 from tests.systems.actions import choices
+from tests.systems.engine.agents.crowds import NUM_AGENTS, NUM_ENVS, CrowdScenario, LoggedCrowd
 from tests.systems.engine.batched import SPACE
-from tests.systems.engine.crowds import NUM_AGENTS, NUM_ENVS, CrowdScenario, LoggedCrowd
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -118,7 +118,7 @@ class CrowdScenario:
     policy: str = "small"
     learn: LearnSettings = field(default_factory=lambda: LearnSettings(num_minibatches=2))
     gpu_costs: GpuCosts = field(default_factory=GpuCosts)
-    preload: tuple[str, ...] = ("tests.systems.engine.crowds",)
+    preload: tuple[str, ...] = ("tests.systems.engine.agents.crowds",)
 
     observation_space = SPACE
     action_space = ACTIONS

@@ -22,9 +22,7 @@ from systems.policies.policy import build_policy
 from tests.harness.runs import PATIENCE_S, wait_until
 from tests.lanes import sampled
 from tests.systems.actions import choices
-from tests.systems.engine.batched import LOG, SPACE, Log, log_path
-from tests.systems.engine.cells import leave_cell, run_in_turn
-from tests.systems.engine.crowds import (
+from tests.systems.engine.agents.crowds import (
     COMES,
     NUM_AGENTS,
     NUM_ENVS,
@@ -35,6 +33,8 @@ from tests.systems.engine.crowds import (
     record_crowd,
     registered,
 )
+from tests.systems.engine.batched import LOG, SPACE, Log, log_path
+from tests.systems.engine.cells import leave_cell, run_in_turn
 from tests.systems.engine.ranks import start_ranks, words_for
 from tests.systems.engine.recorded import Recorded
 from tests.systems.engine.test_conservation_in_batches import MIXING, REFUSED, SYSTEMS, TOLERANCE, values_of

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from harness.commands.profile import ASSUMED, Entry, Table
-from harness.commands.profile.calls import Calls, by_size, call_tables, once_each
+from harness.commands.profile.calls import POOLS, Calls, by_size, call_tables, once_each
 from harness.commands.profile.cores import Cores, cores_of, cpu_shares_of, with_work
 from harness.commands.profile.gpu import (
     LISTENING,
@@ -33,6 +33,7 @@ from reports.figures import format as fmt
 from results.fairness.aspects import gpus_of, part
 from results.reading.outputs import write_output
 from results.reading.tables import SERIES_ROWS, SPANS_COLUMNS, SPANS_FILE, SPANS_ROWS, read_frame
+from results.reading.untrusted import visible
 from results.records.parts import LOST, SERIES_FILE
 
 if TYPE_CHECKING:
@@ -149,12 +150,14 @@ def _check_alike(run: StoredRun, another: StoredRun) -> None:
         ("on the device", first.cell.device, second.cell.device),
     ):
         if one != two:
-            raise ValueError(f"{another.path}: the run is {what} {two}, the first one {what} {one}: both must be alike")
+            said = visible(f"the run is {what} {two}, the first one {what} {one}: both must be alike")
+            raise ValueError(f"{another.path}: {said}")
     one, two = (part(record, "scenario") for record in (first, second))
     if isinstance(one, dict) and isinstance(two, dict):
         for name in sorted((one.keys() | two.keys()) - OTHERWISE_ALIKE):
             if one.get(name) != two.get(name):
-                raise ValueError(f"{another.path}: the run has another scenario.{name} than the first: must be alike")
+                said = visible(f"the run has another scenario.{name} than the first: both must be alike")
+                raise ValueError(f"{another.path}: {said}")
 
 
 def _told(run: StoredRun, work: Callable[[StoredRun], T]) -> T:
@@ -179,6 +182,9 @@ def _tables(run: StoredRun, cores: Cores) -> tuple[pd.DataFrame, int, pd.DataFra
     if getattr(run.record.counters, "agent_steps", None) is not None:
         raise ValueError("has environments with several agents, a profile is of environments with one")
     spans, size = once_each(_read(run.path / SPANS_FILE, SPANS_COLUMNS, {}, SPANS_ROWS))
+    of_recv = part(run.record, "scenario", "recv")
+    if isinstance(of_recv, int) and of_recv not in (0, size):
+        raise ValueError(POOLS)
     spans = with_work(spans, cores, cpu_shares_of(run.record))
     return spans, size, _counted(_read(run.path / SERIES_FILE, PROFILED, MARKS, SERIES_ROWS), run.record)
 
@@ -234,7 +240,7 @@ def _measure(run: StoredRun, link: AssumedLink, other: Learning | None, more: Se
         collect["envs_per_batch"] = Entry(1, "each was stepped by itself")
     else:
         of_steps = call_tables(calls, record.counters)
-        collect["envs_per_batch"] = Entry(calls.size, "had the same spans")
+        collect["envs_per_batch"] = Entry(calls.size, "so many environments had the same spans")
     tables = {
         "collect": collect,
         **of_steps,

@@ -40,7 +40,7 @@ class EnvSteps:
     episode: NDArray[np.intp]
     """Episode of each step, numbered over all environments, [S]; one that began before the spans counts too."""
     reset_s: NDArray[np.float64]
-    """Seconds of work of every reset except the first of each environment, which also loads."""
+    """Seconds of work of every reset meanwhile, except the first of each environment, which also loads."""
 
 
 def read_steps(spans: pd.DataFrame) -> EnvSteps:
@@ -56,7 +56,7 @@ def read_steps(spans: pd.DataFrame) -> EnvSteps:
         seconds=np.maximum(seconds[step], SHORTEST_S),
         env=env[step],
         episode=np.cumsum(is_reset | is_first)[step],
-        reset_s=seconds[is_reset & ~is_first],
+        reset_s=seconds[known & is_reset & ~is_first],
     )
 
 

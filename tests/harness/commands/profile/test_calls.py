@@ -150,11 +150,19 @@ def test_pools_are_refused(tmp_path: Path) -> None:
     spans = pd.read_parquet(run.path / "spans.parquet")
     number = spans["environment"]
     shifted = number.where((number < 0) | (spans["begin_s"] < 1), (number + 1) % (6 * SIZE))
-    write_run(run.path, spans.assign(environment=shifted), None)
-    with pytest.raises(ValueError, match="the run has environments in pools") as refused:
-        measure(run, AssumedLink())
-    assert str(refused.value).startswith(f"{run.path}: the run has ")
-    assert "\n" not in str(refused.value)
+    other = tmp_path / "other"
+    other.mkdir()
+    write_run(other, spans.assign(environment=shifted), make_series(num_learned=4000, num_reused=8000))
+    told = record_of(TRUTH, spans)
+    for of_recv, is_whole in ((SIZE, True), (2, False)):
+        told.configuration["scenario"]["recv"] = of_recv
+        if is_whole:
+            assert measure(replace(run, record=told), AssumedLink()).calls[0].size == SIZE
+    for pooled in (replace(run, path=other), replace(run, record=told)):
+        with pytest.raises(ValueError, match="the run has environments in pools") as refused:
+            measure(pooled, AssumedLink())
+        assert str(refused.value).startswith(f"{pooled.path}: the run has ")
+        assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -177,3 +185,17 @@ def test_runs_of_something_else_are_refused(changes: dict[str, Any], expected: s
         measure(first, AssumedLink(), more=[other])
     assert str(refused.value).startswith(str(other.path))
     assert "\n" not in str(refused.value)
+
+
+def test_equal_spans_by_chance_make_no_batch() -> None:
+    """A few steps of several environments, or of several batches, may have the same nanoseconds."""
+    calls = make_spans(TRUTH, num_envs=4, num_steps=256)
+    calls = calls.sort_values("begin_s", kind="stable").reset_index(drop=True)
+    of_two = calls[(calls["environment"] == 0) & (calls["kind"] == "simulate")].iloc[10:12]
+    others = calls[(calls["environment"] == 3) & (calls["kind"] == "simulate")].iloc[10:12]
+    calls.loc[others.index, ["begin_s", "end_s"]] = of_two[["begin_s", "end_s"]].to_numpy()
+    assert once_each(calls)[1] == 1
+    found, size = once_each(in_batches(calls))
+    assert size == SIZE
+    assert set(found["envs"]) == {0, SIZE}
+    assert len(found) == len(calls)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from results.records.schema import Counters
 
 POOLS = (
-    "has environments in pools that answer for some of them at a time; profile one with vector=native, sync or process, "
-    "or recv=0"
+    "has environments in pools that answer for some of them at a time; profile one with vector=native, sync or "
+    "process, or recv=0"
 )
 MOST_BY_CHANCE = 0.01
 """Share of the steps that may have the same span as one of another batch: clocks have nanoseconds."""

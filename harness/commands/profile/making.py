@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from harness.commands.profile import ASSUMED, Entry, Table
+from harness.commands.profile.alike import check_alike
 from harness.commands.profile.calls import POOLS, Calls, by_size, call_tables, once_each
 from harness.commands.profile.cores import Cores, cores_of, cpu_shares_of, with_work
 from harness.commands.profile.gpu import (
@@ -33,7 +34,6 @@ from reports.figures import format as fmt
 from results.fairness.aspects import gpus_of, part
 from results.reading.outputs import write_output
 from results.reading.tables import SERIES_ROWS, SPANS_COLUMNS, SPANS_FILE, SPANS_ROWS, read_frame
-from results.reading.untrusted import visible
 from results.records.parts import LOST, SERIES_FILE
 
 if TYPE_CHECKING:
@@ -63,8 +63,6 @@ PREDICTED = "predicted"
 DIGITS = 5
 """Significant digits of a value in a file."""
 BATCH = "batch"
-OTHERWISE_ALIKE = frozenset({"num_envs", "rollout_steps", "learn", "vector", "batch", "envs_per_batch", "recv"})
-"""Fields of a scenario in which runs may differ that one profile is made of."""
 Value = float | int | list[int] | list[float]
 ProfileDocument = dict[str, dict[str, Value] | list[str] | str]
 """A profile as TOML has it: `about`, `assumed`, and tables."""
@@ -135,29 +133,10 @@ def measure(
         ValueError: one line that says which run lacks what.
     """
     for another in more:
-        _check_alike(run, another)
+        check_alike(run, another)
     learning_of_other = None if other is None else _told(other, _learning)
     parts = [_told(another, _parts_of) for another in more]
     return _told(run, lambda one: _measure(one, link, learning_of_other, parts))
-
-
-def _check_alike(run: StoredRun, another: StoredRun) -> None:
-    """Raises ValueError unless another run has the same environments, on the same kind of device."""
-    first, second = run.record, another.record
-    for what, one, two in (
-        ("of", first.cell.scenario, second.cell.scenario),
-        ("of the workload", first.cell.workload, second.cell.workload),
-        ("on the device", first.cell.device, second.cell.device),
-    ):
-        if one != two:
-            said = visible(f"the run is {what} {two}, the first one {what} {one}: both must be alike")
-            raise ValueError(f"{another.path}: {said}")
-    one, two = (part(record, "scenario") for record in (first, second))
-    if isinstance(one, dict) and isinstance(two, dict):
-        for name in sorted((one.keys() | two.keys()) - OTHERWISE_ALIKE):
-            if one.get(name) != two.get(name):
-                said = visible(f"the run has another scenario.{name} than the first: both must be alike")
-                raise ValueError(f"{another.path}: {said}")
 
 
 def _told(run: StoredRun, work: Callable[[StoredRun], T]) -> T:

@@ -1,0 +1,33 @@
+"""Whether one profile can be made of several runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from results.fairness.aspects import part
+from results.reading.untrusted import visible
+
+if TYPE_CHECKING:
+    from results.records.store import StoredRun
+
+OTHERWISE_ALIKE = frozenset({"num_envs", "rollout_steps", "learn", "vector", "batch", "envs_per_batch", "recv"})
+"""Fields of a scenario in which runs may differ that one profile is made of."""
+
+
+def check_alike(run: StoredRun, another: StoredRun) -> None:
+    """Raises ValueError unless another run has the same environments, on the same kind of device."""
+    first, second = run.record, another.record
+    for what, one, two in (
+        ("of", first.cell.scenario, second.cell.scenario),
+        ("of the workload", first.cell.workload, second.cell.workload),
+        ("on the device", first.cell.device, second.cell.device),
+    ):
+        if one != two:
+            said = visible(f"the run is {what} {two}, the first one {what} {one}: both must be alike")
+            raise ValueError(f"{another.path}: {said}")
+    one, two = (part(record, "scenario") for record in (first, second))
+    if isinstance(one, dict) and isinstance(two, dict):
+        for name in sorted((one.keys() | two.keys()) - OTHERWISE_ALIKE):
+            if one.get(name) != two.get(name):
+                said = visible(f"the run has another scenario.{name} than the first: both must be alike")
+                raise ValueError(f"{another.path}: {said}")

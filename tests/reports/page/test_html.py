@@ -260,7 +260,7 @@ def test_a_hundred_runs_fit_into_8_mb() -> None:
         for name in names
         for gpus in range(1, 11)
     ]
-    assert len(render(summary_of(cells, runs), {}, title="", command=[]).encode()) < 7_050_000
+    assert len(render(summary_of(cells, runs), {}, title="", command=[]).encode()) < 7_000_000
 
 
 def test_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -158,8 +158,6 @@ def _told(run: StoredRun, work: Callable[[StoredRun], T]) -> T:
 
 def _tables(run: StoredRun, cores: Cores) -> tuple[pd.DataFrame, int, pd.DataFrame]:
     """The spans with their work, calls once each; environments of a call; and the iterations that count."""
-    if getattr(run.record.counters, "agent_steps", None) is not None:
-        raise ValueError("has environments with several agents, a profile is of environments with one")
     spans, size = once_each(_read(run.path / SPANS_FILE, SPANS_COLUMNS, {}, SPANS_ROWS))
     of_recv = part(run.record, "scenario", "recv")
     if isinstance(of_recv, int) and of_recv not in (0, size):

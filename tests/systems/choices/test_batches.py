@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from harness.contract.settings import LearnSettings
-from systems.choices.batches import why_not_in_batches
+from systems.choices.batches import ALONE, why_not_in_batches
 from systems.choices.collect import ActorSide, Collector, DoubleBuffered, Dynamic, Lockstep
 from systems.choices.overlap import Alternate, Continuous, OneAhead
 from systems.choices.rollout import Fixed, RolloutChoice, Trajectories, Variable
@@ -33,7 +33,7 @@ def test_whole_batches_will_do(collect: Collector, rollout: RolloutChoice, num_e
 @pytest.mark.parametrize(
     ("collect", "num_envs", "reason"),
     [
-        (ActorSide(), 8, "the policy acts in the workers, for single environments: use vector=none"),
+        (ActorSide(), 8, f"the policy acts in the workers, for single environments: {ALONE}"),
         (Lockstep(), 6, "num_envs=6: must be a multiple of 4"),
         (Lockstep(), 2, "num_envs=2: must be a multiple of 4"),
         (Dynamic(max_batch=6), 8, "collect.max_batch=6: must be a multiple of 4, or 0 for all"),
@@ -73,9 +73,7 @@ def test_trajectories_are_of_a_stream() -> None:
     assert why_not_in_batches(Dynamic(), stream, Continuous(), 8, SIZE, num_steps=4) is None
     for overlap in (Alternate(), OneAhead()):
         reason = why_not_in_batches(Dynamic(), stream, overlap, 8, SIZE, num_steps=4)
-        assert reason == (
-            "a batch of trajectories has room for single environments: use vector=none, or overlap=continuous"
-        )
+        assert reason == (f"a batch of trajectories has room for single environments: {ALONE}, or overlap=continuous")
 
 
 @dataclass(frozen=True, kw_only=True)

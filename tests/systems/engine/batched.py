@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from harness.contract.settings import GpuCosts, LearnSettings
-from harness.plan import registry
 from tests.harness.metering.batches.vector_scenarios import NativeEnvs
+from tests.systems.engine import doubles
 from tests.systems.engine.cells import make_cell
+from tests.systems.engine.doubles import Family, log_path
 from tests.systems.engine.recorded import record
 
 if TYPE_CHECKING:
@@ -139,35 +137,8 @@ class BatchedScenario:
         return (SyncVectorEnv if self.kind == "sync" else AsyncVectorEnv)(made, autoreset_mode=mode)
 
 
-class BatchedFamily:
-    """The family of these scenarios."""
-
-    about = "environments in batches"
-    variants = ()
-
-    def unavailable(self) -> str | None:
-        """It can run."""
-        return None
-
-    def make(self, variant: str, workload: str) -> BatchedScenario:
-        """There is one."""
-        assert not variant
-        return BatchedScenario(workload=workload)
-
-
-FAMILY = BatchedFamily()
-OURS = EntryPoint("batched", f"{__name__}:FAMILY", registry.SCENARIOS)
-
-
-def _with_ours(group: str) -> list[EntryPoint]:
-    return [*entry_points(group=group), *([OURS] if group == registry.SCENARIOS else [])]
-
-
-@contextmanager
-def registered() -> Iterator[None]:
-    """As if the family were installed."""
-    with patch.object(registry, "entry_points", _with_ours):
-        yield
+FAMILY = Family("environments in batches", BatchedScenario)
+registered = partial(doubles.registered, "batched", __name__)
 
 
 def cell_of(way: Way, logs: Path, iterations: int = NUM_ITERATIONS) -> Cell:
@@ -182,11 +153,6 @@ def record_batched(folder: Path) -> None:
     """Runs this rank of the cell in `folder`, whose learner writes down what it learns from."""
     with registered():
         record(folder)
-
-
-def log_path(logs: Path, number: int) -> Path:
-    """The log of environment `number` of a run; beside it is a file with the number of its process."""
-    return logs / f"{number}.log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,3 +183,23 @@ class Log:
         """[K], whether the step was an episode's last."""
         ended: npt.NDArray[np.bool_] = (self.steps["terminated"] > 0) | (self.steps["truncated"] > 0)
         return ended
+
+    def check(self, samples: Mapping[str, npt.NDArray[Any]]) -> None:
+        """The S samples that were learned of it, in the order of time, are its first S steps."""
+        num = len(samples["reward"])
+        assert num <= len(self)
+        steps, starts = self.steps[:num], self.starts[:num]
+        assert np.array_equal(samples["obs/where"], self.obs[:num])
+        assert np.array_equal(samples["action"][:, 0], steps["action"])
+        assert np.array_equal(samples["reward"], steps["reward"])
+        terminated, truncated = steps["terminated"] > 0, steps["truncated"] > 0
+        assert np.array_equal(samples["terminated"], terminated)
+        assert np.array_equal(samples["truncated"], truncated & ~terminated)
+        assert np.array_equal(samples["episode_start"], starts)
+        goes_on = ~starts[1:]
+        assert np.array_equal(samples["prev_action"][1:][goes_on], samples["action"][:-1][goes_on])
+        ends = np.flatnonzero(self.ended[:num])
+        if len(ends):
+            returns = np.add.reduceat(steps["reward"], np.flatnonzero(starts))[: len(ends)]
+            lengths = np.diff(ends, prepend=-1)
+            assert np.array_equal(samples["episode"][ends, :2], np.stack((returns, lengths), 1).astype(np.float32))

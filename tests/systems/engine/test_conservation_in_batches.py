@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import functools
 import signal
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,11 +32,11 @@ from tests.systems.engine.batched import (
     Log,
     Way,
     cell_of,
-    log_path,
     record_batched,
     registered,
 )
 from tests.systems.engine.cells import leave_cell, run_in_turn
+from tests.systems.engine.doubles import Ran, all_ways, asked, log_path, mixes
 from tests.systems.engine.ranks import start_ranks, words_for
 from tests.systems.engine.recorded import Recorded
 
@@ -69,8 +68,13 @@ REFUSED = (
     "appo:overlap=oneahead",
     "sync:rollout=trajectories",
 )
-ONE_LEARNER = tuple(system for system in SYSTEMS if system.startswith("appo") and "allreduce" not in system)
-"""Rank 0 learns from the environments of all ranks; the other one is on another machine."""
+
+
+def has_one_learner(system: str) -> bool:
+    """Whether rank 0 learns from the environments of all ranks."""
+    return system.startswith("appo") and "allreduce" not in system
+
+
 WAYS: list[Way] = [
     (system, kind, mode.value, num_ranks)
     for mode in MODES
@@ -81,38 +85,12 @@ WAYS: list[Way] = [
 EVERY = 17
 """One way in so many is in both lanes: each system once, in different modes and kinds."""
 SAMPLED = sampled([pytest.param(way, id="-".join(map(str, way))) for way in WAYS], EVERY)
-MIXING = {"gossip", "easgd", "downpour"}
 TOLERANCE = 1e-4
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """What a run has left; E environments."""
-
-    run: Recorded
-    logs: Path
-    num_learners: int
-    num_ranks: int
-
-    def count(self, name: str) -> int:
-        """A counter of all ranks."""
-        return sum(self.run.meter(rank).count(0, name) for rank in range(self.num_ranks))
-
-    def of_environments(self, name: str) -> list[int]:
-        """A counter of each environment, [E]."""
-        meters = [self.run.meter(rank) for rank in range(self.num_ranks)]
-        return [meter.count(1 + env, name) for meter in meters for env in range(NUM_ENVS)]
-
-    @property
-    def all_logs(self) -> list[Log]:
-        """What each environment logged, [E]."""
-        return [Log.read(self.logs, number) for number in range(self.num_ranks * NUM_ENVS)]
-
-    def samples(self, number: int) -> dict[str, Any]:
-        """What was learned of environment `number` of the run, in the order of time."""
-        rank, env = divmod(number, NUM_ENVS * self.num_ranks // self.num_learners)
-        samples = self.run.samples(rank)
-        return {name: column[samples["env"] == env] for name, column in samples.items()}
+def logs_of(ran: Ran) -> list[Log]:
+    """What each environment logged, [E]."""
+    return [Log.read(ran.logs, number) for number in range(ran.num_ranks * ran.num_each)]
 
 
 @pytest.fixture(autouse=True)
@@ -123,33 +101,9 @@ def _registered() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def ran_in(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Way], Ran]:
-    """All ways that are asked for; the same ranks go all of them, one after the other."""
-    here = [item for item in request.session.items if isinstance(item, pytest.Function) and item.path == request.path]
-    params = [item.callspec.params for item in here if "ran_in" in item.fixturenames]
-    asked = {cast("Way", of_item["way"]) for of_item in params}
-
-    @functools.cache
-    def run(num_ranks: int) -> Mapping[Way, Ran]:
-        folder = tmp_path_factory.mktemp("ran")
-        logs = {way: folder / f"logs{number}" for number, way in enumerate(sorted(asked)) if way[3] == num_ranks}
-        for path in logs.values():
-            path.mkdir()
-        names = {way: "-".join(map(str, way)) for way in logs}
-        apart = {names[way]: 1 for way in logs if way[0] in ONE_LEARNER}
-        cells = {names[way]: cell_of(way, logs[way]) for way in logs}
-        runs = run_in_turn(folder, cells, num_ranks, record_batched, apart)
-        found = {}
-        for way, name in names.items():
-            learners = 1 if name in apart else num_ranks
-            found[way] = Ran(Recorded(runs[name].folder), logs[way], learners, num_ranks)
-        return found
-
-    return lambda way: run(way[3])[way]
-
-
-def mixes(way: Way) -> bool:
-    """Whether weights change between versions too, by those of other ranks."""
-    return way[3] > 1 and not MIXING.isdisjoint(way[0].replace("=", ":").split(":"))
+    """All ways that are asked for."""
+    make = functools.partial(tmp_path_factory.mktemp, "ran")
+    return all_ways(asked(request, "ran_in"), make, cell_of, record_batched, NUM_ENVS, has_one_learner)
 
 
 in_many_ways = pytest.mark.parametrize("way", SAMPLED)
@@ -162,46 +116,26 @@ def test_every_step_is_learned_discarded_or_in_flight(ran_in: Callable[[Way], Ra
     So it is for each environment by itself. Steps that only reset an environment are none.
     """
     ran = ran_in(way)
-    logs = ran.all_logs
+    logs = logs_of(ran)
     counted = [len(log) for log in logs]
     assert min(counted) > 0
-    assert ran.of_environments("env_steps") == counted
-    assert ran.of_environments("frames") == counted
-    assert ran.of_environments("episodes") == [int(log.ended.sum()) for log in logs]
-    assert sum(counted) == sum(ran.count(name) for name in ("learned", "discarded", "in_flight"))
-    assert ran.count("learned") > 0
+    assert ran.of_each("env_steps") == counted
+    assert ran.of_each("frames") == counted
+    assert ran.of_each("episodes") == [int(log.ended.sum()) for log in logs]
     assert ran.count("discarded") == 0
-    num_envs = len(logs) // ran.num_learners
-    for rank in range(ran.num_learners):
-        fates = ran.run.fates(rank)
-        assert fates is not None
-        assert fates.cut is None or way[0].startswith("appo"), "of T steps some may be resets"
-        learned, discarded = fates.totals
-        assert (learned + discarded + fates.in_flight).tolist() == counted[rank * num_envs :][:num_envs]
+    ran.check_fates()
+    cuts = [fates.cut for rank in range(ran.num_learners) if (fates := ran.run.fates(rank))]
+    assert cuts == [None] * len(cuts) or way[0].startswith("appo"), "of T steps some may be resets"
 
 
 @in_many_ways
 def test_samples_are_what_their_environments_did(ran_in: Callable[[Way], Ran], way: Way) -> None:
     """What is learned of an environment is what it logged, step by step; no step that only reset it is among it."""
     ran = ran_in(way)
-    for number, log in enumerate(ran.all_logs):
+    for number, log in enumerate(logs_of(ran)):
         samples = ran.samples(number)
-        num = len(samples["reward"])
-        assert 0 < num <= len(log)
-        steps = log.steps[:num]
-        assert np.array_equal(samples["obs/where"], log.obs[:num])
-        assert np.array_equal(samples["action"][:, 0], steps["action"])
-        assert np.array_equal(samples["reward"], steps["reward"])
-        terminated, truncated = steps["terminated"] > 0, steps["truncated"] > 0
-        assert np.array_equal(samples["terminated"], terminated)
-        assert np.array_equal(samples["truncated"], truncated & ~terminated)
-        assert np.array_equal(samples["episode_start"], log.starts[:num])
-        goes_on = ~log.starts[1:num]
-        assert np.array_equal(samples["prev_action"][1:][goes_on], samples["action"][:-1][goes_on])
-        ends = np.flatnonzero(log.ended[:num])
-        returns = np.add.reduceat(steps["reward"], np.flatnonzero(log.starts[:num]))[: len(ends)]
-        lengths = np.diff(ends, prepend=-1)
-        assert np.array_equal(samples["episode"][ends, :2], np.stack((returns, lengths), 1).astype(np.float32))
+        assert len(samples["reward"])
+        log.check(samples)
 
 
 @pytest.mark.parametrize("way", [way for way in SAMPLED if not mixes(*way.values)])
@@ -210,7 +144,7 @@ def test_truncated_episodes_bootstrap_from_their_last_observation(ran_in: Callab
     ran = ran_in(way)
     policy = build_policy("small", SPACE, choices(4), seed=0)
     num_cut, others = 0, []
-    for number, log in enumerate(ran.all_logs):
+    for number, log in enumerate(logs_of(ran)):
         samples = ran.samples(number)
         rank = number // NUM_ENVS if ran.num_learners > 1 else 0
         cut = np.flatnonzero(samples["truncated"])

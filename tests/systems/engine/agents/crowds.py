@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
 import numpy as np
 
 from harness.contract.settings import GpuCosts, LearnSettings
-from harness.plan import registry
 from tests.harness.metering.batches.parallel_scenarios import Crowd, names
-from tests.systems.engine.batched import ACTIONS, LOG, SPACE, log_path
+from tests.systems.engine import doubles
+from tests.systems.engine.batched import ACTIONS, LOG, SPACE
 from tests.systems.engine.cells import make_cell
+from tests.systems.engine.doubles import Family, log_path
 from tests.systems.engine.recorded import record
 
 if TYPE_CHECKING:
@@ -135,35 +134,8 @@ class CrowdScenario:
         return LoggedCrowd(Path(self.logs), first, self.comes, (first == 0) * self.slow_ms / 1e3)
 
 
-class CrowdFamily:
-    """The family of these scenarios."""
-
-    about = "environments with several agents"
-    variants = ()
-
-    def unavailable(self) -> str | None:
-        """It can run."""
-        return None
-
-    def make(self, variant: str, workload: str) -> CrowdScenario:
-        """There is one."""
-        assert not variant
-        return CrowdScenario(workload=workload)
-
-
-FAMILY = CrowdFamily()
-OURS = EntryPoint("crowd", f"{__name__}:FAMILY", registry.SCENARIOS)
-
-
-def _with_ours(group: str) -> list[EntryPoint]:
-    return [*entry_points(group=group), *([OURS] if group == registry.SCENARIOS else [])]
-
-
-@contextmanager
-def registered() -> Iterator[None]:
-    """As if the family were installed."""
-    with patch.object(registry, "entry_points", _with_ours):
-        yield
+FAMILY = Family("environments with several agents", CrowdScenario)
+registered = partial(doubles.registered, "crowd", __name__)
 
 
 def cell_of(way: Way, logs: Path, iterations: int = NUM_ITERATIONS, settings: Mapping[str, Any] = {}) -> Cell:

@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
 import gymnasium
 import numpy as np
 
 from harness.contract.settings import GpuCosts, LearnSettings
-from harness.plan import registry
 from tests.harness.metering.batches.pool_double import DoublePool
+from tests.systems.engine import doubles
 from tests.systems.engine.cells import make_cell
+from tests.systems.engine.doubles import Family, log_path
 from tests.systems.engine.recorded import record
 
 if TYPE_CHECKING:
@@ -136,35 +135,8 @@ class PooledScenario:
         return kind([self.make_env(seat) for seat in seats], self.envs_per_recv, [seat.seed for seat in seats])
 
 
-class PooledFamily:
-    """The family of these scenarios."""
-
-    about = "environments in pools"
-    variants = ()
-
-    def unavailable(self) -> str | None:
-        """It can run."""
-        return None
-
-    def make(self, variant: str, workload: str) -> PooledScenario:
-        """There is one."""
-        assert not variant
-        return PooledScenario(workload=workload)
-
-
-FAMILY = PooledFamily()
-OURS = EntryPoint("pooled", f"{__name__}:FAMILY", registry.SCENARIOS)
-
-
-def _with_ours(group: str) -> list[EntryPoint]:
-    return [*entry_points(group=group), *([OURS] if group == registry.SCENARIOS else [])]
-
-
-@contextmanager
-def registered() -> Iterator[None]:
-    """As if the family were installed."""
-    with patch.object(registry, "entry_points", _with_ours):
-        yield
+FAMILY = Family("environments in pools", PooledScenario)
+registered = partial(doubles.registered, "pooled", __name__)
 
 
 def pooled_cell(system: str, logs: Path, *, gpus: int = 1, iterations: int = 6, more: str = "", **fields: Any) -> Cell:
@@ -176,11 +148,6 @@ def record_pooled(folder: Path) -> None:
     """Runs this rank of the cell in `folder`, whose learner writes down what it learns from."""
     with registered():
         record(folder)
-
-
-def log_path(logs: Path, number: int) -> Path:
-    """The log of environment `number` of a run; beside it is a file with the number of its process."""
-    return logs / f"{number}.log"
 
 
 def read_log(logs: Path, number: int) -> npt.NDArray[Any]:

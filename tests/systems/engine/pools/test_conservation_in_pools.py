@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import functools
 import signal
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,15 @@ import numpy as np
 import psutil
 import pytest
 
+from harness.plan.cells import Cell
 from harness.plan.system_list import CannotRun
 from tests.harness.runs import PATIENCE_S, wait_until
 from tests.systems.engine.cells import leave_cell, run_in_turn
+from tests.systems.engine.doubles import Ran, all_ways, log_path
 from tests.systems.engine.pools.pooled import (
     LOG,
     NUM_ENVS,
     PER_POOL,
-    log_path,
     pooled_cell,
     read_log,
     record_pooled,
@@ -47,30 +47,6 @@ REFUSED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """What a run has left."""
-
-    run: Recorded
-    logs: Path
-    num_learners: int
-    num_ranks: int
-
-    def count(self, name: str) -> int:
-        """A counter of all ranks."""
-        return sum(self.run.meter(rank).count(0, name) for rank in range(self.num_ranks))
-
-    def of_environments(self, name: str) -> list[int]:
-        """A counter of each environment."""
-        meters = [self.run.meter(rank) for rank in range(self.num_ranks)]
-        return [meter.count(1 + env, name) for meter in meters for env in range(NUM_ENVS)]
-
-    def samples(self, number: int) -> dict[str, Any]:
-        """What was learned of environment `number` of a run on one rank, in the order of time."""
-        samples = self.run.samples()
-        return {name: column[samples["env"] == number] for name, column in samples.items()}
-
-
 @pytest.fixture(autouse=True)
 def _registered() -> Iterator[None]:
     with registered():
@@ -79,41 +55,24 @@ def _registered() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Callable[[tuple[str, int]], Ran]:
-    """All ways; the same ranks go all of them, one after the other."""
+    """All ways."""
 
-    @functools.cache
-    def run(num_ranks: int) -> Mapping[str, Ran]:
-        folder = tmp_path_factory.mktemp("ran")
-        logs = {system: folder / f"logs{number}" for number, system in enumerate(SYSTEMS)}
-        for path in logs.values():
-            path.mkdir()
-        cells = {system: pooled_cell(system, logs[system], gpus=num_ranks) for system in SYSTEMS}
-        runs = run_in_turn(folder, cells, num_ranks, record_pooled, {APPO: 1})  # rank 1 is on another machine
-        learners = {system: 1 if system == APPO else num_ranks for system in SYSTEMS}
-        return {
-            system: Ran(Recorded(left.folder), logs[system], learners[system], num_ranks)
-            for system, left in runs.items()
-        }
+    def cell_of(way: tuple[str, int], logs: Path) -> Cell:
+        return pooled_cell(way[0], logs, gpus=way[1])
 
-    return lambda way: run(way[1])[way[0]]
+    make = functools.partial(tmp_path_factory.mktemp, "ran")
+    return all_ways(WAYS, make, cell_of, record_pooled, NUM_ENVS, lambda system: system == APPO)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_every_step_is_learned_discarded_or_in_flight(ran: Callable[[Any], Ran], way: tuple[str, int]) -> None:
     """What was received = learned + discarded + in flight; at the end each environment may have done one step more."""
     left = ran(way)
-    counted = left.of_environments("env_steps")
+    counted = left.of_each("env_steps")
     done = [len(read_log(left.logs, number)) for number in range(len(counted))]
     assert min(counted) > 0
     assert {logged - received for logged, received in zip(done, counted, strict=True)} <= {0, 1}
-    assert sum(counted) == sum(left.count(name) for name in ("learned", "discarded", "in_flight"))
-    assert left.count("learned") > 0
-    num_envs = len(counted) // left.num_learners
-    for rank in range(left.num_learners):
-        fates = left.run.fates(rank)
-        assert fates is not None
-        learned, discarded = fates.totals
-        assert (learned + discarded + fates.in_flight).tolist() == counted[rank * num_envs :][:num_envs]
+    left.check_fates()
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -154,10 +113,11 @@ def test_whole_pools_are_stepped_in_lockstep(tmp_path: Path) -> None:
     """A pool that answers for all is a batch, and its steps are conserved."""
     (tmp_path / "logs").mkdir()
     cell = pooled_cell("sync", tmp_path / "logs", more=":envs_per_recv=4", iterations=3)
-    left = Ran(Recorded(run_in_turn(tmp_path, {"whole": cell}, 1, record_pooled)["whole"].folder), tmp_path, 1, 1)
-    counted = left.of_environments("env_steps")
+    run = Recorded(run_in_turn(tmp_path, {"whole": cell}, 1, record_pooled)["whole"].folder)
+    left = Ran(run=run, logs=tmp_path, num_each=NUM_ENVS)
+    counted = left.of_each("env_steps")
     assert counted == [len(read_log(tmp_path / "logs", number)) for number in range(NUM_ENVS)]
-    assert sum(counted) == sum(left.count(name) for name in ("learned", "discarded", "in_flight"))
+    left.check_fates()
 
 
 def test_a_killed_worker_ends_the_run(tmp_path: Path) -> None:

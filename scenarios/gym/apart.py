@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import pickle
 import signal
 import sys
 import time
@@ -72,7 +71,7 @@ def _received(recipe: Recipe, ours: Connection, pid: int) -> str | None:
     while time.monotonic() < deadline:
         if ours.poll(LOOK_S):
             with suppress(EOFError):
-                _note(recipe, ours.recv_bytes())
+                _note(recipe, ours)
                 return None
             time.sleep(LOOK_S)  # it has closed the pipe: it is ending
         if ended is not None:  # before the last look for an answer
@@ -82,11 +81,16 @@ def _received(recipe: Recipe, ours: Connection, pid: int) -> str | None:
     return making.hangs()
 
 
-def _note(recipe: Recipe, answer: bytes) -> None:
-    with suppress(Exception):  # a class of the user's that only the process knows: the command tries it itself
-        is_known, found = pickle.loads(answer)  # noqa: S301  of our own process, which runs what the user has typed
-        if is_known:
-            making.known[recipe] = found
+def _note(recipe: Recipe, ours: Connection) -> None:
+    """Takes the answer about an environment. Raises EOFError where there is none."""
+    try:
+        is_known, found = ours.recv()
+    except EOFError:
+        raise
+    except Exception:  # noqa: BLE001  a class of the user's that only the process knows: the command tries it itself
+        return
+    if is_known:
+        making.known[recipe] = found
 
 
 def _how(status: int) -> str:
@@ -103,7 +107,7 @@ def _answer(recipes: Sequence[Recipe], theirs: Connection) -> None:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         for recipe in recipes:
             signal.alarm(2 * int(1 + making.TRIAL_S))
-            theirs.send_bytes(_tried(recipe))
+            _tell(_tried(recipe), theirs)
         code = 0
     finally:
         with suppress(Exception):
@@ -112,18 +116,23 @@ def _answer(recipes: Sequence[Recipe], theirs: Connection) -> None:
         os._exit(code)
 
 
-def _tried(recipe: Recipe) -> bytes:
+def _tell(answer: tuple[bool, making.Spaces | ValueError | None], theirs: Connection) -> None:
+    try:
+        theirs.send(answer)
+    except OSError:
+        raise
+    except Exception:  # noqa: BLE001  spaces of the user's own class
+        theirs.send((False, None))
+
+
+def _tried(recipe: Recipe) -> tuple[bool, making.Spaces | ValueError | None]:
     """Whether something is known of an environment, and its spaces or its fault; what else is raised, is raised again.
 
     That is in the command, which tries an environment itself of which it knows nothing.
     """
     try:
-        answer: making.Spaces | ValueError = making.tried(recipe)
+        return True, making.tried(recipe)
     except ValueError as error:
-        answer = ValueError(str(error))
+        return True, ValueError(str(error))
     except BaseException:  # noqa: BLE001
-        return pickle.dumps((False, None))
-    try:
-        return pickle.dumps((True, answer))
-    except Exception:  # noqa: BLE001  spaces of the user's own class
-        return pickle.dumps((False, None))
+        return False, None

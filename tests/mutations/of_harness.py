@@ -138,8 +138,8 @@ CHANGES = (
     Change(
         name="first-reset",
         file="harness/commands/profile/steps.py",
-        old="reset_s=seconds[is_reset & ~is_first]",
-        new="reset_s=seconds[is_reset]",
+        old="reset_s=seconds[known & is_reset & ~is_first]",
+        new="reset_s=seconds[known & is_reset]",
         breaks="the first reset, which loads, counts in a profile",
     ),
     Change(

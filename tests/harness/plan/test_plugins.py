@@ -74,6 +74,7 @@ def test_their_samples_are_conserved(theirs: Theirs) -> None:
     turns, sync = (run["counters"] for run in theirs.runs)
     assert turns == {
         "env_steps": 15,
+        "agent_steps": None,
         "frames": 30,
         "learned": 6,
         "reused": 0,

@@ -136,7 +136,7 @@ def test_a_budget_of_steps_is_of_agent_steps() -> None:
 
 def test_code_is_loaded_only_if_its_scenario_is_typed(here: Path) -> None:
     """Not because a plan names it, and not by what reads runs."""
-    said = ("code that a scenario names", f"rlbench run --resume … --scenario {SCENARIO}")
+    said = ("code that a scenario names", "rlbench run --resume --out runs", f"--scenario {SCENARIO}")
     assert_refused(call("run", "--resume", "--out", "runs"), *said)
     assert_refused(call("evaluate", "--out", "runs"), "its scenario names code")
     assert call("results", "runs").code == 0

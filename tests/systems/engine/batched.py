@@ -45,8 +45,9 @@ MODES = tuple(AutoresetMode)
 Way = tuple[str, str, str, int]
 """System, kind of the batches, mode in which they are reset, ranks."""
 NUM_ITERATIONS = 6
-SLOW_MS = 5.0
-"""How long each step of environment 0 sleeps where there are several ranks, so that one of them lags behind."""
+SLOW_MS, LAGS_MS = 5.0, 50.0
+"""How long each step of environment 0 sleeps where there are several ranks, so that one of them lags behind; and where
+it must, on a busy machine too."""
 
 
 class LoggedEnv(gymnasium.Env[Any, Any]):
@@ -141,10 +142,10 @@ FAMILY = Family("environments in batches", BatchedScenario)
 registered = partial(doubles.registered, "batched", __name__)
 
 
-def cell_of(way: Way, logs: Path, iterations: int = NUM_ITERATIONS) -> Cell:
-    """A cell, to be loaded where the family is registered."""
+def cell_of(way: Way, logs: Path, iterations: int = NUM_ITERATIONS, slow_ms: float = SLOW_MS) -> Cell:
+    """A cell, to be loaded where the family is registered; on one rank no environment is slow."""
     system, kind, mode, num_ranks = way
-    slow_ms = SLOW_MS if num_ranks > 1 else 0.0
+    slow_ms = slow_ms if num_ranks > 1 else 0.0
     scenario = f"batched:kind={kind}:mode={mode}:logs={logs}:slow_ms={slow_ms}"
     return make_cell(system, scenario, gpus=num_ranks, iterations=iterations)
 

@@ -24,6 +24,7 @@ from tests.lanes import sampled
 from tests.systems.actions import choices
 from tests.systems.engine.batched import (
     KINDS,
+    LAGS_MS,
     LOG,
     MODES,
     NUM_ENVS,
@@ -183,7 +184,7 @@ def values_of(
 def test_a_rank_that_lags_behind_is_cut(mode: str, tmp_path: Path) -> None:
     """With a slow batch on rank 0 its rollouts are cut: at least once in some, and never before each has a sample."""
     (tmp_path / "logs").mkdir()
-    cell = cell_of(("ddppo:preempt.p=0.4", "native", mode, 2), tmp_path / "logs", iterations=8)
+    cell = cell_of(("ddppo:preempt.p=0.4", "native", mode, 2), tmp_path / "logs", iterations=8, slow_ms=LAGS_MS)
     run = Recorded(run_in_turn(tmp_path, {"cut": cell}, 2, record_batched)["cut"].folder)
     slow, fast = ([row["learned"] for row in run.rows(rank)] for rank in range(2))
     assert sum(slow) < sum(fast)

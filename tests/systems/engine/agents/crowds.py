@@ -19,7 +19,7 @@ import numpy as np
 from harness.contract.settings import GpuCosts, LearnSettings
 from tests.harness.metering.batches.parallel_scenarios import Crowd, names
 from tests.systems.engine import doubles
-from tests.systems.engine.batched import ACTIONS, LOG, SPACE
+from tests.systems.engine.batched import ACTIONS, LOG, SLOW_MS, SPACE
 from tests.systems.engine.cells import make_cell
 from tests.systems.engine.doubles import Family, log_path
 from tests.systems.engine.recorded import record
@@ -36,8 +36,6 @@ COMES = (0.05, 0.6)
 Way = tuple[str, float, int]
 """System, how likely agents come that are away, ranks."""
 NUM_ITERATIONS = 6
-SLOW_MS = 5.0
-"""How long each step of environment 0 sleeps where there are several ranks, so that one of them lags behind."""
 
 
 class LoggedCrowd(Crowd):
@@ -138,10 +136,16 @@ FAMILY = Family("environments with several agents", CrowdScenario)
 registered = partial(doubles.registered, "crowd", __name__)
 
 
-def cell_of(way: Way, logs: Path, iterations: int = NUM_ITERATIONS, settings: Mapping[str, Any] = {}) -> Cell:
-    """A cell, to be loaded where the family is registered; `settings` are the scenario's."""
+def cell_of(
+    way: Way,
+    logs: Path,
+    iterations: int = NUM_ITERATIONS,
+    settings: Mapping[str, Any] = {},
+    slow_ms: float = SLOW_MS,
+) -> Cell:
+    """A cell, to be loaded where the family is registered; `settings` are the scenario's; on one rank none is slow."""
     system, comes, num_ranks = way
-    slow_ms = SLOW_MS if num_ranks > 1 else 0.0
+    slow_ms = slow_ms if num_ranks > 1 else 0.0
     more = "".join(f":{name}={value}" for name, value in settings.items())
     scenario = f"crowd:comes={comes}:logs={logs}:slow_ms={slow_ms}{more}"
     return make_cell(system, scenario, gpus=num_ranks, iterations=iterations)

@@ -30,7 +30,7 @@ from tests.systems.engine.agents.crowds import (
     record_crowd,
     registered,
 )
-from tests.systems.engine.batched import LOG, SPACE
+from tests.systems.engine.batched import LAGS_MS, LOG, SPACE
 from tests.systems.engine.cells import leave_cell, run_in_turn
 from tests.systems.engine.doubles import Ran, all_ways, asked, log_path, mixes
 from tests.systems.engine.ranks import start_ranks, words_for
@@ -146,7 +146,7 @@ def test_agents_may_be_away_for_whole_rollouts(system: str, tmp_path: Path) -> N
 def test_a_rank_that_lags_behind_is_cut(tmp_path: Path) -> None:
     """With a slow environment on rank 0 its rollouts are cut, but never before each environment has a sample."""
     (tmp_path / "logs").mkdir()
-    cell = cell_of(("ddppo:preempt.p=0.4", COMES[0], 2), tmp_path / "logs", iterations=8)
+    cell = cell_of(("ddppo:preempt.p=0.4", COMES[0], 2), tmp_path / "logs", iterations=8, slow_ms=LAGS_MS)
     run = Recorded(run_in_turn(tmp_path, {"cut": cell}, 2, record_crowd)["cut"].folder)
     slow, fast = ([row["learned"] for row in run.rows(rank)] for rank in range(2))
     assert sum(slow) < sum(fast)

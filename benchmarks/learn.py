@@ -62,11 +62,15 @@ SMALL_STEP = "learn.learning_rate=0.05:learn.max_grad_norm=0.5"
 """For SGD, whose default step is for `pointnav`; gradients are scaled down to 0.5, where other systems use 4."""
 GENTLE_SGD = "learn.learning_rate=0.02"
 """For SGD on advantages that are normalised: the default step is for `pointnav`."""
+ADAM = "learn.optimizer=adam:learn.learning_rate={}"
+"""For `gossip` where SGD does not get there: the optimiser, and the step, that other systems have."""
 CONTROL = (
-    "rollout.batch=1024:learn.epochs=2:learn.num_minibatches=4:learn.learning_rate=1e-3:learn.clip=0.2:learn.clip_low=0"
+    "rollout.batch=1024:learn.epochs=2:learn.num_minibatches=4:learn.learning_rate=0.00295:learn.schedule=linear:"
+    "learn.clip=0.2:learn.clip_low=0:learn.entropy_coef=0:learn.max_grad_norm=3.5:learn.correct=none"
 )
-"""Batch, epochs, mini-batches and clip range of Sample Factory's MuJoCo settings (`sf_examples/mujoco`), which takes a
-larger step; those of its paper are for images."""
+"""Sample Factory's settings for MuJoCo (`sf_examples/mujoco/mujoco_params.py`), those of its paper being for images:
+epochs, step, clip range, gradients, no bonus, no V-trace. Its four mini-batches have 1,024 samples each, for ten million
+env steps; these have 256, for one million."""
 SETTINGS = {
     "pointnav": {"appo": SMALL_BATCH, "impala": f"{SMALL_BATCH}:learn.learning_rate=1e-3"},
     "vizdoom": {
@@ -77,8 +81,9 @@ SETTINGS = {
         "impala": SMALL_BATCH,
     },
     "cartpole": {"gossip": GENTLE_SGD},
-    "halfcheetah": {"appo": CONTROL, "gossip": GENTLE_SGD},
-    "hopper": {"appo": CONTROL, "gossip": GENTLE_SGD},
+    "halfcheetah": {"appo": CONTROL, "gossip": ADAM.format("3e-4")},
+    "hopper": {"appo": CONTROL, "gossip": ADAM.format("3e-4")},
+    "doorkey": {"gossip": ADAM.format("2.5e-4")},
 }
 """Settings of the systems that do not learn a task soon with their defaults."""
 

@@ -69,7 +69,7 @@ CONTROL = (
     "learn.clip=0.2:learn.clip_low=0:learn.entropy_coef=0:learn.max_grad_norm=3.5:learn.correct=none"
 )
 """Sample Factory's settings for MuJoCo (`sf_examples/mujoco/mujoco_params.py`), those of its paper being for images:
-epochs, step, clip range, gradients, no bonus, no V-trace. Its four mini-batches have 1,024 samples each, for ten million
+epochs, step, clip range, gradients, no bonus, no V-trace. Its four mini-batches have 1,024 samples each, for 10 million
 env steps; these have 256, for one million."""
 SETTINGS = {
     "pointnav": {"appo": SMALL_BATCH, "impala": f"{SMALL_BATCH}:learn.learning_rate=1e-3"},

@@ -8,6 +8,7 @@ to look at its spaces takes none.
 from __future__ import annotations
 
 import os
+import site
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 RUN_VARIABLE = "RLBENCH_RUN"
 """Environment variable that names the working folder of the run, which holds its cell."""
+PACKAGES_VARIABLE = "RLBENCH_PACKAGES"
+"""Environment variable with rlbench's version of Python and the folders of its packages, with `os.pathsep` between."""
 MOST_ENVS = 65_536
 
 
@@ -40,6 +43,7 @@ def make_env(*, box: bool = False) -> Any:
         raise RuntimeError(
             f"rlbench_client.make_env: {RUN_VARIABLE} is not set; `rlbench run` sets it for its trainers"
         )
+    _find_packages()
     try:
         from harness.plan import registry
         from harness.plan.cells import Cell
@@ -51,6 +55,23 @@ def make_env(*, box: bool = False) -> Any:
     cell = Cell.from_json((Path(os.environ[RUN_VARIABLE]) / "cell.json").read_text(encoding="utf-8"))
     scenario = registry.load_scenario(cell.scenario, cell.workload, cell.scenario_settings)
     return count(_kind(box)(cell, scenario))
+
+
+def _find_packages() -> None:
+    """Lets this process find what environments need among rlbench's packages, behind its own.
+
+    A trainer's virtual environment has its library, but neither the user's simulators nor the user's own package.
+    """
+    version, *folders = os.environ.get(PACKAGES_VARIABLE, "").split(os.pathsep)
+    if version == python_version():
+        for path in folders:
+            if path not in sys.path:
+                site.addsitedir(path)
+
+
+def python_version() -> str:
+    """The version for which packages are built: `3.11`."""
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def _take_seat(cell: Cell, scenario: Scenario) -> Seat:

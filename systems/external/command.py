@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sysconfig
 import tempfile
 import time
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ from harness.contract.budget import LARGEST, Progress
 from harness.contract.device import RANK_VARIABLES
 from harness.processes.process import STORE_VARIABLE, how_it_ended
 from rlbench_client.counters import FOLDER_VARIABLE
-from rlbench_client.given import RUN_VARIABLE
+from rlbench_client.given import PACKAGES_VARIABLE, RUN_VARIABLE, python_version
 from systems.external import document
 from systems.external.child import MIB, Child, TrainerFailed
 from systems.external.counts import Change, CounterFiles, Relay
@@ -253,6 +254,9 @@ class TrainerRun:
             FOLDER_VARIABLE: str(self._counters),
             RUN_VARIABLE: str(Path(self._context.folder).resolve()),
         }
+        if trainer.environment == "ours":
+            folders = dict.fromkeys(sysconfig.get_path(kind) for kind in ("purelib", "platlib"))
+            variables[PACKAGES_VARIABLE] = os.pathsep.join((python_version(), *folders))
         command = [fill(word, values) for word in trainer.command]
         return Child(command, trainer.folder, variables, int(trainer.limits.output_mib * MIB))
 

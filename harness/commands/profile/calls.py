@@ -106,13 +106,15 @@ def _mean(alike: list[Calls]) -> Calls:
 
 
 def call_tables(calls: Calls, counters: Counters) -> dict[str, Table]:
-    """The tables of single environments, of a run that had none: as far as calls for C tell.
+    """The tables of single environments where no run stepped any: as far as calls for C tell.
 
     Args:
         calls: of the run.
         counters: of the run.
     """
-    alone_ms = Entry(calls.mean_ms / calls.size, f"a call / its {calls.size} environments, none of which stepped alone")
+    alone_ms = Entry(
+        calls.mean_ms / calls.size, f"{ASSUMED}: a call / its {calls.size} environments; none stepped alone"
+    )
     apart = f"{ASSUMED}: calls do not tell environments apart"
     return {
         "step": {"median_ms": alone_ms, "sigma": Entry(0.0, apart)},
@@ -124,7 +126,7 @@ def call_tables(calls: Calls, counters: Counters) -> dict[str, Table]:
         "episode": {
             "mean_steps": episode_steps(counters),
             "sigma": Entry(0.0, apart),
-            "reset_ms": Entry(0.0, "not separable: in the calls"),
+            "reset_ms": Entry(0.0, f"{ASSUMED}: not separable, in the calls"),
         },
         "heterogeneous": {"sigma": Entry(0.0, apart)},
     }

@@ -126,8 +126,8 @@ def measure(
         run: the run.
         link: what is assumed of the network.
         other: a run that differs in the size of its mini-batches alone, to tell what one costs beside its samples.
-        more: runs of the same scenario, for how long calls with other numbers of environments take, inferences of
-            other sizes, and learning in mini-batches of another size.
+        more: runs of the same scenario, for how long calls with other numbers of environments take, how single ones
+            step where `run` has none, inferences of other sizes, and learning in mini-batches of another size.
 
     Raises:
         ValueError: one line that says which run lacks what.
@@ -212,12 +212,13 @@ def _measure(run: StoredRun, link: AssumedLink, other: Learning | None, more: Se
         other = next((each.learning for each in more if each.learning.tells_apart(parts.learning)), None)
     gpu = gpu_table(joined([parts.inferences, *(each.inferences for each in more)]), parts.learning, other)
     collect = {key: _configured(record, key) for key in ("num_envs", "rollout_steps")}
-    if calls.size == 1:
-        of_steps = step_tables(parts.steps, record.counters, record.cell.workload)
-        collect["envs_per_batch"] = Entry(1, "each was stepped by itself")
-    else:
+    alone = next((each.steps for each in [parts, *more] if each.calls.size == 1), None)
+    if alone is None:
         of_steps = call_tables(calls, record.counters)
-        collect["envs_per_batch"] = Entry(calls.size, "so many environments had the same spans")
+    else:
+        of_steps = step_tables(alone, record.counters, record.cell.workload)
+    how = "each was stepped by itself" if calls.size == 1 else "so many environments had the same spans"
+    collect["envs_per_batch"] = Entry(calls.size, how)
     tables = {
         "collect": collect,
         **of_steps,

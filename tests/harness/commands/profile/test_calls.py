@@ -107,16 +107,20 @@ def test_a_run_in_batches_gives_the_time_of_a_call(tmp_path: Path) -> None:
     assert found.gpu.infer_fixed_ms == pytest.approx(TRUTH.gpu.infer_fixed_ms, rel=0.03)
     assert found.gpu.infer_item_ms == pytest.approx(TRUTH.gpu.infer_item_ms, rel=0.03)
     assert measured.mean_step_ms == pytest.approx(mean_step_ms(measured.profile, "homogeneous"), rel=1e-3)
-    assert {"step.sigma", "heterogeneous.sigma"} <= set(measured.assumed)
+    of_single = {"step.median_ms", "step.sigma", "collision.median_ms", "episode.reset_ms", "heterogeneous.sigma"}
+    assert of_single <= set(measured.assumed)
     assert not [key for key in measured.assumed if key.startswith("batch")]
 
 
 def test_several_runs_give_a_time_for_each_size(tmp_path: Path) -> None:
-    """Runs with other batches add their sizes, one of single environments the size 1; all else is of the first."""
+    """Runs with other batches add their sizes, one of single environments the size 1 and how these step alone."""
     sizes = {8: 40.0, 1: 6.0, SIZE: 20.0}
     runs = [run_of(tmp_path / str(size), with_step(ms), size) for size, ms in sizes.items()]
-    found = profile_of(measure(runs[0], AssumedLink(), more=runs[1:]), tmp_path)
+    together = measure(runs[0], AssumedLink(), more=runs[1:])
+    found = profile_of(together, tmp_path)
     assert found.batch.sizes == (1, SIZE, 8)
+    assert found.step.median_ms == pytest.approx(6.0, rel=0.1)
+    assert not {"step.median_ms", "step.sigma"} & set(together.assumed)
     # the factors of steps and episodes have a mean above 1
     assert found.batch.step_ms == pytest.approx([6.0, 20.0, 40.0], rel=0.2)
     assert (found.collect.envs_per_batch, found.collect.num_envs) == (8, 48)
@@ -174,6 +178,7 @@ def test_pools_are_refused(tmp_path: Path) -> None:
         ),
         ({"cell": {"workload": "heterogeneous", "device": "emulated"}}, "the run is of the workload heterogeneous"),
         ({"configuration": {"scenario": {"num_envs": 24}}}, "the run has another scenario.profile than the first"),
+        ({"machine": {"cpu_model": "Z80"}}, "the run is on Z80, the first one on "),
         ({"status": "failed", "reason": "a rank died"}, "the run is failed, a profile needs a finished one"),
     ],
 )
@@ -185,6 +190,17 @@ def test_runs_of_something_else_are_refused(changes: dict[str, Any], expected: s
         measure(first, AssumedLink(), more=[other])
     assert str(refused.value).startswith(str(other.path))
     assert "\n" not in str(refused.value)
+
+
+def test_runs_whose_ranks_have_other_cores_are_refused(tmp_path: Path) -> None:
+    """More cores learn faster, which would be taken for the cost of a mini-batch."""
+    machine = {"cpu_model": "Z80", "num_affine_cores": 4}
+    first = run_of(tmp_path / "first", TRUTH, SIZE, num_steps=64, machine=machine, cell={"device": "cpu"})
+    other = run_of(
+        tmp_path / "other", TRUTH, 2 * SIZE, num_steps=64, machine=machine, cell={"device": "cpu", "gpus": 2}
+    )
+    with pytest.raises(ValueError, match=r"is on Z80, 2 core\(s\) for each rank, the first one on Z80, 4 core"):
+        measure(first, AssumedLink(), more=[other])
 
 
 def test_equal_spans_by_chance_make_no_batch() -> None:

@@ -119,6 +119,11 @@ class Cell:
         }
 
     @property
+    def typed_system(self) -> str:
+        """The system with its settings, as `--systems` takes it."""
+        return ":".join([self.system, *(f"{key}={text}" for key, text in self.system_settings.items())])
+
+    @property
     def typed_scenario(self) -> str:
         """The scenario with its settings, as `--scenario` takes it."""
         return ":".join([self.scenario, *(f"{key}={text}" for key, text in self.scenario_settings.items())])
@@ -126,9 +131,8 @@ class Cell:
     @property
     def label(self) -> str:
         """The name of the cell for people."""
-        system = ":".join([self.system, *(f"{key}={text}" for key, text in self.system_settings.items())])
         shared = " strong" if self.scaling == "strong" else ""
-        return f"{system} {self.typed_scenario} {self.workload}{shared} x{self.gpus} seed {self.seed}"
+        return f"{self.typed_system} {self.typed_scenario} {self.workload}{shared} x{self.gpus} seed {self.seed}"
 
     def to_json(self) -> str:
         """The text of `cell.json`."""

@@ -107,6 +107,18 @@ def test_a_plan_loads_no_code_until_its_scenario_is_typed(loaded: Path) -> None:
     assert loaded.exists()
 
 
+def test_the_runs_of_a_profile_go_on_by_what_is_printed(loaded: Path) -> None:
+    """Its own options are not those of `rlbench run`: these are made of what it planned."""
+    asked = RunOptions(systems="sync,sync:learn.num_minibatches=2", device="cpu", seconds=2.5, scenario=SCENARIO)
+    command = ["rlbench", "profile", "--system", "sync", "--scenario", SCENARIO, "--seconds", "2.5", "--runs", OUT[1]]
+    Sweep.create(Path(OUT[1]), plan(complete(asked)[0]), command)
+    refused = call("run", "--resume", *OUT)
+    words = shlex.split(refused.err.rpartition("so that it is yours: ")[2])[1:]
+    ended = launch(*words, "--dry-run", folder=loaded.parent)
+    assert (ended.code, ended.err) == (0, "")
+    assert "0 of 2 cells finished" in " ".join(ended.out.split())
+
+
 def test_what_is_typed_gives_leave_for_nothing_else(loaded: Path) -> None:
     """A plan that names another file than the command is refused before that file is looked at."""
     sweep = planned(SCENARIO)

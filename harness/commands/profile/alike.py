@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 OTHERWISE_ALIKE = frozenset({"num_envs", "rollout_steps", "learn", "vector", "batch", "envs_per_batch", "recv"})
 """Fields of a scenario in which runs may differ that one profile is made of."""
+ALONE = "none"
+"""The way in which environments are stepped that are in no batches."""
+ONE_WAY = "the batches of a profile must be stepped in one way"
 
 
 def check_alike(run: StoredRun, another: StoredRun) -> None:
@@ -29,6 +32,10 @@ def check_alike(run: StoredRun, another: StoredRun) -> None:
             raise ValueError(f"{another.path}: {said}")
     one, two = (part(record, "scenario") for record in (first, second))
     if isinstance(one, dict) and isinstance(two, dict):
+        ways = [str(each.get("vector", ALONE)) for each in (two, one)]
+        if ALONE not in ways and ways[0] != ways[1]:
+            said = visible(f"the run has vector={ways[0]}, another one {ways[1]}: {ONE_WAY}")
+            raise ValueError(f"{another.path}: {said}")
         for name in sorted((one.keys() | two.keys()) - OTHERWISE_ALIKE):
             if one.get(name) != two.get(name):
                 said = visible(f"the run has another scenario.{name} than the first: both must be alike")

@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -132,8 +133,8 @@ def measure(
     Raises:
         ValueError: one line that says which run lacks what.
     """
-    for another in more:
-        check_alike(run, another)
+    for one, another in combinations([run, *more], 2):
+        check_alike(one, another)
     learning_of_other = None if other is None else _told(other, _learning)
     parts = [_told(another, _parts_of) for another in more]
     return _told(run, lambda one: _measure(one, link, learning_of_other, parts))

@@ -203,6 +203,17 @@ def test_runs_whose_ranks_have_other_cores_are_refused(tmp_path: Path) -> None:
         measure(first, AssumedLink(), more=[other])
 
 
+def test_batches_that_are_stepped_in_other_ways_are_refused(tmp_path: Path) -> None:
+    """A call that waits for processes says nothing of one that steps them in turn; single environments go with each."""
+    ways = ("none", "sync", "process")
+    runs = [run_of(tmp_path / way, TRUTH, 1 if way == "none" else SIZE, num_steps=64) for way in ways]
+    for run, way in zip(runs, ways, strict=True):
+        run.record.configuration["scenario"] |= {"vector": way}
+    assert [calls.size for calls in measure(runs[1], AssumedLink(), more=runs[:1]).calls] == [1, SIZE]
+    with pytest.raises(ValueError, match="the run has vector=process, another one sync: the batches of a profile"):
+        measure(runs[0], AssumedLink(), more=runs[1:])
+
+
 def test_equal_spans_by_chance_make_no_batch() -> None:
     """A few steps of several environments, or of several batches, may have the same nanoseconds."""
     calls = make_spans(TRUTH, num_envs=4, num_steps=256)

@@ -90,7 +90,8 @@ def packages_of(system: object) -> dict[str, str]:
     if own == sys.executable:
         return packages()
     names = PACKAGES[1:] + ((library.distribution,) if library else ())
-    return versions(PACKAGES[:1]) | versions(names, Path(own))
+    behind = PACKAGES if library else PACKAGES[:1]  # environments find ours behind the library's
+    return versions(behind) | versions(names, Path(own))
 
 
 def install(library: Library, say: Callable[[str], None]) -> None:

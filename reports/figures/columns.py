@@ -208,7 +208,10 @@ def kind_notes(cells: Sequence[CellSummary]) -> Iterator[str]:
         held = (
             "these systems were never held against runs"
             if error is None
-            else f"against emulated GPUs with the same profile, at most 8, it was off by at most {100 * error:.1f}%"
+            else (
+                "against emulated GPUs with the same profile, at most 8, not in batches, it was off by at most "
+                f"{100 * error:.1f}%"
+            )
         )
         yield f"predicted: a model of the profile made these runs up, nothing was run; {held}"
         yield from _against_published(profiles)

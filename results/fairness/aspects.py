@@ -27,7 +27,9 @@ OF_OPTIMISER = {"adam_eps": "adam", "momentum": "sgd"}
 OWN_WAY = "as rlbench's own systems"
 """Value of a departure for a system that does not depart there."""
 CORRECTS = "correction of stale samples"
-OF_WORK = frozenset({"torch", "vizdoom", "ale-py", "habitat-sim"})
+OF_WORK = frozenset(
+    {"torch", "vizdoom", "ale-py", "habitat-sim", "mujoco", "dm-control", "minigrid", "pettingzoo", "envpool"}
+)
 """Packages that simulate and compute."""
 PRECISION = "float32"
 """Precision of a run that does not state one: the engine computes in it."""

@@ -246,7 +246,7 @@ def test_predictions_say_how_far_off_they_were() -> None:
     """Predicted cells are marked, and the note gives the error of the last check, or says that there was none."""
     text = printed(cell("ddppo:preempt.p=0.8", 64, kind="predicted", device="predicted"))
     assert "64 (predicted)" in text
-    assert "at most 8, it was off by at most" in line_with(text, "predicted: a model")
+    assert "at most 8, not in batches, it was off by at" in line_with(text, "predicted: a model")
     assert "fitted to and 14.0% from the 16 held out" in line_with(text, "against published figures (ver-table1)")
     unknown = printed(cell("mine", 64, kind="predicted", device="predicted"))
     assert "never held against runs" in " ".join(unknown.split())

@@ -21,7 +21,7 @@ class Alone(gymnasium.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begins an episode."""
-        observations, infos = self._env.reset(seed, options)
+        observations, infos = self._env.reset(seed=seed, options=options)
         return observations[self._agent], dict(infos.get(self._agent, {}))
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:

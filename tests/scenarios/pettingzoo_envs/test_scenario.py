@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -13,6 +13,7 @@ from harness.devices.kinds import make_device
 from harness.plan.overrides import split_scenario
 from harness.plan.registry import load_scenario
 from scenarios.gym.published import CONTROL
+from scenarios.pettingzoo_envs.alone import Alone
 from scenarios.pettingzoo_envs.published import PARTICLES
 from scenarios.pettingzoo_envs.scenario import PettingZooScenario
 
@@ -117,3 +118,20 @@ def test_what_names_code_is_told_without_loading_it(scenario: str, settings: dic
     from harness.plan import registry
 
     assert registry.names_code(scenario, settings) is expected
+
+
+def test_a_lone_agents_environment_may_take_its_seed_by_keyword_only() -> None:
+    """As Gymnasium's and PettingZoo's own do, and as it is given it where there are more agents."""
+
+    class Keywords:
+        possible_agents = ("solo",)
+
+        def observation_space(self, agent: str) -> gymnasium.Space[Any]:  # noqa: ARG002
+            return gymnasium.spaces.Discrete(9)
+
+        action_space = observation_space
+
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:  # noqa: ARG002
+            return {"solo": seed}, {}
+
+    assert Alone(cast("Any", Keywords())).reset(seed=7) == (7, {})

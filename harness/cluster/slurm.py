@@ -30,7 +30,7 @@ from harness.cluster.slurm_commands import ANSWER_LIMIT_S, how_it_ended, last_li
 from harness.launch.nodes.gathered import LiveNodes
 from harness.plan.cells import Hasher
 from results.reading.untrusted import MIB, read_json
-from results.records import store
+from results.records import store, units
 
 if TYPE_CHECKING:
     from harness.launch.nodes.launches import Slurm
@@ -198,7 +198,13 @@ class Jobs:
                 why = f"job {one.job} {how_it_ended(one.job)} and left no run; {LOGS}*/ holds its output"
                 record = self._runner.fail(cell, why)
         rate = record.figures.steps_per_s
-        detail = f": {record.reason}" if record.reason else f", {rate:,.0f} steps/s" if rate else ""
+        detail = (
+            f": {record.reason}"
+            if record.reason
+            else f", {rate:,.0f} {units.rate(record.counters.unit)}"
+            if rate
+            else ""
+        )
         self._say(one, f"{record.status}{detail}")
 
     def _runs_of(self, number: int) -> list[RunRecord]:

@@ -128,7 +128,7 @@ def _why_unsteady(rates: Sequence[float], *, hit_bound: bool) -> str | None:
         return "the warm-up fills half of the run or more; give it more iterations"
     drift, t = _drift(rates)
     if abs(drift) > DRIFT_FRACTION and abs(t) > DRIFT_T:
-        return f"steps/s still {'rises' if drift > 0 else 'falls'}, by {abs(drift):.0%} over the window"
+        return f"the rate still {'rises' if drift > 0 else 'falls'}, by {abs(drift):.0%} over the window"
     return None
 
 

@@ -1,17 +1,14 @@
 """Makes environments from text, and tries one, so that its spaces are known, and its faults, before any rank starts.
 
 An environment is tried once in each process that loads its scenario: made, reset with a seed, closed; by the command
-itself in a process apart (`apart.py`). Errors are ValueErrors of one line, which say what to mend.
+itself in a process apart (`trials.py`). Errors are ValueErrors of one line, which say what to mend.
 """
 
 from __future__ import annotations
 
 import difflib
 import inspect
-import os
 import re
-import sys
-import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +21,7 @@ from scenarios.gym import named
 from scenarios.gym.arguments import value_of
 from scenarios.gym.pools import OfPool
 from scenarios.gym.spaces import misfit, unreadable
+from scenarios.gym.trials import Trials
 from scenarios.gym.wrappers import Seated, Without
 
 TRIAL_SEED = 0
@@ -55,8 +53,6 @@ NOT_ARGUMENTS = {
     "vectorization_mode": "write vector=sync, process or native",
 }
 """What Gymnasium's own makers take, and where it is said here."""
-TRIAL_S = 60.0
-"""Seconds in which an environment must be made and reset for the first time."""
 RESET = "its first reset"
 DISPLAY = re.compile(r"display|video device|X11|xcb|GLFW|window", re.IGNORECASE)
 
@@ -81,27 +77,6 @@ class Recipe:
     """Whether the id is one of EnvPool's."""
 
 
-known: dict[Recipe, Spaces | ValueError] = {}
-"""What came of environments that were tried; an error is told once."""
-
-
-def spaces(recipe: Recipe) -> Spaces:
-    """The spaces of an environment. Raises ValueError for one that cannot be made, or that no policy can play."""
-    found = known.get(recipe)
-    if isinstance(found, ValueError):
-        raise known.pop(recipe)  # type: ignore[misc]
-    if found is None:
-        watch = threading.Timer(TRIAL_S, _give_up, (recipe.id,))
-        watch.daemon = True
-        watch.start()
-        try:
-            found = known[recipe] = tried(recipe)
-        finally:
-            watch.cancel()
-            watch.join()  # ranks fork a process next, in which no thread may be missing
-    return found
-
-
 def tried(recipe: Recipe) -> Spaces:
     """Makes an environment, resets and closes it, and returns its spaces. Raises ValueError."""
     with warnings.catch_warnings():
@@ -118,19 +93,8 @@ def tried(recipe: Recipe) -> Spaces:
     return found
 
 
-def hangs() -> str:
-    """What is said of an environment that is not there after `TRIAL_S`."""
-    return f"has not been made and reset in {TRIAL_S:g} s; it hangs, or needs a display"
-
-
-def _give_up(name: str) -> None:
-    """Ends this process: whatever an environment hangs in may be deaf to exceptions."""
-    print(  # noqa: T201  nobody else can say it any more
-        f"rlbench: gym/{name}: {hangs()}",
-        file=sys.stderr,
-        flush=True,
-    )
-    os._exit(2)
+TRIALS = Trials("gym", tried)
+"""Of environments that ids, classes and files name; their spaces."""
 
 
 def make(recipe: Recipe) -> gymnasium.Env[Any, Any]:

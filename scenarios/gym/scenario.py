@@ -13,7 +13,6 @@ from harness.contract.device import Seat
 from harness.contract.pools import PoolLike
 from harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
 from scenarios.gym import making, named
-from scenarios.gym.apart import try_apart
 from scenarios.gym.arguments import ends, is_range, within
 from scenarios.gym.pools import Unclipped, clips, make_pool
 from scenarios.gym.published import published
@@ -155,7 +154,7 @@ class GymScenario:
     def same_spaces(self) -> making.Spaces:
         """The spaces that all environments have; tries each id at both ends of the ranges."""
         first, *others = recipes = list(self._extremes())
-        try_apart(recipes)
+        making.TRIALS.apart(recipes)
         spaces = self._spaces_of(first)
         for other in others:
             for what, one, two in zip(("observation", "action"), spaces, self._spaces_of(other), strict=True):
@@ -179,7 +178,7 @@ class GymScenario:
 
     def _spaces_of(self, recipe: making.Recipe) -> making.Spaces:
         try:
-            return making.spaces(recipe)
+            return making.TRIALS.of(recipe)
         except ValueError as error:
             is_told = self.name.rpartition("/")[2] == recipe.id.rpartition("/")[2]
             raise ValueError(str(error) if is_told else f"{recipe.id}: {error}") from None
@@ -214,12 +213,12 @@ class GymScenario:
     @property
     def observation_space(self) -> gymnasium.Space[Any]:
         """That of the environments, which all have the same."""
-        return making.spaces(next(self._extremes()))[0]
+        return making.TRIALS.of(next(self._extremes()))[0]
 
     @property
     def action_space(self) -> gymnasium.Space[Any]:
         """That of the environments, which all have the same."""
-        return making.spaces(next(self._extremes()))[1]
+        return making.TRIALS.of(next(self._extremes()))[1]
 
     def chosen(self, global_index: int) -> dict[str, str]:
         """The values that one environment of the run has of the arguments that are ranges."""

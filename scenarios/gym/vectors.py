@@ -42,7 +42,7 @@ def check_native(recipe: making.Recipe) -> None:
         raise ValueError(f"vector=native: {what} would change single environments; use vector=sync or process")
     if named.is_file(recipe.id) or making.find(recipe.id).vector_entry_point is None:
         raise ValueError("vector=native: it registers no vector environment of its own; use vector=sync or process")
-    spaces = making.spaces(recipe)
+    spaces = making.TRIALS.of(recipe)
     envs = _native(recipe, 2)
     try:
         given = envs.single_observation_space, envs.single_action_space

@@ -26,10 +26,16 @@ class Alone(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Applies the agent's action."""
-        observations, rewards, terminations, truncations, infos = self._env.step({self._agent: action})
+        given = self._env.step({self._agent: action})
         own = self._agent
-        ended = bool(terminations[own]), bool(truncations[own])
-        return observations[own], float(rewards[own]), *ended, dict(infos.get(own, {}))
+        try:
+            observation, reward, terminated, truncated = (part[own] for part in given[:4])
+        except (KeyError, TypeError, ValueError):
+            raise ValueError(f"agent {own}: step gave it no observation, reward, termination or truncation") from None
+        if own not in self._env.agents and not (terminated or truncated):
+            rule = "its termination or truncation must be True then"
+            raise ValueError(f"agent {own}: left agents and did not end: {rule}")
+        return observation, float(reward), bool(terminated), bool(truncated), dict(given[4].get(own, {}))
 
     def close(self) -> None:
         """Ends it."""

@@ -1,27 +1,26 @@
 """Makes parallel environments from text, and tries one, so that its faults are known before any rank starts.
 
-An environment is tried once in each process that loads its scenario: made, reset with a seed, closed. Errors are
-ValueErrors of one line, which say what to mend.
+An environment is tried once in each process that loads its scenario: made, reset with a seed, closed; by the command
+itself in a process apart (`scenarios/gym/trials.py`). Errors are ValueErrors of one line, which say what to mend.
 """
 
 from __future__ import annotations
 
 import inspect
 import os
-import sys
-import threading
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
 from scenarios.gym import named
 from scenarios.gym.arguments import value_of
-from scenarios.gym.making import TRIAL_S, TRIAL_SEED, told
+from scenarios.gym.making import TRIAL_SEED, told
 from scenarios.gym.spaces import misfit, unreadable
+from scenarios.gym.trials import Trials
 from scenarios.pettingzoo_envs.finding import module_of
 
 if TYPE_CHECKING:
@@ -61,33 +60,23 @@ class Kind:
     """That of every agent."""
 
 
-@cache
-def kind_of(recipe: Recipe) -> Kind:
-    """What an environment is like. Raises ValueError for one that cannot be made, or that no policy can play."""
+def tried(recipe: Recipe) -> Kind:
+    """Makes an environment, resets and closes it; what it is like. Raises ValueError."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # workers print them too
-        watch = threading.Timer(TRIAL_S, _give_up, (recipe.id,))
-        watch.daemon = True
-        watch.start()
+        env = make(recipe)
         try:
-            env = make(recipe)
-            try:
-                return _tried(env)
-            finally:
+            found = _kind_of(env)
+        except BaseException:
+            with suppress(Exception):  # the first fault is told
                 env.close()
-        finally:
-            watch.cancel()
-            watch.join()  # ranks fork a process next, in which no thread may be missing
+            raise
+        with told("its close"):
+            env.close()
+    return found
 
 
-def _give_up(name: str) -> None:
-    """Ends this process: whatever an environment hangs in may be deaf to exceptions."""
-    print(  # noqa: T201  nobody else can say it any more
-        f"rlbench: pettingzoo/{name}: has not been made and reset in {TRIAL_S:g} s; it hangs, or needs a display",
-        file=sys.stderr,
-        flush=True,
-    )
-    os._exit(2)
+TRIALS = Trials("pettingzoo", tried)
 
 
 def make(recipe: Recipe) -> ParallelLike:
@@ -153,7 +142,7 @@ def _arguments(recipe: Recipe) -> dict[str, Any]:
     return given
 
 
-def _tried(env: ParallelLike) -> Kind:
+def _kind_of(env: ParallelLike) -> Kind:
     """What an environment is like whose first reset keeps to its spaces."""
     agents = tuple(env.possible_agents)
     of_each = {what: [_space(env, what, agent) for agent in agents] for what in PADDING}

@@ -142,10 +142,11 @@ class PettingZooScenario:
 
     def same_kind(self) -> making.Kind:
         """What all environments have in common; tries both ends of the ranges."""
-        first, *others = self._extremes()
-        kind = making.kind_of(first)
+        first, *others = recipes = list(self._extremes())
+        making.TRIALS.apart(recipes)
+        kind = making.TRIALS.of(first)
         for other in others:
-            if (found := making.kind_of(other)) != kind:
+            if (found := making.TRIALS.of(other)) != kind:
                 own = ", ".join(f"{key}={text}" for key, text in other.kwargs if (key, text) not in first.kwargs)
                 raise ValueError(
                     f"all environments must have the same agents and spaces: with {own} it has "
@@ -174,7 +175,7 @@ class PettingZooScenario:
 
     @property
     def _kind(self) -> making.Kind:
-        return making.kind_of(next(self._extremes()))
+        return making.TRIALS.of(next(self._extremes()))
 
     @property
     def observation_space(self) -> gymnasium.Space[Any]:

@@ -20,7 +20,7 @@ def my_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     yield tmp_path
     sys.modules.pop("my_package", None)
     gymnasium.registry.pop("Warehouse-v0", None)
-    making.known.clear()
+    making.TRIALS.known.clear()
 
 
 @pytest.fixture

@@ -146,14 +146,14 @@ def test_an_environment_that_ends_its_process_does_not_end_the_command(text: str
 
 
 HANGS = """
-from scenarios.gym import apart, making
+from scenarios.gym import making, trials
 
-making.TRIAL_S = 3
+trials.TRIAL_S = 3
 recipes = [making.Recipe(id=f"{__import__('sys').argv[1]}:{name}") for name in ("Good", "Hangs")]
-apart.try_apart(recipes)
-assert making.spaces(recipes[0])
+making.TRIALS.apart(recipes)
+assert making.TRIALS.of(recipes[0])
 try:
-    making.spaces(recipes[1])
+    making.TRIALS.of(recipes[1])
 except ValueError as error:
     print(error)
 """
@@ -170,11 +170,11 @@ def test_a_process_that_hangs_is_killed_with_what_it_has_started(mine: Path) -> 
 
 SLEEPS = """
 import time
-from scenarios.gym import making
+from scenarios.gym import making, trials
 
-making.TRIAL_S = 0.2
+trials.TRIAL_S = 0.2
 making.make = lambda _: time.sleep(60)
-making.spaces(making.Recipe(id="Sleeps-v0"))
+making.TRIALS.of(making.Recipe(id="Sleeps-v0"))
 """
 
 

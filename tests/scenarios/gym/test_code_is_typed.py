@@ -46,7 +46,7 @@ def left(sweep: Sweep, **settings: Any) -> Path:
 
 def forget(loaded: Path) -> None:
     """Makes this process one that has not loaded `mine.py` yet."""
-    making.known.clear()
+    making.TRIALS.known.clear()
     for name in [name for name in sys.modules if name.startswith("rlbench_file_")]:
         del sys.modules[name]
     loaded.unlink(missing_ok=True)

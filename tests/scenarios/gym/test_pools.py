@@ -25,7 +25,7 @@ POOLED = f"gym/{ID}:vector=envpool:num_envs=4:batch=4"
 def _installed() -> Iterator[None]:
     with installed():
         yield
-    making.known.clear()
+    making.TRIALS.known.clear()
 
 
 @pytest.mark.parametrize("of_recv", [2, 4])

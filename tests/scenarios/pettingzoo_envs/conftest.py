@@ -19,4 +19,4 @@ def game(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     before = list(sys.path)
     yield write_file(tmp_path)
     sys.path[:] = before
-    making.kind_of.cache_clear()
+    making.TRIALS.known.clear()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from scenarios.pettingzoo_envs import families, finding
-from tests.harness.command import assert_refused, call
+from tests.harness.command import assert_refused, call, launch
 
 OPTIONS = ("--systems", "sync", "--device", "cpu", "--out", "runs", "--dry-run")
 
@@ -96,3 +96,10 @@ def test_what_is_not_installed_is_named_with_what_installs_it(monkeypatch: pytes
     monkeypatch.setattr(families, "find_spec", lambda _: None)
     told = "pettingzoo is not installed; pip install pettingzoo"
     assert_refused(call("run", *OPTIONS, "--scenario", "pettingzoo/mpe/simple_spread_v3"), told)
+
+
+@pytest.mark.parametrize(("name", "how"), [("Leaves0", "ended with exit code 0"), ("Aborts", "was killed by SIGABRT")])
+def test_an_environment_that_ends_its_process_does_not_end_the_command(name: str, how: str, game: Path) -> None:
+    """It is told in a line, and the command fails."""
+    ended = launch("run", *OPTIONS, "--scenario", f"pettingzoo/./game.py:{name}", folder=game.parent)
+    assert_refused(ended, f"pettingzoo/./game.py:{name}: the process that made, reset and closed it {how}")

@@ -24,7 +24,7 @@ def recipe_of(name: str) -> making.Recipe:
 def played(name: str, seed: int) -> list[Any]:
     """What happens in some steps of an environment with a seed, by actions that follow from it."""
     env = making.make(recipe_of(name))
-    kind = making.kind_of(recipe_of(name))
+    kind = making.TRIALS.of(recipe_of(name))
     rng, told = np.random.default_rng(seed), [env.reset(seed=seed)[0]]
     for _ in range(NUM_STEPS):
         if not env.agents:
@@ -38,7 +38,7 @@ def played(name: str, seed: int) -> list[Any]:
 def refusal(name: str) -> str:
     """The line that says why an environment is none of a scenario; empty if it is one."""
     try:
-        making.kind_of(recipe_of(name))
+        making.TRIALS.of(recipe_of(name))
     except ValueError as error:
         return str(error)
     return ""

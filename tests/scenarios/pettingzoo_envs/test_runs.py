@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working folder, in which this process then is, and has not loaded `game.py`."""
     monkeypatch.chdir(folder)
-    making.kind_of.cache_clear()
+    making.TRIALS.known.clear()
     for name in [name for name in sys.modules if name.startswith("rlbench_file_")]:
         del sys.modules[name]
     (folder / "loaded").unlink(missing_ok=True)

@@ -135,3 +135,26 @@ def test_a_lone_agents_environment_may_take_its_seed_by_keyword_only() -> None:
             return {"solo": seed}, {}
 
     assert Alone(cast("Any", Keywords())).reset(seed=7) == (7, {})
+
+
+@pytest.mark.parametrize(
+    ("given", "left", "expected"),
+    [
+        (({}, {}, {}, {}, {}), (), "agent solo: step gave it no observation, reward, termination or truncation"),
+        (({"solo": 0}, {"solo": 0}, {"solo": False}, {"solo": False}, {}), (), "agent solo: left agents and did not"),
+    ],
+)
+def test_an_only_agent_keeps_the_rules_of_several(given: Any, left: Any, expected: str) -> None:
+    """It has all that a step gives, and is there until it ends."""
+
+    class Lies:
+        possible_agents = ("solo",)
+        agents = left
+        observation_space = action_space = staticmethod(lambda _: gymnasium.spaces.Discrete(3))
+
+        def step(self, actions: Any) -> Any:
+            assert actions == {"solo": 1}
+            return given
+
+    with pytest.raises(ValueError, match=expected):
+        Alone(cast("Any", Lies())).step(1)

@@ -118,13 +118,11 @@ class CountedEnv:
         self._return += raw
         self._length += 1
         self._episode_frames += frames
-        if not (terminated is False or type(terminated) in flags) or not (
-            truncated is False or type(truncated) in flags
-        ):
-            terminated, truncated = self._flag_of("terminated", terminated), self._flag_of("truncated", truncated)
-        if terminated or truncated:
-            self._record(end, info)
-        return observation, reward, bool(terminated), bool(truncated), info
+        if terminated is not False or truncated is not False:
+            terminated, truncated = self._flags_of(terminated, truncated)
+            if terminated or truncated:
+                self._record(end, info)
+        return observation, reward, terminated, truncated, info
 
     def _record(self, end: float, info: dict[str, Any]) -> None:
         success, spl = (self._fraction_of(name, info.get(name, math.nan)) for name in ("success", "spl"))
@@ -147,6 +145,11 @@ class CountedEnv:
         if not -MOST_REWARD <= number <= MOST_REWARD:
             raise self._refused_reward(what, number)
         return number
+
+    def _flags_of(self, terminated: Any, truncated: Any) -> tuple[bool, bool]:
+        if type(terminated) in flags and type(truncated) in flags:
+            return bool(terminated), bool(truncated)
+        return self._flag_of("terminated", terminated), self._flag_of("truncated", truncated)
 
     def _flag_of(self, name: str, value: Any) -> bool:
         """What says whether an episode has ended: a bool, also of NumPy, or 0 or 1."""

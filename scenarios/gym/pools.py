@@ -100,8 +100,7 @@ class Unclipped:
 
     def close(self) -> None:
         """Closes it, if it can be."""
-        if (close := getattr(self._pool, "close", None)) is not None:
-            close()
+        _close(self._pool)
 
 
 def clips(arguments: Mapping[str, Any]) -> bool:
@@ -126,6 +125,7 @@ class OfPool(gymnasium.Env[Any, Any]):
         """Begins an episode; another seed needs another environment."""
         del options
         if seed is not None:
+            _close(self._pool)
             self._pool = make_pool(self._name, self._arguments, [seed], 1)
         observation, info = self._pool.reset()
         return _first(observation), _infos(info)
@@ -136,6 +136,16 @@ class OfPool(gymnasium.Env[Any, Any]):
         observation, reward, terminated, truncated, info = self._pool.step(batched)
         infos = _infos(_with_raw(info) if clips(self._arguments) else info)
         return _first(observation), float(reward[0]), bool(terminated[0]), bool(truncated[0]), infos
+
+    def close(self) -> None:
+        """Closes it, if it can be."""
+        _close(self._pool)
+
+
+def _close(pool: Any) -> None:
+    """Closes a pool, if it can be; EnvPool ends with its last reference."""
+    if (close := getattr(pool, "close", None)) is not None:
+        close()
 
 
 def _first(observation: Any) -> Any:

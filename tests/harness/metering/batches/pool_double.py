@@ -28,6 +28,8 @@ class DoublePool:
     """
 
     metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP}
+    opened: ClassVar[list[DoublePool]] = []
+    """Those that nobody has closed; a test closes them when it is over."""
 
     def __init__(self, envs: Sequence[gymnasium.Env[Any, Any]], batch_size: int, seeds: Sequence[int]) -> None:
         self.num_envs, self.config = len(envs), {"batch_size": batch_size, "num_envs": len(envs)}
@@ -40,6 +42,7 @@ class DoublePool:
         self._done: queue.Queue[tuple[int, Any]] = queue.Queue()
         self._rng = np.random.default_rng()
         self.num_sent = 0
+        self.opened.append(self)
         for _ in range(NUM_THREADS):
             threading.Thread(target=self._work, daemon=True).start()
 
@@ -95,6 +98,8 @@ class DoublePool:
 
     def close(self) -> None:
         """Ends the threads, when they have done what they have."""
+        if self in self.opened:
+            self.opened.remove(self)
         for _ in range(NUM_THREADS):
             self._todo.put((-1, None))
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,13 @@ from harness.metering.meter_file import MeterFile
 from tests.harness.metering.batches.pool_double import DoublePool, PoolScenario
 from tests.harness.metering.batches.test_counted_batch import COUNTERS, played_alone, played_in_batch, records, rows_of
 from tests.harness.metering.batches.vector_scenarios import ACTIONS, RandomEnv, meter, seats_of
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    for pool in list(DoublePool.opened):
+        pool.close()
 
 
 def open_pool(folder: Path, scenario: PoolScenario, num: int) -> tuple[CountedPool, MeterFile]:

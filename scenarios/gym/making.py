@@ -10,7 +10,7 @@ import difflib
 import inspect
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ from scenarios.gym import named
 from scenarios.gym.arguments import value_of
 from scenarios.gym.pools import OfPool
 from scenarios.gym.spaces import misfit, unreadable
-from scenarios.gym.trials import Trials
+from scenarios.gym.trials import Found, Trials
 from scenarios.gym.wrappers import Seated, Without
 
 TRIAL_SEED = 0
@@ -79,11 +79,16 @@ class Recipe:
 
 def tried(recipe: Recipe) -> Spaces:
     """Makes an environment, resets and closes it, and returns its spaces. Raises ValueError."""
+    return looked_at(lambda: make(recipe), _spaces_of)
+
+
+def looked_at(opened: Callable[[], Any], look: Callable[[Any], Found]) -> Found:
+    """Makes an environment and closes it; returns what it is like. Raises ValueError for the first fault."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # workers print them too
-        env = make(recipe)
+        env = opened()
         try:
-            found = _spaces_of(env)
+            found = look(env)
         except BaseException:
             with suppress(Exception):  # the first fault is told
                 env.close()

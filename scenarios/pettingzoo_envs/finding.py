@@ -71,7 +71,7 @@ def module_of(name: str) -> ModuleType:
 
 def _nearest(name: str) -> list[str]:
     """Other versions of the environment; else names like it."""
-    own, known = name.rpartition("/")[2], list(_known())
+    own, known = name.rpartition("/")[2], list(known_names())
     versions = [each for each in known if _stem(each.rpartition("/")[2]) == _stem(own)]
     by_own = {each.rpartition("/")[2]: each for each in known}
     return versions or [by_own[each] for each in difflib.get_close_matches(own, by_own, n=3, cutoff=0.6)]
@@ -82,12 +82,8 @@ def _stem(own: str) -> str:
     return re.sub(r"_v\d+$", "", own)
 
 
-def known_names() -> list[str]:
+def known_names() -> Iterator[str]:
     """The short names of the environments whose packages are there, whatever else they need."""
-    return list(_known())
-
-
-def _known() -> Iterator[str]:
     for family, homes in HOMES.items():
         for home in homes:
             if _is_there(home):

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
-import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +16,7 @@ import gymnasium
 
 from scenarios.gym import named
 from scenarios.gym.arguments import value_of
-from scenarios.gym.making import TRIAL_SEED, told
+from scenarios.gym.making import TRIAL_SEED, looked_at, told
 from scenarios.gym.spaces import misfit, unreadable
 from scenarios.gym.trials import Trials
 from scenarios.pettingzoo_envs.finding import module_of
@@ -62,18 +60,7 @@ class Kind:
 
 def tried(recipe: Recipe) -> Kind:
     """Makes an environment, resets and closes it; what it is like. Raises ValueError."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # workers print them too
-        env = make(recipe)
-        try:
-            found = _kind_of(env)
-        except BaseException:
-            with suppress(Exception):  # the first fault is told
-                env.close()
-            raise
-        with told("its close"):
-            env.close()
-    return found
+    return looked_at(lambda: make(recipe), _kind_of)
 
 
 TRIALS = Trials("pettingzoo", tried)

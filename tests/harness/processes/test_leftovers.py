@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -33,9 +34,17 @@ def own_children() -> frozenset[int]:
     return frozenset(child.pid for child in psutil.Process().children())
 
 
+@pytest.fixture(name="adopts")
+def _adopts() -> Iterator[None]:
+    """This process adopts orphans for one test: it takes none away, so those of later tests would stay zombies."""
+    process.adopt_orphans()
+    yield
+    process._prctl(process.PR_SET_CHILD_SUBREAPER, 0)
+
+
+@pytest.mark.usefixtures("adopts")
 def test_descendants_end_with_what_they_had_started(tmp_path: Path) -> None:
     """A child, stopped or not, and its own child in a session of its own are gone; a spared child is not touched."""
-    process.adopt_orphans()
     code = (
         "import subprocess; child = subprocess.Popen(['sleep', '1000'], start_new_session=True); "
         "print(child.pid, flush=True); child.wait()"
@@ -54,12 +63,12 @@ def test_descendants_end_with_what_they_had_started(tmp_path: Path) -> None:
         spared.kill()
 
 
+@pytest.mark.usefixtures("adopts")
 def test_what_one_rank_leaves_is_killed_and_nothing_else() -> None:
     """Of two orphans that are ours now, the one with the rank's number dies, and its child; the other lives on.
 
     It dies when it is of the rank's process group, which is what a fork without another program leaves.
     """
-    process.adopt_orphans()
     nobody = os.getpid()  # leads no group of those here
     inner = "import subprocess; child = subprocess.Popen(['sleep', '1000']); print(child.pid, flush=True); child.wait()"
     outer = (

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.harness.command import QUICK, launch
-from tests.harness.runs import FAULTY_SWEEP, ZYGOTE, RunningSweep, wait_until
+from tests.harness.runs import FAULTY_SWEEP, ZYGOTE, RunningSweep, has_ended, wait_until
 
 TAGS = ("a", "b", "c")
 KILLED_IN = 2
@@ -59,7 +59,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
 
 def _kill(zygote: psutil.Process) -> None:
     zygote.kill()
-    wait_until(lambda: zygote.status() == psutil.STATUS_ZOMBIE or not zygote.is_running(), "it is dead")
+    wait_until(lambda: has_ended(zygote), "it is dead")
 
 
 def test_runs_do_not_need_it_once_they_go_on(swept: Swept) -> None:

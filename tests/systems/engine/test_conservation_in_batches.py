@@ -19,7 +19,7 @@ import torch
 
 from harness.plan.system_list import CannotRun
 from systems.policies.policy import Policy, build_policy
-from tests.harness.runs import PATIENCE_S, wait_until
+from tests.harness.runs import PATIENCE_S, has_ended, wait_until
 from tests.lanes import sampled
 from tests.systems.actions import choices
 from tests.systems.engine.batched import (
@@ -219,4 +219,4 @@ def test_a_killed_worker_ends_the_run(kind: str, tmp_path: Path) -> None:
         rank.close()
     assert rank.returncode == 1
     assert f"environment worker rank0-env{NUM_ENVS - PER_BATCH} was killed by SIGKILL" in printed
-    wait_until(lambda: not steps_it.is_running(), "its environments have ended")
+    wait_until(lambda: has_ended(steps_it), "its environments have ended")

@@ -17,7 +17,7 @@ import pytest
 
 from harness.plan.system_list import CannotRun
 from systems.policies.policy import build_policy
-from tests.harness.runs import PATIENCE_S, wait_until
+from tests.harness.runs import PATIENCE_S, has_ended, wait_until
 from tests.lanes import sampled
 from tests.systems.actions import choices
 from tests.systems.engine.agents.crowds import (
@@ -178,5 +178,5 @@ def test_a_killed_worker_ends_the_run(tmp_path: Path) -> None:
         rank.close()
     assert rank.returncode == 1
     assert f"environment worker rank0-env{first} was killed by SIGKILL" in printed
-    wait_until(lambda: not worker.is_running(), "its environment has ended")
+    wait_until(lambda: has_ended(worker), "its environment has ended")
     assert all((logs / f"{number}.log").stat().st_size % LOG.itemsize == 0 for number in range(NUM_ROWS))

@@ -17,7 +17,7 @@ import pytest
 
 from harness.plan.cells import Cell
 from harness.plan.system_list import CannotRun
-from tests.harness.runs import PATIENCE_S, wait_until
+from tests.harness.runs import PATIENCE_S, has_ended, wait_until
 from tests.systems.engine.cells import leave_cell, run_in_turn
 from tests.systems.engine.doubles import Ran, all_ways, log_path
 from tests.systems.engine.pools.pooled import (
@@ -149,7 +149,7 @@ def test_a_killed_rank_takes_its_pools_with_it(tmp_path: Path) -> None:
         wait_until(lambda: last.exists() and last.stat().st_size > 20 * LOG.itemsize, "the environments step")
         worker = psutil.Process(int(last.with_suffix(".pid").read_text()))
         rank.kill()
-        wait_until(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE, "the worker ends")
+        wait_until(lambda: has_ended(worker), "the worker ends")
     finally:
         rank.close()
 

@@ -65,12 +65,11 @@ GENTLE_SGD = "learn.learning_rate=0.02"
 ADAM = "learn.optimizer=adam:learn.learning_rate={}"
 """For `gossip` where SGD does not get there: the optimiser, and the step, that other systems have."""
 CONTROL = (
-    "rollout.batch=1024:learn.epochs=2:learn.num_minibatches=4:learn.learning_rate=0.00295:learn.schedule=linear:"
-    "learn.clip=0.2:learn.clip_low=0:learn.entropy_coef=0:learn.max_grad_norm=3.5:learn.correct=none"
+    "rollout.batch=1024:rollout.num_steps=64:overlap.max_lag=160:learn.epochs=10:learn.num_minibatches=8:"
+    "learn.learning_rate=3e-4:learn.clip=0.2:learn.clip_low=0:learn.entropy_coef=0:learn.max_grad_norm=0.5:learn.correct=none"
 )
-"""Sample Factory's settings for MuJoCo (`sf_examples/mujoco/mujoco_params.py`), those of its paper being for images:
-epochs, step, clip range, gradients, no bonus, no V-trace. Its four mini-batches have 1,024 samples each, for 10 million
-env steps; these have 256, for one million."""
+"""For `appo`, whose own settings are for images: the scenario's epochs, mini-batches, step and gradients, no V-trace. A
+lag is in optimiser steps, of which a batch has 80; with half of the scenario's batch two that wait are not too old."""
 SETTINGS = {
     "pointnav": {"appo": SMALL_BATCH, "impala": f"{SMALL_BATCH}:learn.learning_rate=1e-3"},
     "vizdoom": {

@@ -18,7 +18,7 @@ from pathlib import Path
 from harness.launch.rank import PARENT_VARIABLE, main
 from harness.processes import process
 from harness.processes.forked import Forked, close_others, fork, set_command
-from harness.processes.threads import sleeping_threads
+from harness.processes.library_variables import library_variables
 
 LOOPBACK = "127.0.0.1"
 
@@ -40,7 +40,7 @@ def rank_variables(rank: int, num_ranks: int, store: socket.socket) -> dict[str,
         **({process.STORE_VARIABLE: str(store.fileno())} if rank == 0 else {}),
         "GLOO_SOCKET_IFNAME": "lo",
         "NCCL_SOCKET_IFNAME": "lo",
-        **sleeping_threads(),
+        **library_variables(),
         PARENT_VARIABLE: str(os.getpid()),
     }
 

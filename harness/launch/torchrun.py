@@ -19,7 +19,7 @@ from harness.launch.nodes.launches import NodeSeat
 from harness.launch.rank import PARENT_VARIABLE, UNDER_TORCHRUN
 from harness.launch.rendezvous import BACKEND
 from harness.processes import process
-from harness.processes.threads import sleeping_threads
+from harness.processes.library_variables import library_variables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,7 +100,7 @@ def launch(folder: Path, seat: NodeSeat, store_fds: Sequence[int] = ()) -> subpr
             env={
                 **os.environ,
                 **interface_variables(seat.interface),
-                **sleeping_threads(),
+                **library_variables(),
                 PARENT_VARIABLE: UNDER_TORCHRUN,
                 **({process.STORE_VARIABLE: str(store_fds[0])} if store_fds else {}),
             },

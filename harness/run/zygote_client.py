@@ -27,7 +27,7 @@ import sys
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
 
-from harness.processes.threads import sleeping_threads
+from harness.processes.library_variables import library_variables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -74,7 +74,7 @@ class Zygote:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,  # output of imported libraries must not disturb the display
                 start_new_session=True,  # a Ctrl-C in the terminal is for the command alone
-                env={**os.environ, **sleeping_threads(), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+                env={**os.environ, **library_variables(), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
             )
 
     @property

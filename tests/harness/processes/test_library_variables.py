@@ -34,12 +34,25 @@ PAGES_OF_A_LAYER = (16 << 20) // os.sysconf("SC_PAGESIZE")
 
 
 def test_what_a_user_set_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One variable by the user, another by us."""
-    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
-    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    """One variable by the user, another by us; and what we told a process is told to those that it starts."""
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "131072")
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.delenv(name, raising=False)
     variables = library_variables()
-    assert variables["OMP_WAIT_POLICY"] == "ACTIVE"
+    assert variables["MALLOC_TRIM_THRESHOLD_"] == "131072"
+    assert variables["OMP_WAIT_POLICY"] == "PASSIVE"
     assert variables["GOMP_SPINCOUNT"] == "10000"
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert {**os.environ, **library_variables()} == dict(os.environ)
+
+
+@pytest.mark.parametrize("policy", ["ACTIVE", "PASSIVE"])
+def test_how_a_user_has_threads_wait_is_not_overruled(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To libgomp the number of turns counts for more than the policy."""
+    monkeypatch.setenv("OMP_WAIT_POLICY", policy)
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    assert {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}.isdisjoint(library_variables())
 
 
 def test_a_mini_batch_has_the_memory_of_the_one_before() -> None:

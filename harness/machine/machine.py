@@ -40,6 +40,9 @@ PACKAGES = (
     "pydantic",
 )
 
+VARIABLES = re.compile(r"(OMP|GOMP|KMP|MKL|OPENBLAS|MALLOC|NCCL)_\w+|GLIBC_TUNABLES|LD_PRELOAD|PYTORCH_\w*ALLOC_CONF")
+"""What users set of threads, allocators and communication: each can change a rate by more than systems differ."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
@@ -72,6 +75,8 @@ class Machine:
     os: str
     kernel: str
     python: str
+    variables: dict[str, str]
+    """Environment variables of this process that set how libraries use threads and memory."""
 
     @property
     def num_usable_cores(self) -> float:
@@ -109,6 +114,7 @@ def read_machine(root: Path = Path("/")) -> Machine:
         os=_os_name(),
         kernel=platform.release(),
         python=platform.python_version(),
+        variables={name: value for name, value in sorted(os.environ.items()) if VARIABLES.fullmatch(name)},
     )
 
 

@@ -196,7 +196,11 @@ def _machine(run: RunRecord) -> str | None:
     fields = {"CPU": "cpu_model", "clock governor": "governors", "turbo": "turbo", "system": "os", "kernel": "kernel"}
     if run.figures.predicted:
         return None
-    return _fields({name: run.machine.get(field) for name, field in fields.items()}) if run.machine else NOT_RECORDED
+    if not run.machine:
+        return NOT_RECORDED
+    variables = run.machine.get("variables")
+    told = variables if isinstance(variables, dict) else {}
+    return _fields({name: run.machine.get(field) for name, field in fields.items()} | told)
 
 
 def _machines(run: RunRecord) -> str | None:

@@ -50,6 +50,7 @@ GOOD = Machine(
     os="Debian",
     kernel="6.1",
     python="3.11",
+    variables={},
 )
 
 
@@ -123,6 +124,16 @@ def test_this_machine() -> None:
     assert 0 < machine.memory_available_bytes <= machine.memory_bytes
     assert machine.python == ".".join(map(str, sys.version_info[:3]))
     assert all(isinstance(finding, MachineFinding) for finding in judge(machine, 1))
+
+
+def test_variables_of_threads_and_memory_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a user has set of threads and allocators is in the description, by name; nothing else of the environment."""
+    for name in read_machine().variables:
+        monkeypatch.delenv(name)
+    given = {"LD_PRELOAD_": "no", "MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1", "TOKEN": "secret", "XOMP_A": "no"}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert read_machine().variables == {"MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1"}
 
 
 def write(root: Path, files: dict[str, str]) -> None:

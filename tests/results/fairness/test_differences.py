@@ -41,6 +41,11 @@ def told(*differences: Difference) -> dict[str, dict[str, list[str]]]:
         ({"machine": {"num_affine_cores": 4}}, "cores per GPU", ("8", "2")),
         ({"machine": {"cpu_quota_cores": 3.0}}, "cores per GPU", ("8", "1.5")),
         ({"machine": {"cpu_model": "Xeon"}}, "machine", ("CPU EPYC", "CPU Xeon")),
+        (
+            {"machine": {"variables": {"OMP_NUM_THREADS": "1"}}},
+            "machine",
+            ("OMP_NUM_THREADS none", "OMP_NUM_THREADS 1"),
+        ),
         ({"machine": {"gpus": [{"name": "H100"}]}}, "GPUs", ("2 x V100", "1 x H100")),
         ({"machine": {"gpu_source": "driver 570"}}, "versions", ("GPU driver 550.1", "GPU driver 570")),
         ({"packages": {"torch": "2.6", "numpy": "2.3"}}, "versions", ("torch 2.13", "torch 2.6")),

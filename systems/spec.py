@@ -147,6 +147,13 @@ class EngineSystem:
                 f"learn.schedule={learn.schedule} and learn.weight_decay={learn.weight_decay}: must be constant and 0: "
                 "the server steps, at average.learning_rate"
             )
+        updates = learn.epochs * learn.num_minibatches
+        if isinstance(self.overlap, Continuous) and self.overlap.max_lag < updates:
+            return (
+                f"overlap.max_lag={self.overlap.max_lag} optimiser steps: must be at least the {updates} of a batch "
+                f"(learn.epochs={learn.epochs} x learn.num_minibatches={learn.num_minibatches}), or all samples that "
+                "wait while one is learned are discarded"
+            )
         return self._why_not_stepped(scenario, steps)
 
     def _why_not_stepped(self, scenario: Scenario, steps: int) -> str | None:

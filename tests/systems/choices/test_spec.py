@@ -81,6 +81,11 @@ def test_learning_settings_of_the_system_win() -> None:
         ({}, {"rollout_steps": "2"}, "of 2 steps is less than one step"),
         ({"average": "parameterserver", "learn.weight_decay": "0.1"}, {}, "the server steps, at average.learning_rate"),
         ({"average": "parameterserver", "learn.schedule": "linear"}, {}, "must be constant and 0"),
+        (
+            {"preempt": "never", "rollout": "trajectories", "overlap": "continuous", "learn.epochs": "21"},
+            {},
+            r"max_lag=20 optimiser steps: must be at least the 42 of a batch \(learn.epochs=21 x learn.num_min",
+        ),
         ({"preempt.least": "0"}, {}, "would have nothing to learn; raise it, or use preempt=never"),
     ],
 )

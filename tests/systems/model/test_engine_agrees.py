@@ -129,7 +129,8 @@ def test_settings_do_what_they_do_in_the_engine(system: str, num_ranks: int, pro
 def test_samples_that_are_too_old_are_discarded_as_in_the_engine(collect: str, tmp_path: Path) -> None:
     """Streams whose samples may not be old: as many are discarded, of the same trajectories."""
     settings = f"collect={collect}:overlap.max_lag=1:rollout.num_steps=3:rollout.batch=40"
-    cell = cell_of(tmp_path, f"{STREAM}:{settings}", BUSY, num_ranks=2, workload="heterogeneous", seed=3)
+    once = "learn.epochs=1:learn.num_minibatches=1"
+    cell = cell_of(tmp_path, f"{STREAM}:{settings}:{once}", BUSY, num_ranks=2, workload="heterogeneous", seed=3)
     prediction = hold(tmp_path, cell)
     assert prediction.of_ranks["discarded"].sum() > 0
     assert prediction.of_ranks["lag_max"].max() == 1

@@ -23,7 +23,7 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks.against.programs import machine, rlbench
-from benchmarks.learn_table import COMPARED, Task, Trained, compared, table
+from benchmarks.learn_table import COMPARED, Task, Trained, compared, is_compared, table
 from harness.commands import INTERRUPTED
 from harness.contract.budget import parse_condition
 from harness.plan import registry
@@ -189,8 +189,8 @@ def print_tables(asked: argparse.Namespace) -> None:
         print(f"\n{TASKS[task].scenario}, until {TASKS[task].until}; at most {asked.seconds:g} s a run\n")
         print(table(results, systems, TASKS[task].seeds))
         if peer := TASKS[task].peer:
-            ours, theirs = (of(system, task, asked).curves() for system in (COMPARED, peer))
-            print(compared(ours, theirs, peer))
+            ours = next(filter(is_compared, systems), with_settings(COMPARED, task))
+            print(compared(*(of(system, task, asked).curves() for system in (ours, peer)), peer))
 
 
 def of(system: str, task: str, asked: argparse.Namespace) -> Trainings:
@@ -202,9 +202,14 @@ def systems_for(task: str, asked: argparse.Namespace) -> list[str]:
     """The systems that were asked for, with their settings; `all` has the settings that each needs for the task."""
     if asked.systems != "all":
         return str(asked.systems).split(",")
-    settings, peer = SETTINGS.get(task, {}), TASKS[task].peer
-    own = [f"{name}:{settings[name]}" if name in settings else name for name in registry.names(registry.SYSTEMS)]
-    return [*own, peer] if peer else own
+    own = [with_settings(name, task) for name in registry.names(registry.SYSTEMS)]
+    return [*own, peer] if (peer := TASKS[task].peer) else own
+
+
+def with_settings(name: str, task: str) -> str:
+    """A system with the settings that it needs for a task."""
+    settings = SETTINGS.get(task, {}).get(name)
+    return f"{name}:{settings}" if settings else name
 
 
 def arguments() -> argparse.Namespace:

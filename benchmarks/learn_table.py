@@ -17,6 +17,11 @@ LEAST_CURVES = 2
 """Of each, for an interval."""
 
 
+def is_compared(system: str) -> bool:
+    """Whether a system, with its settings, is the one that a library's is held against."""
+    return system.partition(":")[0] == COMPARED
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
     """What is to be learned."""
@@ -34,7 +39,7 @@ class Task:
 
     def is_whole(self, system: str) -> bool:
         """Whether a system goes on when it has reached the threshold."""
-        return self.peer is not None and system in (COMPARED, self.peer)
+        return self.peer is not None and (is_compared(system) or system == self.peer)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from benchmarks.learn import TASKS, Trainings
+from benchmarks.learn import TASKS, Trainings, main, with_settings
 from benchmarks.learn_table import Task, Trained
 from results.records.schema import Counters, Status
 from tests.results.made_records import make_record, write_run_folder
@@ -19,7 +19,15 @@ def trainings(out: Path, system: str = "ver:preempt=never") -> Trainings:
     return Trainings(system=system, task=TASK, limit_s=600, out=out)
 
 
-def leave_run(folder: Path, seed: int, success: list[float | None], *, name: str, status: Status = "finished") -> None:
+def leave_run(
+    folder: Path,
+    seed: int,
+    success: list[float | None],
+    *,
+    name: str,
+    status: Status = "finished",
+    metric: str = "success",
+) -> None:
     """Leaves a run of 1,500 env steps whose iterations, of 2 s each, ended with these means."""
     record = make_record(
         "ver",
@@ -31,7 +39,7 @@ def leave_run(folder: Path, seed: int, success: list[float | None], *, name: str
     )
     run_folder = write_run_folder(folder / "sweep", record)
     rows = [
-        {"rank": 0, "iteration": i, "begin_s": 2.0 * i, "end_s": 2.0 * (i + 1), "learned": 500, "success": mean}
+        {"rank": 0, "iteration": i, "begin_s": 2.0 * i, "end_s": 2.0 * (i + 1), "learned": 500, metric: mean}
         for i, mean in enumerate(success)
     ]
     pd.DataFrame(rows).to_parquet(run_folder / "series.parquet")
@@ -73,10 +81,26 @@ def test_systems_whose_curves_are_compared_are_not_ended_early(tmp_path: Path) -
     task = replace(TASK, env_steps=1500, peer="sb3-ppo", peer_scenario="pointnav:num_envs=1")
     commands = {
         system: Trainings(system=system, task=task, limit_s=600, out=tmp_path).command
-        for system in ("sync", "sb3-ppo", "ver")
+        for system in ("sync", "sync:learn.epochs=3", "sb3-ppo", "ver")
     }
     assert {system for system, command in commands.items() if "--until" in command} == {"ver"}
     assert {system for system, command in commands.items() if "pointnav:num_envs=1" in command} == {"sb3-ppo"}
+
+
+@pytest.mark.parametrize("asked", ["all", "sb3-ppo", "sync:learn.epochs=3,sb3-ppo"])
+def test_the_compared_system_is_the_one_that_was_asked_for(
+    asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has the settings that it was asked for with, and else those that it needs for the task."""
+    own = "sync:learn.epochs=3" if "epochs" in asked else with_settings("sync", "halfcheetah")
+    for system in (own, "sb3-ppo"):
+        folder = Trainings(system=system, task=TASKS["halfcheetah"], limit_s=9, out=tmp_path).folder
+        for seed in (0, 1):
+            leave_run(folder, seed, [None, 1500, 1500 + 40 * seed], name=str(seed), metric="return")
+    words = ["learn", "--tasks", "halfcheetah", "--systems", asked, "--seconds", "9", "--out", str(tmp_path), "--table"]
+    monkeypatch.setattr("sys.argv", words)
+    assert main() == 0
+    assert "sync 1,510 (1,500, 1,520), sb3-ppo 1,510 (1,500, 1,520); difference +0" in capsys.readouterr().out
 
 
 def test_what_is_missing_is_run_again(tmp_path: Path) -> None:

@@ -62,6 +62,15 @@ SMALL_STEP = "learn.learning_rate=0.05:learn.max_grad_norm=0.5"
 """For SGD, whose default step is for `pointnav`; gradients are scaled down to 0.5, where other systems use 4."""
 GENTLE_SGD = "learn.learning_rate=0.02"
 """For SGD on advantages that are normalised: the default step is for `pointnav`."""
+GRID = (
+    "rollout.batch=1024:rollout.num_steps=64:overlap.max_lag=48:learn.epochs=4:learn.num_minibatches=4:"
+    "learn.clip=0.2:learn.clip_low=0:learn.entropy_coef=0.01:learn.max_grad_norm=0.5:learn.correct=none"
+)
+"""For `appo` on grids: the scenario's epochs, size of mini-batches, bonus and gradients, no V-trace; two batches may
+wait."""
+AS_PUBLISHED = "learn.num_minibatches=32"
+"""For `sync` beside the library: mini-batches of 64, as published, where the scenario has 128 for systems that split a
+rollout by environments."""
 ADAM = "learn.optimizer=adam:learn.learning_rate={}"
 """For `gossip` where SGD does not get there: the optimiser, and the step, that other systems have."""
 CONTROL = (
@@ -80,11 +89,11 @@ SETTINGS = {
         "impala": SMALL_BATCH,
     },
     "cartpole": {"gossip": GENTLE_SGD},
-    "halfcheetah": {"appo": CONTROL, "gossip": ADAM.format("3e-4")},
-    "hopper": {"appo": CONTROL, "gossip": ADAM.format("3e-4")},
-    "doorkey": {"gossip": ADAM.format("2.5e-4")},
+    "halfcheetah": {"appo": CONTROL, "gossip": ADAM.format("3e-4"), "sync": AS_PUBLISHED},
+    "hopper": {"appo": CONTROL, "gossip": ADAM.format("3e-4"), "sync": AS_PUBLISHED},
+    "doorkey": {"appo": GRID, "gossip": ADAM.format("2.5e-4")},
 }
-"""Settings of the systems that do not learn a task soon with their defaults."""
+"""Settings of the systems that do not learn a task soon, or not as soon as the library, with their defaults."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,8 +198,9 @@ def print_tables(asked: argparse.Namespace) -> None:
         print(f"\n{TASKS[task].scenario}, until {TASKS[task].until}; at most {asked.seconds:g} s a run\n")
         print(table(results, systems, TASKS[task].seeds))
         if peer := TASKS[task].peer:
-            ours = next(filter(is_compared, systems), with_settings(COMPARED, task))
-            print(compared(*(of(system, task, asked).curves() for system in (ours, peer)), peer))
+            own = next(filter(is_compared, systems), with_settings(COMPARED, task))
+            ours, theirs = (of(system, task, asked).curves() for system in (own, peer))
+            print(compared(ours, theirs, peer))
 
 
 def of(system: str, task: str, asked: argparse.Namespace) -> Trainings:

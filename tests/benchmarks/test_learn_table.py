@@ -57,6 +57,8 @@ def test_the_table_says_which_seeds_are_missing() -> None:
     lines = table([trained("ver", 2, 100, 1.0)], ["ver"], [0, 2]).splitlines()
     assert lines[2] == "| `ver` | 100 | 1 | none; 100 / 1 |"
     assert lines[-1].startswith("none:")
+    whole = table([trained("appo:learn.correct=none", 0, 100, 1.0)], ["appo:learn.correct=none"], [0])
+    assert "none:" not in whole, "a setting is no missing seed"
 
 
 def level(height: float, first: int, last: int) -> Curve:

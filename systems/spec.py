@@ -151,8 +151,8 @@ class EngineSystem:
         if isinstance(self.overlap, Continuous) and self.overlap.max_lag < updates:
             return (
                 f"overlap.max_lag={self.overlap.max_lag} optimiser steps: must be at least the {updates} of a batch "
-                f"(learn.epochs={learn.epochs} x learn.num_minibatches={learn.num_minibatches}), or all samples that "
-                "wait while one is learned are discarded"
+                f"(learn.epochs={learn.epochs} x learn.num_minibatches={learn.num_minibatches}), or nearly all that is "
+                "collected while one is learned is discarded"
             )
         return self._why_not_stepped(scenario, steps)
 

@@ -33,12 +33,12 @@ from benchmarks.against.programs import ROOT, learned_steps_per_s, machine, our_
 from benchmarks.against.sample_factory import ours, theirs
 from benchmarks.in_turn import Side, compare
 from benchmarks.peers.venv import peer_python
-from harness.contract.device import Place, Seat
-from harness.contract.envs import env_seeds, make_counted_batch
-from harness.devices.kinds import CpuDevice
-from harness.metering.meter_file import MeterFile, meter_path
-from results.records import store
-from scenarios.atari import FAMILY, AtariScenario
+from rlbench.harness.contract.device import Place, Seat
+from rlbench.harness.contract.envs import env_seeds, make_counted_batch
+from rlbench.harness.devices.kinds import CpuDevice
+from rlbench.harness.metering.meter_file import MeterFile, meter_path
+from rlbench.results.records import store
+from rlbench.scenarios.atari import FAMILY, AtariScenario
 
 Step = Callable[[Any], object]
 Count = Callable[[], int]

@@ -24,11 +24,11 @@ import pandas as pd
 
 from benchmarks.against.programs import machine, rlbench
 from benchmarks.learn_table import COMPARED, Task, Trained, compared, is_compared, table
-from harness.commands import INTERRUPTED
-from harness.contract.budget import parse_condition
-from harness.plan import registry
-from results.records import store
-from results.statistics.learning_curves import Curve, reach, read_curve
+from rlbench.harness.commands import INTERRUPTED
+from rlbench.harness.contract.budget import parse_condition
+from rlbench.harness.plan import registry
+from rlbench.results.records import store
+from rlbench.results.statistics.learning_curves import Curve, reach, read_curve
 
 PEER = "sb3-ppo"
 PUBLISHED = "num_envs=1:rollout_steps=2048:learn.num_minibatches=32"

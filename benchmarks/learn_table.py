@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from results.statistics.intervals import LEVEL
-from results.statistics.learning_curves import Curve, area_under
+from rlbench.results.statistics.intervals import LEVEL
+from rlbench.results.statistics.learning_curves import Curve, area_under
 
 COMPARED = "sync"
 """Our system that a library's is held against: it collects and learns in turn, as that does."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.against.programs import machine, rlbench
-from results.records import store
+from rlbench.results.records import store
 
 SYSTEMS = ("ver", "nover", "ddppo")
 AIM = 2.2

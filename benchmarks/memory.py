@@ -25,7 +25,7 @@ import psutil
 
 RLBENCH = Path(sys.executable).with_name("rlbench")
 KINDS = ("runner", "keeper", "rank", "fork server", "worker", "other")
-MODULES = {"keeper": "harness.run.keeper", "rank": "harness.launch.rank"}
+MODULES = {"keeper": "rlbench.harness.run.keeper", "rank": "rlbench.harness.launch.rank"}
 WARM_UP_SHARE = 0.25
 MB = 1e6
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.against.programs import machine, rlbench
-from harness.metering.meter_file import MeterFiles
-from results.records.store import PARTIAL_PREFIX, read_runs
+from rlbench.harness.metering.meter_file import MeterFiles
+from rlbench.results.records.store import PARTIAL_PREFIX, read_runs
 
 LOOK_S = 0.002
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.against.programs import machine, rlbench
-from results.records import store
+from rlbench.results.records import store
 from tests.nodes.hosts import TwoHosts, two_hosts
 
 SYSTEMS = "sync,ddppo,nover,ver,htsrl,appo,impala,gossip,easgd,downpour"

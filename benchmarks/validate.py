@@ -17,19 +17,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.against.programs import machine, rlbench
-from harness.contract.budget import Limits
-from harness.contract.prediction import Prediction
-from harness.metering.window import Window
-from harness.plan.cells import Cell
-from harness.plan.planning import parse_gpus
-from harness.predicting.planning import predict_cell
-from harness.predicting.record import as_left
-from harness.run.figures import count, work_out
-from harness.run.sweep import PLAN_FILE, Sweep
-from results.records import store
-from results.records.parts import SERIES_COLUMNS, SERIES_FILE, join_ranks
-from results.records.schema import Figures
-from results.verdicts.prediction_check import COLUMNS, FILE
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.contract.prediction import Prediction
+from rlbench.harness.metering.window import Window
+from rlbench.harness.plan.cells import Cell
+from rlbench.harness.plan.planning import parse_gpus
+from rlbench.harness.predicting.planning import predict_cell
+from rlbench.harness.predicting.record import as_left
+from rlbench.harness.run.figures import count, work_out
+from rlbench.harness.run.sweep import PLAN_FILE, Sweep
+from rlbench.results.records import store
+from rlbench.results.records.parts import SERIES_COLUMNS, SERIES_FILE, join_ranks
+from rlbench.results.records.schema import Figures
+from rlbench.results.verdicts.prediction_check import COLUMNS, FILE
 
 MOST_ERROR = 0.05
 """Largest relative error of steps/s."""

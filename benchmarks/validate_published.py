@@ -11,11 +11,11 @@ import csv
 import sys
 from statistics import fmean
 
-from harness.commands.reproduce.papers import TABLES
-from harness.commands.reproduce.predicting import predict_rates
-from harness.commands.reproduce.table import errors_by_fit, fill
-from reports.terminal.table import make_console
-from results.verdicts.published_check import COLUMNS, FILE, FITTED, HELD_OUT
+from rlbench.harness.commands.reproduce.papers import TABLES
+from rlbench.harness.commands.reproduce.predicting import predict_rates
+from rlbench.harness.commands.reproduce.table import errors_by_fit, fill
+from rlbench.reports.terminal.table import make_console
+from rlbench.results.verdicts.published_check import COLUMNS, FILE, FITTED, HELD_OUT
 
 KINDS = {"fitted": FITTED, "held out": HELD_OUT}
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from statistics import fmean, median
 
 from benchmarks.against.programs import machine, rlbench
-from harness.plan.planning import parse_gpus
-from harness.predicting.points import Length, Planned, RatePoint
-from results.records import store
+from rlbench.harness.plan.planning import parse_gpus
+from rlbench.harness.predicting.points import Length, Planned, RatePoint
+from rlbench.results.records import store
 
 STILL = ":learn.learning_rate=1e-12"
 """Policies stay as they are: where a system learns more in these seconds, its episodes get longer than the others'."""

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from rlbench_client.counters import FOLDER_VARIABLE, folder
 
 if TYPE_CHECKING:
-    from harness.contract.device import Seat
-    from harness.contract.scenario import Scenario
-    from harness.plan.cells import Cell
+    from rlbench.harness.contract.device import Seat
+    from rlbench.harness.contract.scenario import Scenario
+    from rlbench.harness.plan.cells import Cell
 
 RUN_VARIABLE = "RLBENCH_RUN"
 """Environment variable that names the working folder of the run, which holds its cell."""
@@ -45,8 +45,8 @@ def make_env(*, box: bool = False) -> Any:
         )
     _find_packages()
     try:
-        from harness.plan import registry
-        from harness.plan.cells import Cell
+        from rlbench.harness.plan import registry
+        from rlbench.harness.plan.cells import Cell
     except ImportError as error:
         raise ImportError(
             f"rlbench_client.make_env: {sys.executable} cannot import rlbench, which makes the environment ({error}); "
@@ -78,8 +78,8 @@ def _take_seat(cell: Cell, scenario: Scenario) -> Seat:
     """The next free seat of this rank; environments beyond the scenario's number start again at index 0."""
     from numpy.random import SeedSequence
 
-    from harness.contract.device import Place, Seat
-    from harness.devices.kinds import make_device
+    from rlbench.harness.contract.device import Place, Seat
+    from rlbench.harness.devices.kinds import make_device
 
     rank, num_ranks, local_rank = (int(os.environ.get(name, least)) for name, least in _PLACE)
     place = Place(rank=rank, num_ranks=num_ranks, local_rank=local_rank)

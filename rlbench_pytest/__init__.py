@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from results.records.schema import RunRecord
-    from results.summary.document import Estimate
+    from rlbench.results.records.schema import RunRecord
+    from rlbench.results.summary.document import Estimate
 
 REPETITIONS = 3
 LEAST_PAIRS = 2
@@ -111,7 +111,7 @@ class Throughput:
             The mean steps/s of the system / that of the reference, with its 95 % interval (`low`, `high`) over
             the repetitions.
         """
-        from results.verdicts.paired import ratio_of_pairs
+        from rlbench.results.verdicts.paired import ratio_of_pairs
 
         if repetitions < LEAST_PAIRS:
             pytest.fail(f"throughput.ratio(): repetitions={repetitions}: an interval needs at least {LEAST_PAIRS}")
@@ -132,7 +132,7 @@ class Throughput:
         return ratio
 
     def _measure(self, run: Callable[[], None], repetitions: int, unit: str) -> None:
-        from results.records.units import common
+        from rlbench.results.records.units import common
 
         try:
             self._benchmark.pedantic(run, rounds=repetitions)
@@ -144,7 +144,7 @@ class Throughput:
 
     def _rate(self, system: str, seed: int, seconds: float, options: Mapping[str, object]) -> float:
         """Steps/s of a run. Raises _NotMeasured."""
-        from results.records import store
+        from rlbench.results.records import store
 
         given = {"systems": system, "seconds": seconds, **options, "seeds": seed}
         out = self._folder / f"run-{len(self.records)}"

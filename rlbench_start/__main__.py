@@ -6,7 +6,7 @@ import sys
 from rlbench_start import OURS, look, main
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1 and sys.argv[1].partition(".")[0] in OURS and "." in sys.argv[1]:
+    if len(sys.argv) > 1 and sys.argv[1].startswith(f"{OURS}."):
         look()
         runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
     else:

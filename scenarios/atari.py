@@ -25,11 +25,11 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from harness.contract.device import Seat
-from harness.contract.scenario import WORKLOADS
-from harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
-from scenarios.atari_vector import AtariVectorEnv, has_vectors
-from scenarios.resize import AreaResize
+from rlbench.harness.contract.device import Seat
+from rlbench.harness.contract.scenario import WORKLOADS
+from rlbench.harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
+from rlbench.scenarios.atari_vector import AtariVectorEnv, has_vectors
+from rlbench.scenarios.resize import AreaResize
 
 DEFAULT_GAME = "breakout"
 HETEROGENEOUS_GAMES = ("star_gunner", "seaquest", "qbert", "breakout", "enduro", "up_n_down")

@@ -33,11 +33,11 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contract.device import Seat
-from harness.contract.scenario import WORKLOADS
-from harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
-from scenarios.doom_maps import MAPS, Action, Choice
-from scenarios.resize import AreaResize
+from rlbench.harness.contract.device import Seat
+from rlbench.harness.contract.scenario import WORKLOADS
+from rlbench.harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
+from rlbench.scenarios.doom_maps import MAPS, Action, Choice
+from rlbench.scenarios.resize import AreaResize
 
 HETEROGENEOUS_MAPS = ("basic", "my_way_home", "defend_the_line", "health_gathering_supreme")
 HETEROGENEOUS_RESOLUTIONS = ("160x120", "320x240", "512x384")

@@ -7,24 +7,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from harness.contract.agents import agents_per_env, num_rows
-from harness.contract.device import Device
-from harness.contract.envs import envs_per_batch, envs_per_recv
-from harness.contract.scenario import Scenario
-from harness.contract.settings import POLICIES, LearnSettings, learns_from_samples
-from harness.contract.system import Context
-from systems.choices.average import AllReduce, AverageChoice, Central, Elastic, Gossip, ParameterServer
-from systems.choices.batches import why_not_in_agents, why_not_in_batches, why_not_in_pools
-from systems.choices.collect import ActorSide, Collector, DoubleBuffered, Dynamic, Lockstep
-from systems.choices.mixes import why_impossible
-from systems.choices.overlap import Alternate, Continuous, OneAhead, OverlapChoice
-from systems.choices.preempt import Never, Optimal, PreemptChoice, Threshold
-from systems.choices.rollout import Fixed, RolloutChoice, Trajectories, Variable
+from rlbench.harness.contract.agents import agents_per_env, num_rows
+from rlbench.harness.contract.device import Device
+from rlbench.harness.contract.envs import envs_per_batch, envs_per_recv
+from rlbench.harness.contract.scenario import Scenario
+from rlbench.harness.contract.settings import POLICIES, LearnSettings, learns_from_samples
+from rlbench.harness.contract.system import Context
+from rlbench.systems.choices.average import AllReduce, AverageChoice, Central, Elastic, Gossip, ParameterServer
+from rlbench.systems.choices.batches import why_not_in_agents, why_not_in_batches, why_not_in_pools
+from rlbench.systems.choices.collect import ActorSide, Collector, DoubleBuffered, Dynamic, Lockstep
+from rlbench.systems.choices.mixes import why_impossible
+from rlbench.systems.choices.overlap import Alternate, Continuous, OneAhead, OverlapChoice
+from rlbench.systems.choices.preempt import Never, Optimal, PreemptChoice, Threshold
+from rlbench.systems.choices.rollout import Fixed, RolloutChoice, Trajectories, Variable
 
 if TYPE_CHECKING:
-    from harness.contract.budget import Limits
-    from harness.contract.prediction import Prediction
-    from systems.engine.rank.evaluate import Evaluation
+    from rlbench.harness.contract.budget import Limits
+    from rlbench.harness.contract.prediction import Prediction
+    from rlbench.systems.engine.rank.evaluate import Evaluation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +65,7 @@ class EngineSystem:
     @property
     def preload(self) -> tuple[str, ...]:
         """Modules that a rank imports to run."""
-        return ("systems.engine.rank.rank_loop",)
+        return ("rlbench.systems.engine.rank.rank_loop",)
 
     @property
     def survives_lost_rank(self) -> bool:
@@ -84,7 +84,7 @@ class EngineSystem:
 
     def check(self, scenario: Scenario) -> Scenario:
         """The scenario with this system's learning settings; raises ValueError when the two do not go together."""
-        from systems.spaces.played import why_not_played  # gymnasium, which naming systems does not need
+        from rlbench.systems.spaces.played import why_not_played  # gymnasium, which naming systems does not need
 
         if scenario.policy not in POLICIES:
             raise ValueError(f"{scenario.name}:policy={scenario.policy}: unknown; known: {', '.join(POLICIES)}")
@@ -95,7 +95,7 @@ class EngineSystem:
 
     def why_not_spaces(self, observation_space: Any, action_space: Any, image_order: str = "auto") -> str | None:
         """None, or why no policy of ours reads these observations or chooses these actions."""
-        from systems.spaces.played import why_not_spaces
+        from rlbench.systems.spaces.played import why_not_spaces
 
         return why_not_spaces(observation_space, action_space, image_order)
 
@@ -171,13 +171,13 @@ class EngineSystem:
 
     def run(self, context: Context) -> None:
         """Trains on this rank until the budget is spent."""
-        from systems.engine.rank.rank_loop import run_rank
+        from rlbench.systems.engine.rank.rank_loop import run_rank
 
         run_rank(self, context)
 
     def policies(self, ranks: Sequence[int]) -> dict[str, str]:
         """Says whose weights each policy file of a run holds; `ranks` are those that lasted to its end, ascending."""
-        from systems.engine.rank.rank_loop import POLICY_FILE, RANK_POLICY_FILE
+        from rlbench.systems.engine.rank.rank_loop import POLICY_FILE, RANK_POLICY_FILE
 
         is_mean = isinstance(self.average, Gossip) and len(ranks) > 1
         return {
@@ -187,18 +187,18 @@ class EngineSystem:
 
     def evaluate(self, scenario: Scenario, seed: int, weights: Path, num_episodes: int, device: Device) -> Evaluation:
         """Plays episodes with the weights that a run left; see `systems.engine.rank.evaluate`."""
-        from systems.engine.rank.evaluate import evaluate
+        from rlbench.systems.engine.rank.evaluate import evaluate
 
         return evaluate(scenario, seed, weights, num_episodes, device)
 
     def why_not_predicted(self, scenario: Scenario, limits: Limits) -> str | None:
         """None if the model covers such a run; else what it does not cover, and what it does."""
-        from systems.model.predict import why_not
+        from rlbench.systems.model.predict import why_not
 
         return why_not(self, scenario, limits)
 
     def predict(self, scenario: Scenario, num_ranks: int, seed: int, limits: Limits) -> Prediction:
         """Predicts a run on `num_ranks` emulated GPUs; see `systems.model`."""
-        from systems.model.predict import predict
+        from rlbench.systems.model.predict import predict
 
         return predict(self, scenario, num_ranks, seed, limits)

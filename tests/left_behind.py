@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.run import zygote_client
+from rlbench.harness.run import zygote_client
 from tests.descriptors import open_files
 from tests.watching import MARK, PLACES
 

@@ -8,8 +8,6 @@ from collections.abc import Collection, Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-import rlbench_start
-
 ROOT = Path(__file__).resolve().parents[1]
 OURS = ("harness", "systems", "scenarios", "results", "reports")
 PRODUCT = (*OURS, "rlbench", "rlbench_start", "rlbench_client", "rlbench_pytest")
@@ -47,7 +45,7 @@ def imports(path: Path, *, at_module_level: bool = False) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
             module = node.module or ""
-            folder = ROOT / module.replace(".", "/")
+            folder = file_of(module)
             inner = {
                 alias.name
                 for alias in node.names
@@ -72,13 +70,20 @@ def _module_level(tree: ast.Module) -> Iterator[ast.AST]:
 
 def folder_of(module: str) -> str:
     """The folder of a module, or of what a package says by itself."""
-    path = ROOT / module.replace(".", "/")
+    path = file_of(module)
     return str((path if path.is_dir() else path.parent).relative_to(ROOT))
 
 
 def module_of(path: Path) -> str:
-    """The name by which a file is imported."""
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    """The name by which a file is imported: those of the five folders, below `rlbench`."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(("rlbench", *parts) if parts[0] in OURS else parts).removesuffix(".__init__")
+
+
+def file_of(module: str) -> Path:
+    """The file of a module without its suffix, or the folder of a package: not by way of the links in `rlbench/`."""
+    top, _, inner = module.partition(".")
+    return ROOT / (inner if top == "rlbench" and inner.partition(".")[0] in OURS else module).replace(".", "/")
 
 
 def allowed_arrows() -> dict[str, set[str]]:
@@ -110,7 +115,7 @@ def named_by(path: Path) -> Iterator[str]:
     """The modules of the product that a file names in a text, for another process to import."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         text = node.value if isinstance(node, ast.Constant) else None
-        if isinstance(text, str) and DOTTED.fullmatch(text) and (ROOT / f"{text.replace('.', '/')}.py").exists():
+        if isinstance(text, str) and DOTTED.fullmatch(text) and file_of(text).with_suffix(".py").exists():
             yield text
 
 
@@ -160,7 +165,7 @@ def test_what_starts_us_looks_before_it_imports() -> None:
     for path in [*files_of("rlbench"), *files_of("rlbench_start")]:
         allowed = sys.stdlib_module_names | {"rlbench_start"}
         assert {module.partition(".")[0] for module in imports(path, at_module_level=True)} <= allowed, path
-    assert set(OURS) == set(rlbench_start.OURS)
+    assert {path.name for path in (ROOT / "rlbench").iterdir() if path.is_symlink()} == set(OURS)
 
 
 def test_the_harness_imports_no_torch() -> None:

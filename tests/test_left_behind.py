@@ -33,7 +33,7 @@ def test_it():
     "a temporary file": "def test_it(): open('/tmp/NAME', 'w').close()",
     "shared memory": "def test_it(): open('/dev/shm/NAME', 'w').close()",
     "a table": """
-from systems.engine.workers.tables import SharedColumn, SharedTable
+from rlbench.systems.engine.workers.tables import SharedColumn, SharedTable
 def test_it(): SharedTable((SharedColumn("x", (3,), "<f4"),))
 """,
 }

@@ -16,9 +16,9 @@ from time import perf_counter
 
 import torch
 
-from harness.contract.scenario import Scenario
-from systems.policies.policy import Policy, policy_of
-from systems.spaces.observations import leaves_of
+from rlbench.harness.contract.scenario import Scenario
+from rlbench.systems.policies.policy import Policy, policy_of
+from rlbench.systems.spaces.observations import leaves_of
 from tests.systems.actions import no_action
 
 NUM_UPDATES = 5

@@ -21,7 +21,7 @@ from typing import Self
 
 import psutil
 
-from harness.processes.process import shared_memory_names
+from rlbench.harness.processes.process import shared_memory_names
 
 LOOK_EVERY_S = 0.5
 LAST_CHARACTERS = 2000

@@ -9,8 +9,8 @@ from pathlib import Path
 from benchmarks.against.measure import Program, Timing
 from benchmarks.peers.counter import FOLDER_VARIABLE, total_env_steps
 from benchmarks.peers.venv import peer_python
-from harness.metering.meter_file import MeterFile
-from results.records import store
+from rlbench.harness.metering.meter_file import MeterFile
+from rlbench.results.records import store
 
 ROOT = Path(__file__).resolve().parents[2]
 EXTRA_S = 5.0
@@ -86,7 +86,7 @@ def learned_steps_per_s(runs: Path) -> float:
 
 def machine() -> str:
     """The machine that the figures belong to, in one line."""
-    from harness.machine.machine import describe
+    from rlbench.harness.machine.machine import describe
 
     cpu = describe()["cpu_model"] or "unknown CPU"
     return f"{cpu}; cores used: {len(os.sched_getaffinity(0))}; load before: {os.getloadavg()[0]:.2f}"

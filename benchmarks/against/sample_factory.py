@@ -18,8 +18,8 @@ from benchmarks.against import ceiling
 from benchmarks.against.measure import Program, Timing, prepare, steps_per_s
 from benchmarks.against.programs import learned_steps_per_s, machine, our_program, peer_program, simulation_program
 from benchmarks.in_turn import Side, compare
-from harness.plan.overrides import split_scenario
-from harness.plan.registry import load_scenario
+from rlbench.harness.plan.overrides import split_scenario
+from rlbench.harness.plan.registry import load_scenario
 
 PEER = "sample_factory"
 SYSTEM = "appo:learn.learning_rate=1e-4:learn.value_coef=1.0"

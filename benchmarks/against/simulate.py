@@ -11,10 +11,10 @@ import os
 import sys
 
 from benchmarks.peers.counter import StepCounter
-from harness.contract.device import Place, Seat
-from harness.devices.kinds import CpuDevice
-from harness.plan.overrides import split_scenario
-from harness.plan.registry import load_scenario
+from rlbench.harness.contract.device import Place, Seat
+from rlbench.harness.devices.kinds import CpuDevice
+from rlbench.harness.plan.overrides import split_scenario
+from rlbench.harness.plan.registry import load_scenario
 
 
 def simulate(choice: str, worker: int, num_envs: int) -> None:

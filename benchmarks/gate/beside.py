@@ -11,8 +11,8 @@ import gc
 from collections.abc import Callable
 from time import thread_time
 
-from results.summary.document import Estimate
-from results.verdicts.paired import ratio_of_pairs
+from rlbench.results.summary.document import Estimate
+from rlbench.results.verdicts.paired import ratio_of_pairs
 
 NUM_PAIRS = 12
 NUM_LOOKS = 10

@@ -23,23 +23,23 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from benchmarks.gate.beside import Call, time_beside
 from benchmarks.gate.claims import Claim
 from benchmarks.gate.references import Grouping, Interpreted, Layers, Locking, SmallArrays, Sorting, Writing
-from harness.contract.device import Place, Seat
-from harness.contract.envs import make_counted_env
-from harness.contract.scenario import Scenario
-from harness.contract.settings import TYPICAL_GPU_COSTS
-from harness.devices.emulated_gpu import EmulatedGpu, gpu_path
-from harness.devices.kinds import CpuDevice
-from harness.metering.counted import CountedEnv
-from harness.metering.meter import RankMeter
-from systems.choices.preempt import plan
-from systems.choices.rollout import Variable
-from systems.engine.rollouts.opening import open_rollout
-from systems.engine.rollouts.rollout import runs_of
-from systems.engine.workers.tables import SharedTable, rollout_columns
-from systems.engine.workers.worker import Worker, WorkerSettings
-from systems.learn.sequences import cut_sequences, pack, split_by_steps
-from systems.policies.few_rows import THREADS_VARIABLE, FewRows
-from systems.policies.policy import build_policy
+from rlbench.harness.contract.device import Place, Seat
+from rlbench.harness.contract.envs import make_counted_env
+from rlbench.harness.contract.scenario import Scenario
+from rlbench.harness.contract.settings import TYPICAL_GPU_COSTS
+from rlbench.harness.devices.emulated_gpu import EmulatedGpu, gpu_path
+from rlbench.harness.devices.kinds import CpuDevice
+from rlbench.harness.metering.counted import CountedEnv
+from rlbench.harness.metering.meter import RankMeter
+from rlbench.systems.choices.preempt import plan
+from rlbench.systems.choices.rollout import Variable
+from rlbench.systems.engine.rollouts.opening import open_rollout
+from rlbench.systems.engine.rollouts.rollout import runs_of
+from rlbench.systems.engine.workers.tables import SharedTable, rollout_columns
+from rlbench.systems.engine.workers.worker import Worker, WorkerSettings
+from rlbench.systems.learn.sequences import cut_sequences, pack, split_by_steps
+from rlbench.systems.policies.few_rows import THREADS_VARIABLE, FewRows
+from rlbench.systems.policies.policy import build_policy
 from tests.systems.actions import choices
 
 NUM_ENVS, NUM_STEPS, NUM_RANKS = 16, 128, 8

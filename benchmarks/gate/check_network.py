@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from results.records import store
-from results.records.schema import RunRecord
+from rlbench.results.records import store
+from rlbench.results.records.schema import RunRecord
 from tests.lanes import deep
 from tests.nodes.hosts import REMOTE, TwoHosts, two_hosts
 from tests.nodes.sweeps import RLBENCH

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.emulated.profile import read_profile
+from rlbench.scenarios.emulated.profile import read_profile
 from tests.harness.command import launch
 from tests.harness.commands.profile.measured_profile import write_truth
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.gate.claims import Claim
-from results.summary.findings import find_all
+from rlbench.results.summary.findings import find_all
 from rlbench_pytest import Throughput
 
 Must = Callable[[Claim], None]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from results.summary.document import Estimate, Finding
-from results.verdicts.gate import Outcome
+from rlbench.results.summary.document import Estimate, Finding
+from rlbench.results.verdicts.gate import Outcome
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

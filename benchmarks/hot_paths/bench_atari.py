@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.hot_paths.stepping import print_spread, time_steps
-from scenarios.atari import FAMILY
+from rlbench.scenarios.atari import FAMILY
 
 
 @pytest.mark.parametrize("variant", ["breakout", "pong"])

@@ -18,8 +18,8 @@ import gymnasium
 
 import rlbench_client
 from benchmarks.hot_paths.stepping import Stepper, make_env
+from rlbench.scenarios.vizdoom import FAMILY
 from rlbench_client.counters import FOLDER_VARIABLE
-from scenarios.vizdoom import FAMILY
 
 if TYPE_CHECKING:
     from pytest_benchmark.fixture import BenchmarkFixture

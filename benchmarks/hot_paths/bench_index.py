@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from results.records.parts import SERIES_FILE
-from results.records.store import RUN_FILE
+from rlbench.results.records.parts import SERIES_FILE
+from rlbench.results.records.store import RUN_FILE
 from tests.results.made_records import make_parts, write_series
 from tests.results.summaries import make_run
 

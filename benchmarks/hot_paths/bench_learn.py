@@ -16,12 +16,12 @@ from gymnasium.spaces import Box, Dict
 from pytest_benchmark.fixture import BenchmarkFixture
 from torch import Tensor
 
-from harness.contract.settings import LearnSettings
-from systems.learn.batch import make_batch
-from systems.learn.optimizers import make_optimizer
-from systems.learn.ppo import update
-from systems.learn.sequences import cut_sequences, fixed_runs, pack
-from systems.policies.policy import build_policy
+from rlbench.harness.contract.settings import LearnSettings
+from rlbench.systems.learn.batch import make_batch
+from rlbench.systems.learn.optimizers import make_optimizer
+from rlbench.systems.learn.ppo import update
+from rlbench.systems.learn.sequences import cut_sequences, fixed_runs, pack
+from rlbench.systems.policies.policy import build_policy
 from tests.systems.actions import choices, no_action
 
 GOAL = Box(-np.inf, np.inf, (3,), np.float32)

@@ -20,13 +20,13 @@ from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING
 
 from benchmarks.hot_paths.half_metered import is_metered
-from harness.contract.budget import Limits
-from harness.contract.device import Place
-from harness.contract.system import Context
-from harness.devices.kinds import CpuDevice
-from harness.metering.meter import RankMeter
-from scenarios.pointnav import FAMILY
-from systems.sync.spec import SPEC
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.contract.device import Place
+from rlbench.harness.contract.system import Context
+from rlbench.harness.devices.kinds import CpuDevice
+from rlbench.harness.metering.meter import RankMeter
+from rlbench.scenarios.pointnav import FAMILY
+from rlbench.systems.sync.spec import SPEC
 
 if TYPE_CHECKING:
     from pytest_benchmark.fixture import BenchmarkFixture

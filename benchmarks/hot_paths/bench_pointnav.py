@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from scenarios.pointnav.plan import PlanSettings
-from scenarios.pointnav.spread import ACTION_MIX
-from scenarios.pointnav.task import PointNavEnv, TaskSettings
-from scenarios.pointnav.world import FloorPlanWorld
+from rlbench.scenarios.pointnav.plan import PlanSettings
+from rlbench.scenarios.pointnav.spread import ACTION_MIX
+from rlbench.scenarios.pointnav.task import PointNavEnv, TaskSettings
+from rlbench.scenarios.pointnav.world import FloorPlanWorld
 
 if TYPE_CHECKING:
     from pytest_benchmark.fixture import BenchmarkFixture

@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from harness.predicting.planning import predict_cell
-from harness.run.sweep import Sweep
-from results.records import store
-from results.records.parts import SERIES_FILE
+from rlbench.harness.predicting.planning import predict_cell
+from rlbench.harness.run.sweep import Sweep
+from rlbench.results.records import store
+from rlbench.results.records.parts import SERIES_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from harness.plan.cells import Cell
+    from rlbench.harness.plan.cells import Cell
 
 SYSTEMS = {"ddppo": 0.6, "ddppo:preempt.p=1.0": 1.0}
 SCENARIO = "emulated/open-fridge"

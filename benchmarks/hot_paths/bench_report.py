@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from results.records import store
+from rlbench.results.records import store
 
 RLBENCH = Path(sys.executable).with_name("rlbench")
 SYSTEMS = ("sync", "ddppo", "nover", "ver", "appo")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.hot_paths.stepping import print_spread, time_steps
-from scenarios.vizdoom import FAMILY
+from rlbench.scenarios.vizdoom import FAMILY
 
 
 @pytest.mark.parametrize("variant", ["basic", "my_way_home"])

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from harness.contract.envs import make_counted_env
-from harness.metering.counted import CountedEnv
-from systems.engine.workers import worker
+from rlbench.harness.contract.envs import make_counted_env
+from rlbench.harness.metering.counted import CountedEnv
+from rlbench.systems.engine.workers import worker
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.contract.device import Seat
-    from harness.contract.scenario import Scenario
+    from rlbench.harness.contract.device import Seat
+    from rlbench.harness.contract.scenario import Scenario
 
 
 def is_metered(iteration: int) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from harness.contract.scenario import Scenario
+from rlbench.harness.contract.scenario import Scenario
 from tests.scenarios.seats import seat_of
 
 

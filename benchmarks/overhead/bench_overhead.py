@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.overhead.logged_run import overhead_of
-from results.records import store
+from rlbench.results.records import store
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST_LOST, MOST_CPU_PERCENT = 0.05, 100.0

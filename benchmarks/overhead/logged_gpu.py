@@ -17,16 +17,16 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.contract.settings import Message, Work
-from harness.devices.emulated_gpu import EmulatedGpu
-from scenarios.emulated import EmulatedFamily, EmulatedScenario
-from scenarios.emulated.env import RecallEnv
-from scenarios.emulated.times import StepTimes
+from rlbench.harness.contract.settings import Message, Work
+from rlbench.harness.devices.emulated_gpu import EmulatedGpu
+from rlbench.scenarios.emulated import EmulatedFamily, EmulatedScenario
+from rlbench.scenarios.emulated.env import RecallEnv
+from rlbench.scenarios.emulated.times import StepTimes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from harness.contract.device import Seat
+    from rlbench.harness.contract.device import Seat
 
 ROW = struct.Struct("<qqqqdddd")
 """Kind, environment of the run, thread, number of items, three moments, CPU seconds of the thread meanwhile. A step's

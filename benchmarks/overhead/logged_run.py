@@ -15,9 +15,9 @@ import pandas as pd
 from benchmarks.overhead.logged_gpu import KINDS, PREFIX, ROW
 from benchmarks.overhead.moments import Moments
 from benchmarks.overhead.unused import LANES, EnvSteps, Held, Reservation, lane_busy, learner_lost_s, lost_s, queue_full
-from results.records import store
-from results.records.schema import RunRecord
-from systems.choices.rollout import stream_limit
+from rlbench.results.records import store
+from rlbench.results.records.schema import RunRecord
+from rlbench.systems.choices.rollout import stream_limit
 
 RANK, SECOND_LANE = -1, -2
 """Values of `environment` in spans.parquet."""

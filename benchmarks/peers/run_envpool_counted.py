@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.in_turn import Side, compare
-from harness.contract.device import Place, Seat
-from harness.contract.envs import env_seeds, make_counted_pool
-from harness.devices.kinds import CpuDevice
-from harness.metering.meter_file import MeterFile, meter_path
-from scenarios.gym.families import GymFamily
-from scenarios.gym.pools import make_pool
+from rlbench.harness.contract.device import Place, Seat
+from rlbench.harness.contract.envs import env_seeds, make_counted_pool
+from rlbench.harness.devices.kinds import CpuDevice
+from rlbench.harness.metering.meter_file import MeterFile, meter_path
+from rlbench.scenarios.gym.families import GymFamily
+from rlbench.scenarios.gym.pools import make_pool
 
 TASK = "Breakout-v5"
 NUM_ACTIONS = 4

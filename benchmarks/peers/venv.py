@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.machine.virtualenvs import python_in
-from harness.plan import libraries
+from rlbench.harness.machine.virtualenvs import python_in
+from rlbench.harness.plan import libraries
 
 DISTRIBUTIONS = {
     "sample_factory": "sample-factory",

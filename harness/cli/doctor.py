@@ -37,13 +37,13 @@ def doctor(
     if not network:
         if given := [name for name, value in (("--hosts", hosts), ("--gpus", gpus), ("--out", out)) if value]:
             raise ValueError(f"{given[0]}: goes with --network")
-        from harness.commands.doctor import print_doctor
+        from rlbench.harness.commands.doctor import print_doctor
 
         raise typer.Exit(print_doctor(num_workers=workers))
-    from harness.commands.doctor import doctor_network
-    from harness.launch.launcher import choose
-    from harness.launch.nodes.launches import Launch
-    from harness.launch.options import LaunchOptions
+    from rlbench.harness.commands.doctor import doctor_network
+    from rlbench.harness.launch.launcher import choose
+    from rlbench.harness.launch.nodes.launches import Launch
+    from rlbench.harness.launch.options import LaunchOptions
 
     if device not in {"cuda", "cpu"}:
         raise ValueError(f"--device {device}: must be cuda or cpu")

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.flags import flags
-from harness.cli.read_runs import OUT
+from rlbench.harness.cli.flags import flags
+from rlbench.harness.cli.read_runs import OUT
 
 BUDGET_S = 1800.0
 
@@ -63,8 +63,8 @@ def gate(
 
     Exit code: 0 passed, 1 regression, 2 usage, 3 inconclusive, 4 not comparable.
     """
-    from harness.commands.gate.command import Outputs, gate_folders, gate_revisions
-    from results.verdicts.gate import TOLERANCE
+    from rlbench.harness.commands.gate.command import Outputs, gate_folders, gate_revisions
+    from rlbench.results.verdicts.gate import TOLERANCE
 
     tolerance = TOLERANCE if tolerance is None else tolerance
     given = to_run.words() + ([] if seed is None else ["--seed", str(seed)])

@@ -14,7 +14,7 @@ Names = Annotated[list[str], typer.Argument(help="Libraries or systems: sample-f
 @libraries.command()
 def install(names: Names) -> None:
     """Install libraries, each in a virtual environment of its own in the cache folder."""
-    from harness.commands.run import install_libraries
+    from rlbench.harness.commands.run import install_libraries
 
     install_libraries(names)
 
@@ -22,6 +22,6 @@ def install(names: Names) -> None:
 @libraries.command()
 def remove(names: Names) -> None:
     """Remove what `install` has made."""
-    from harness.commands.run import remove_libraries
+    from rlbench.harness.commands.run import remove_libraries
 
     remove_libraries(names)

@@ -15,15 +15,15 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.doctor import doctor
-from harness.cli.flags import flags
-from harness.cli.gate import gate
-from harness.cli.libraries import libraries
-from harness.cli.read_runs import OUT, READING, command_line, evaluate
-from harness.cli.run import OutOption, run
-from harness.commands import INTERRUPTED
-from harness.commands.profile.options import ProfileOptions
-from harness.predicting.options import PredictOptions
+from rlbench.harness.cli.doctor import doctor
+from rlbench.harness.cli.flags import flags
+from rlbench.harness.cli.gate import gate
+from rlbench.harness.cli.libraries import libraries
+from rlbench.harness.cli.read_runs import OUT, READING, command_line, evaluate
+from rlbench.harness.cli.run import OutOption, run
+from rlbench.harness.commands import INTERRUPTED
+from rlbench.harness.commands.profile.options import ProfileOptions
+from rlbench.harness.predicting.options import PredictOptions
 
 app = typer.Typer(
     name="rlbench",
@@ -69,7 +69,7 @@ def predict(
     out: OutOption = OUT,
 ) -> None:
     """Predict, by a model, what systems would do on GPUs that are not there."""
-    from harness.commands.predict.command import print_predictions
+    from rlbench.harness.commands.predict.command import print_predictions
 
     raise typer.Exit(print_predictions(asked, from_run, out, command_line()))
 
@@ -91,7 +91,7 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="Folder of runs; those on emulated GPUs are shown beside.")] = OUT,
 ) -> None:
     """Predict a paper's table and hold it against the published figures; exit code 1 outside its tolerance."""
-    from harness.commands.reproduce.command import reproduce as print_reproduced
+    from rlbench.harness.commands.reproduce.command import reproduce as print_reproduced
 
     raise typer.Exit(print_reproduced(name, out, held_out=held_out))
 
@@ -113,7 +113,7 @@ def fit(
     out: Annotated[Path, typer.Option(help="The fitted profile, a new .toml file.")] = Path("fitted.toml"),
 ) -> None:
     """Fit a profile to figures that were measured or published, and say how well they determine it."""
-    from harness.commands.fit.command import fit_profile
+    from rlbench.harness.commands.fit.command import fit_profile
 
     raise typer.Exit(fit_profile(profile, to, keys, seconds, out))
 
@@ -124,7 +124,7 @@ def list_(
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """List systems, by their choices, and scenarios, with what each needs."""
-    from harness.commands.listing import print_lists
+    from rlbench.harness.commands.listing import print_lists
 
     print_lists(what, as_json=json)
 
@@ -145,7 +145,7 @@ def scenes(
     ),
 ) -> None:
     """Export pointnav's floor plans as .glb scenes, for habitat-sim and other simulators."""
-    from harness.commands.run import export_scenes
+    from rlbench.harness.commands.run import export_scenes
 
     export_scenes(out, count, seed, workload)
 
@@ -172,8 +172,8 @@ def profile(
     runs: Annotated[Path, typer.Option(help="Folder for the run, which is kept as a sweep of one cell.")] = OUT,
 ) -> None:
     """Measure a scenario on this machine and write its times as a profile, to emulate and to predict with."""
-    from harness.commands.profile.command import profile_runs, profile_scenario
-    from harness.commands.profile.gpu import AssumedLink
+    from rlbench.harness.commands.profile.command import profile_runs, profile_scenario
+    from rlbench.harness.commands.profile.gpu import AssumedLink
 
     link = AssumedLink(latency_ms=latency_ms, bandwidth_mb_per_s=bandwidth_mb_per_s)
     if not from_run:
@@ -277,6 +277,6 @@ def _drop_output() -> None:
 
 
 def _fail(message: str) -> None:
-    from results.reading.untrusted import visible
+    from rlbench.results.reading.untrusted import visible
 
     print(f"rlbench: {visible(' '.join(message.split()))}", file=sys.stderr)  # noqa: T201  a command line prints

@@ -15,7 +15,7 @@ HISTORY = Path("rlbench-history.jsonl")
 
 def command_line() -> list[str]:
     """The words of the command as records and reports show them; one that is no UTF-8 is escaped."""
-    from results.reading.untrusted import visible
+    from rlbench.results.reading.untrusted import visible
 
     return ["rlbench", *map(visible, sys.argv[1:])]
 
@@ -56,7 +56,7 @@ def results(
     csv: Annotated[bool, typer.Option("--csv", help="A CSV line for each run.")] = False,
 ) -> None:
     """Print the runs in a folder as a table, JSON or CSV."""
-    from harness.commands.read_runs import print_results
+    from rlbench.harness.commands.read_runs import print_results
 
     if json and csv:
         raise ValueError("--json --csv: choose one of them")
@@ -73,8 +73,8 @@ def report(
     ] = None,
 ) -> None:
     """Write what runs say as one HTML file that needs no network, and print the answers."""
-    from harness.commands.read_runs import SummaryOptions
-    from harness.commands.read_runs import report as write_report
+    from rlbench.harness.commands.read_runs import SummaryOptions
+    from rlbench.harness.commands.read_runs import report as write_report
 
     asked = SummaryOptions(reference=reference, threshold=threshold)
     write_report(folders or [], OUT, out, asked, command_line(), history)
@@ -88,7 +88,7 @@ def history(
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Keep the throughput of revisions, a row for each cell and machine class, and say where it changed."""
-    from harness.commands.read_runs import keep_history
+    from rlbench.harness.commands.read_runs import keep_history
 
     keep_history(runs or [], file, as_json=json)
 
@@ -103,7 +103,7 @@ def compare(
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Hold runs against others, cell by cell: say whether they may be compared, and what has changed."""
-    from harness.commands.read_runs import SummaryOptions, print_comparison
+    from rlbench.harness.commands.read_runs import SummaryOptions, print_comparison
 
     asked = SummaryOptions(reference=reference, threshold=threshold)
     raise typer.Exit(print_comparison(runs_a, runs_b, asked, as_json=json))
@@ -124,8 +124,8 @@ def export(
     threshold: ThresholdOption = None,
 ) -> None:
     """Write what runs say for other programs; json has the very figures of the report."""
-    from harness.commands.read_runs import SummaryOptions
-    from harness.commands.read_runs import export as write_export
+    from rlbench.harness.commands.read_runs import SummaryOptions
+    from rlbench.harness.commands.read_runs import export as write_export
 
     asked = SummaryOptions(reference=reference, threshold=threshold)
     write_export(folders or [], OUT, form, out, asked)
@@ -149,7 +149,7 @@ def evaluate(
     out: Annotated[Path, typer.Option(help="Folder of sweeps, where no run is named.")] = OUT,
 ) -> None:
     """Play episodes with the policies that finished runs have left, and print how well they do."""
-    from harness.commands.evaluate import print_evaluations
+    from rlbench.harness.commands.evaluate import print_evaluations
 
     print_evaluations(runs or [], out, episodes, typed=scenario, as_json=json)
 

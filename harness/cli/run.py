@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.flags import flags
-from harness.cli.read_runs import OUT, command_line
-from harness.launch.options import LaunchOptions
-from harness.plan.options import RunOptions
-from harness.run import zygote_client
+from rlbench.harness.cli.flags import flags
+from rlbench.harness.cli.read_runs import OUT, command_line
+from rlbench.harness.launch.options import LaunchOptions
+from rlbench.harness.plan.options import RunOptions
+from rlbench.harness.run import zygote_client
 
 OutOption = Annotated[Path, typer.Option("--out", help="Folder for the runs; made if it is not there.")]
 
@@ -34,6 +34,6 @@ def run(
 ) -> None:
     """Measure every combination of systems, GPU counts, scenarios, workloads and seeds."""
     zygote_client.await_libraries()  # the imports that follow take longer than all so far
-    from harness.commands.run import run_sweep
+    from rlbench.harness.commands.run import run_sweep
 
     raise typer.Exit(run_sweep(asked, out, resume=resume, dry_run=dry_run, command=command_line(), options=launch))

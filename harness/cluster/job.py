@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from harness.cluster.slurm_commands import ask, job_fields
-from harness.launch.launcher import allocated_hosts
-from harness.launch.nodes.launches import SRUN, Launch, Slurm
-from harness.machine import machine
-from harness.plan.cells import Hasher
-from harness.processes.removal import open_lock
-from harness.run.progress import Display
-from harness.run.sweep import Sweep
-from harness.run.sweep_folder import SweepFolder
-from reports.terminal.table import make_console
+from rlbench.harness.cluster.slurm_commands import ask, job_fields
+from rlbench.harness.launch.launcher import allocated_hosts
+from rlbench.harness.launch.nodes.launches import SRUN, Launch, Slurm
+from rlbench.harness.machine import machine
+from rlbench.harness.plan.cells import Hasher
+from rlbench.harness.processes.removal import open_lock
+from rlbench.harness.run.progress import Display
+from rlbench.harness.run.sweep import Sweep
+from rlbench.harness.run.sweep_folder import SweepFolder
+from rlbench.reports.terminal.table import make_console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,7 +49,7 @@ class Job:
 
     def __call__(self) -> None:
         """Runs the cells that have no finished run yet."""
-        from harness.run.runner import Interrupted, Interrupts, Runner
+        from rlbench.harness.run.runner import Interrupted, Interrupts, Runner
 
         sweep = Sweep.read(Path(self.plan))
         launch = Launch(

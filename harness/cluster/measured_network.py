@@ -20,22 +20,22 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from harness.contract.budget import Limits
-from harness.contract.network_costs import NetworkCosts
-from harness.machine import machine
-from harness.plan.cells import Cell
-from harness.plan.request import EMULATED_SCENARIO
-from harness.run.progress import Display
-from harness.run.runner import Interrupted, Interrupts, Runner
-from harness.run.sweep import Sweep
-from harness.run.sweep_folder import SweepFolder
-from results.reading.outputs import write_output
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.contract.network_costs import NetworkCosts
+from rlbench.harness.machine import machine
+from rlbench.harness.plan.cells import Cell
+from rlbench.harness.plan.request import EMULATED_SCENARIO
+from rlbench.harness.run.progress import Display
+from rlbench.harness.run.runner import Interrupted, Interrupts, Runner
+from rlbench.harness.run.sweep import Sweep
+from rlbench.harness.run.sweep_folder import SweepFolder
+from rlbench.results.reading.outputs import write_output
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.devices.kinds import DeviceKind
-    from harness.launch.nodes.launches import Launch
+    from rlbench.harness.devices.kinds import DeviceKind
+    from rlbench.harness.launch.nodes.launches import Launch
 
 SYSTEM, FILE = "network", "network.json"
 TIME_LIMIT_S = 600.0

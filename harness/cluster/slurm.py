@@ -25,20 +25,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.cluster.job import Job, cell_lock
-from harness.cluster.slurm_commands import ANSWER_LIMIT_S, how_it_ended, last_line, queued
-from harness.launch.nodes.gathered import LiveNodes
-from harness.plan.cells import Hasher
-from results.reading.untrusted import MIB, read_json
-from results.records import store, units
+from rlbench.harness.cluster.job import Job, cell_lock
+from rlbench.harness.cluster.slurm_commands import ANSWER_LIMIT_S, how_it_ended, last_line, queued
+from rlbench.harness.launch.nodes.gathered import LiveNodes
+from rlbench.harness.plan.cells import Hasher
+from rlbench.results.reading.untrusted import MIB, read_json
+from rlbench.results.records import store, units
 
 if TYPE_CHECKING:
-    from harness.launch.nodes.launches import Slurm
-    from harness.metering.live import Snapshot
-    from harness.plan.cells import Cell
-    from harness.run.runner import Interrupts, Runner
-    from harness.run.sweep import Sweep
-    from results.records.schema import RunRecord
+    from rlbench.harness.launch.nodes.launches import Slurm
+    from rlbench.harness.metering.live import Snapshot
+    from rlbench.harness.plan.cells import Cell
+    from rlbench.harness.run.runner import Interrupts, Runner
+    from rlbench.harness.run.sweep import Sweep
+    from rlbench.results.records.schema import RunRecord
 
 JOBS_FILE = "jobs.json"
 LOGS = "slurm"

@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.machine.findings import GIB, MachineFinding, judge
-from harness.machine.machine import Machine, packages, read_machine
-from reports.terminal.table import make_console
+from rlbench.harness.machine.findings import GIB, MachineFinding, judge
+from rlbench.harness.machine.machine import Machine, packages, read_machine
+from rlbench.reports.terminal.table import make_console
 
 if TYPE_CHECKING:
-    from harness.devices.kinds import DeviceKind
-    from harness.launch.nodes.launches import Launch
+    from rlbench.harness.devices.kinds import DeviceKind
+    from rlbench.harness.launch.nodes.launches import Launch
 
 
 def print_doctor(console: Console | None = None, num_workers: int | None = None) -> int:
@@ -44,7 +44,7 @@ def print_doctor(console: Console | None = None, num_workers: int | None = None)
 
 def doctor_network(launch: Launch, num_ranks: int, device: DeviceKind, out: Path | None) -> int:
     """Measures messages between the ranks of several machines and prints their times; returns the exit code."""
-    from harness.cluster.measured_network import print_network
+    from rlbench.harness.cluster.measured_network import print_network
 
     return print_network(launch, num_ranks, device, out, make_console())
 

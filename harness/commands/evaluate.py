@@ -18,24 +18,24 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from rich.table import Table
 from rich.text import Text
 
-from harness.contract.device import Device, Place
-from harness.contract.scenario import Scenario
-from harness.devices.kinds import DeviceKind, make_device, visible_gpus
-from harness.plan import registry
-from harness.plan.overrides import apply_settings, split_scenario, split_settings
-from harness.plan.system_list import split_list
-from harness.processes.raised import told_in_a_line
-from harness.run.sweep import PLAN_FILE, Sweep
-from reports.figures import format as fmt
-from reports.terminal.table import make_console, make_table
-from results.reading.tables import SERIES_ROWS, read_frame
-from results.reading.untrusted import WEIGHTS_BYTES, opened, visible
-from results.records import labels, store, units
-from results.records.parts import LOST, SERIES_FILE
+from rlbench.harness.contract.device import Device, Place
+from rlbench.harness.contract.scenario import Scenario
+from rlbench.harness.devices.kinds import DeviceKind, make_device, visible_gpus
+from rlbench.harness.plan import registry
+from rlbench.harness.plan.overrides import apply_settings, split_scenario, split_settings
+from rlbench.harness.plan.system_list import split_list
+from rlbench.harness.processes.raised import told_in_a_line
+from rlbench.harness.run.sweep import PLAN_FILE, Sweep
+from rlbench.reports.figures import format as fmt
+from rlbench.reports.terminal.table import make_console, make_table
+from rlbench.results.reading.tables import SERIES_ROWS, read_frame
+from rlbench.results.reading.untrusted import WEIGHTS_BYTES, opened, visible
+from rlbench.results.records import labels, store, units
+from rlbench.results.records.parts import LOST, SERIES_FILE
 
 if TYPE_CHECKING:
-    from results.records.schema import RunRecord
-    from results.records.store import StoredRun
+    from rlbench.results.records.schema import RunRecord
+    from rlbench.results.records.store import StoredRun
 
 METRICS = ("success", "return", "length", "spl")
 NO_TIME = {"time_scale": "1e-06"}

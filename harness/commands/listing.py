@@ -14,17 +14,17 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from harness.contract.traits import Traits
-from harness.metering.counted import shown
-from harness.plan import libraries, registry
-from harness.processes.raised import message, told_in_a_line
-from reports.terminal.table import WIDE, make_console
-from results.reading.untrusted import visible
+from rlbench.harness.contract.traits import Traits
+from rlbench.harness.metering.counted import shown
+from rlbench.harness.plan import libraries, registry
+from rlbench.harness.processes.raised import message, told_in_a_line
+from rlbench.reports.terminal.table import WIDE, make_console
+from rlbench.results.reading.untrusted import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.contract.system import System
+    from rlbench.harness.contract.system import System
 
 CHOICES = ("collect", "rollout", "overlap", "preempt", "average", "correct")
 """Fields of a system; the last one is a learning setting."""

@@ -13,23 +13,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.run.sweep import PLAN_FILE
-from reports.exports.export import to_csv, to_json, write_parquet
-from reports.exports.trace import write_trace
-from reports.terminal.table import make_console, print_lines, print_table
-from results.reading.outputs import write_output
-from results.reading.tables import SPANS_FILE
-from results.reading.untrusted import visible
-from results.records import store
-from results.records.index import FIELDS, Condition, Index
-from results.records.store import StoredRun, Unreadable
-from results.summary.cells import latest, make_cells, other_tries
-from results.summary.document import Summary
-from results.summary.findings import find_all
-from results.summary.scaled import scale
+from rlbench.harness.run.sweep import PLAN_FILE
+from rlbench.reports.exports.export import to_csv, to_json, write_parquet
+from rlbench.reports.exports.trace import write_trace
+from rlbench.reports.terminal.table import make_console, print_lines, print_table
+from rlbench.results.reading.outputs import write_output
+from rlbench.results.reading.tables import SPANS_FILE
+from rlbench.results.reading.untrusted import visible
+from rlbench.results.records import store
+from rlbench.results.records.index import FIELDS, Condition, Index
+from rlbench.results.records.store import StoredRun, Unreadable
+from rlbench.results.summary.cells import latest, make_cells, other_tries
+from rlbench.results.summary.document import Summary
+from rlbench.results.summary.findings import find_all
+from rlbench.results.summary.scaled import scale
 
 if TYPE_CHECKING:
-    from results.verdicts.compare import Runs
+    from rlbench.results.verdicts.compare import Runs
 
 MAKE_SOME = "make some: `rlbench run --systems ddppo,ver --gpus 1,8`"
 NEWEST = 200
@@ -55,7 +55,7 @@ class Found:
 
     def summary(self, asked: SummaryOptions) -> Summary:
         """Summarises the runs."""
-        from results.summary.summarise import summarise
+        from rlbench.results.summary.summarise import summarise
 
         return summarise(
             self.runs,
@@ -166,9 +166,9 @@ def keep_history(folders: Sequence[Path], file: Path, *, as_json: bool) -> None:
     """Adds the revisions of some folders to a history, and prints it. Raises ValueError for a damaged history."""
     from pydantic import TypeAdapter
 
-    from reports.terminal.history import print_history
-    from results.summary.document import HistorySeries
-    from results.verdicts import history
+    from rlbench.reports.terminal.history import print_history
+    from rlbench.results.summary.document import HistorySeries
+    from rlbench.results.verdicts import history
 
     rows = history.read(file)
     if folders:
@@ -197,8 +197,8 @@ def report(
 
     Raises ValueError for missing runs, an unknown reference, a damaged history and a file that cannot be written.
     """
-    from reports.page.html import write_report
-    from results.verdicts import history
+    from rlbench.reports.page.html import write_report
+    from rlbench.results.verdicts import history
 
     folders = folders or [newest_sweep(default)]
     found = find(folders)
@@ -217,8 +217,8 @@ def print_comparison(a: Path, b: Path, asked: SummaryOptions, *, as_json: bool) 
 
     Raises ValueError for a folder without runs, and for an unknown reference.
     """
-    from reports.terminal.compared import print_compared
-    from results.verdicts.compare import compare
+    from rlbench.reports.terminal.compared import print_compared
+    from rlbench.results.verdicts.compare import compare
 
     compared = compare(
         *(_side(folder) for folder in (a, b)),
@@ -233,7 +233,7 @@ def print_comparison(a: Path, b: Path, asked: SummaryOptions, *, as_json: bool) 
 
 
 def _side(folder: Path) -> Runs:
-    from results.verdicts.compare import Runs
+    from rlbench.results.verdicts.compare import Runs
 
     found = find([folder])
     return Runs(name=visible(str(folder)), runs=found.runs, unreadable=found.unreadable)
@@ -253,7 +253,7 @@ def export(folders: Sequence[Path], default: Path, form: str, out: Path | None, 
     found = find(folders or [newest_sweep(default)])
     summary = found.summary(asked)
     if form == "json":
-        from reports.page.timeline import read_iterations, with_iterations
+        from rlbench.reports.page.timeline import read_iterations, with_iterations
 
         summary = with_iterations(summary, read_iterations(summary, found.folders()))
     if form == "parquet":
@@ -266,7 +266,7 @@ def export(folders: Sequence[Path], default: Path, form: str, out: Path | None, 
 
 def _text(summary: Summary, form: str) -> str:
     if form == "markdown":
-        from reports.exports.markdown import to_markdown
+        from rlbench.reports.exports.markdown import to_markdown
 
         return to_markdown(summary)
     return summary.to_json() if form == "json" else to_csv(summary.runs)

@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.plan import registry
-from harness.plan.cells import Cell
-from harness.run.sweep import Sweep
-from results.reading.untrusted import visible
+from rlbench.harness.plan import registry
+from rlbench.harness.plan.cells import Cell
+from rlbench.harness.run.sweep import Sweep
+from rlbench.results.reading.untrusted import visible
 
 FLAGS = ("--resume", "--dry-run")
 """Options without a value that the command does not take over from the one that planned the sweep."""

@@ -11,37 +11,37 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from harness.commands import INTERRUPTED
-from harness.commands.resuming import resume_command
-from harness.contract.agents import agents_per_env
-from harness.contract.traits import Traits
-from harness.launch.launcher import choose, in_this_allocation
-from harness.launch.nodes.launches import SRUN, Launch, Slurm
-from harness.launch.options import LaunchOptions
-from harness.launch.torchrun import dry_run_lines
-from harness.plan import libraries, registry
-from harness.plan.cells import Cell, Hasher
-from harness.plan.enough import too_short
-from harness.plan.options import RunOptions
-from harness.plan.planning import plan_with_skipped
-from harness.plan.request import complete
-from harness.plan.room import check_room
-from harness.plan.system_list import CannotRun
-from harness.processes.raised import told_in_a_line
-from harness.run import zygote_client
-from harness.run.progress import Display
-from harness.run.sweep import Sweep
-from harness.run.sweep_folder import SweepFolder
-from reports.terminal.table import make_console, print_lines, print_table
-from results.reading.untrusted import visible
-from results.records import store, units
-from results.records.index import Index
+from rlbench.harness.commands import INTERRUPTED
+from rlbench.harness.commands.resuming import resume_command
+from rlbench.harness.contract.agents import agents_per_env
+from rlbench.harness.contract.traits import Traits
+from rlbench.harness.launch.launcher import choose, in_this_allocation
+from rlbench.harness.launch.nodes.launches import SRUN, Launch, Slurm
+from rlbench.harness.launch.options import LaunchOptions
+from rlbench.harness.launch.torchrun import dry_run_lines
+from rlbench.harness.plan import libraries, registry
+from rlbench.harness.plan.cells import Cell, Hasher
+from rlbench.harness.plan.enough import too_short
+from rlbench.harness.plan.options import RunOptions
+from rlbench.harness.plan.planning import plan_with_skipped
+from rlbench.harness.plan.request import complete
+from rlbench.harness.plan.room import check_room
+from rlbench.harness.plan.system_list import CannotRun
+from rlbench.harness.processes.raised import told_in_a_line
+from rlbench.harness.run import zygote_client
+from rlbench.harness.run.progress import Display
+from rlbench.harness.run.sweep import Sweep
+from rlbench.harness.run.sweep_folder import SweepFolder
+from rlbench.reports.terminal.table import make_console, print_lines, print_table
+from rlbench.results.reading.untrusted import visible
+from rlbench.results.records import store, units
+from rlbench.results.records.index import Index
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from results.records.schema import RunRecord
-    from results.records.store import Unreadable
+    from rlbench.results.records.schema import RunRecord
+    from rlbench.results.records.store import Unreadable
 
 
 class LibraryCheck:
@@ -185,9 +185,9 @@ def _scenario_of(cell: Cell) -> tuple[str, frozenset[tuple[str, str]]]:
 
 
 def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: Console) -> int:
-    from harness.machine import machine
-    from harness.run.runner import Interrupted, Interrupts, Runner
-    from results.summary.summarise import summarise
+    from rlbench.harness.machine import machine
+    from rlbench.harness.run.runner import Interrupted, Interrupts, Runner
+    from rlbench.results.summary.summarise import summarise
 
     with (
         sweep.lock(),
@@ -211,7 +211,7 @@ def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: C
             launch=sweep.launch if isinstance(sweep.launch, Launch) else None,
         )
         if isinstance(sweep.launch, Slurm):
-            from harness.cluster.slurm import Jobs
+            from rlbench.harness.cluster.slurm import Jobs
 
             if not Jobs(sweep, runner, sweep.launch).run(cells, interrupts):
                 print(  # noqa: T201  a command line prints

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import gymnasium
 
-    from harness.contract.device import Seat
+    from rlbench.harness.contract.device import Seat
 
 
 class ParallelLike(Protocol):

@@ -6,20 +6,20 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from harness.contract.pools import PoolLike
-from harness.metering.counted import CountedEnv, episodes_path, shown
-from harness.metering.meter_file import Block, MeterFile
+from rlbench.harness.contract.pools import PoolLike
+from rlbench.harness.metering.counted import CountedEnv, episodes_path, shown
+from rlbench.harness.metering.meter_file import Block, MeterFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import gymnasium
 
-    from harness.contract.device import Seat
-    from harness.metering.batches.counted_agents import CountedAgents
-    from harness.metering.batches.counted_batch import CountedBatch
-    from harness.metering.batches.counted_pool import CountedPool
-    from harness.metering.blocks import Blocks
+    from rlbench.harness.contract.device import Seat
+    from rlbench.harness.metering.batches.counted_agents import CountedAgents
+    from rlbench.harness.metering.batches.counted_batch import CountedBatch
+    from rlbench.harness.metering.batches.counted_pool import CountedPool
+    from rlbench.harness.metering.blocks import Blocks
 
 
 class MakesEnvs(Protocol):
@@ -135,10 +135,10 @@ def make_counted_batch(scenario: Batched, seats: Sequence[Seat], folder: Path | 
 
     Call it in the process that will step them. Raises ValueError if they are not what the scenario states.
     """
-    from harness.metering.batches.counted_batch import CountedBatch
-    from harness.metering.batches.pool_envs import WholePool, check_pool
-    from harness.metering.batches.tensors import OnHost
-    from harness.metering.batches.vector_envs import check_batch
+    from rlbench.harness.metering.batches.counted_batch import CountedBatch
+    from rlbench.harness.metering.batches.pool_envs import WholePool, check_pool
+    from rlbench.harness.metering.batches.tensors import OnHost
+    from rlbench.harness.metering.batches.vector_envs import check_batch
 
     first, spaces = seats[0], (scenario.observation_space, scenario.action_space)
     blocks = _blocks_of(seats, meter)
@@ -158,8 +158,8 @@ def make_counted_agents(scenario: Batched, seats: Sequence[Seat], folder: Path |
 
     Call it in the process that will step it. Raises ValueError if it is not what the scenario states.
     """
-    from harness.metering.batches.agent_rows import check_agents
-    from harness.metering.batches.counted_agents import CountedAgents
+    from rlbench.harness.metering.batches.agent_rows import check_agents
+    from rlbench.harness.metering.batches.counted_agents import CountedAgents
 
     first, spaces = seats[0], (scenario.observation_space, scenario.action_space)
     blocks = _blocks_of(seats, meter)
@@ -175,8 +175,8 @@ def make_counted_pool(
 
     Call it in the process that will step them. Raises ValueError if they are not what the scenario states.
     """
-    from harness.metering.batches.counted_pool import CountedPool
-    from harness.metering.batches.pool_envs import check_pool
+    from rlbench.harness.metering.batches.counted_pool import CountedPool
+    from rlbench.harness.metering.batches.pool_envs import check_pool
 
     first, blocks = seats[0], _blocks_of(seats, meter)
     envs = scenario.make_envs(seats)
@@ -189,7 +189,7 @@ def make_counted_pool(
 
 
 def _blocks_of(seats: Sequence[Seat], meter: Path) -> Blocks:
-    from harness.metering.blocks import Blocks
+    from rlbench.harness.metering.blocks import Blocks
 
     first = seats[0].index
     assert [seat.index for seat in seats] == list(range(first, first + len(seats))), "seats are neighbours"

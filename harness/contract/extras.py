@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
-from harness.contract.scenario import Scenario
+from rlbench.harness.contract.scenario import Scenario
 
 
 class Extras(Protocol):

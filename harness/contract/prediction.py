@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from harness.contract.budget import Limits
-    from harness.contract.scenario import Scenario
-    from harness.metering.fates import Fates
+    from rlbench.harness.contract.budget import Limits
+    from rlbench.harness.contract.scenario import Scenario
+    from rlbench.harness.metering.fates import Fates
 
 
 class Times(Protocol):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from harness.contract.device import Seat
-from harness.contract.settings import GpuCosts, LearnSettings
+from rlbench.harness.contract.device import Seat
+from rlbench.harness.contract.settings import GpuCosts, LearnSettings
 
 if TYPE_CHECKING:
     import gymnasium

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Literal
 
-from harness.contract.network_costs import NetworkCosts
+from rlbench.harness.contract.network_costs import NetworkCosts
 
 Work = Literal["render", "infer", "prepare", "learn"]
 """Kinds of work on a GPU."""

@@ -22,14 +22,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from harness.contract.agents import num_rows
-from harness.contract.budget import Limits
-from harness.contract.device import Device, Place, Seat
-from harness.contract.scenario import Scenario
+from rlbench.harness.contract.agents import num_rows
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.contract.device import Device, Place, Seat
+from rlbench.harness.contract.scenario import Scenario
 
 if TYPE_CHECKING:
-    from harness.metering.counted import CountedEnv
-    from harness.metering.meter import RankMeter
+    from rlbench.harness.metering.counted import CountedEnv
+    from rlbench.harness.metering.meter import RankMeter
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,13 +55,13 @@ class Context:
 
     def env_seed(self, index: int) -> int:
         """The seed of environment `index` of this rank, the same with every system."""
-        from harness.contract.envs import env_seeds
+        from rlbench.harness.contract.envs import env_seeds
 
         return env_seeds(self.seed, self.place.rank, 1 + index)[index]
 
     def make_env(self, index: int) -> CountedEnv:
         """Makes environment `index` of this rank; call it in the process that will step it, this one or a child."""
-        from harness.contract.envs import make_counted_env
+        from rlbench.harness.contract.envs import make_counted_env
 
         return make_counted_env(self.scenario, self.seat(index, self.env_seed(index)), self.folder, self.meter.path)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from harness.contract.scenario import Scenario
+    from rlbench.harness.contract.scenario import Scenario
 
 TRAITS_FILE = "traits.json"
 """A file in the working folder of a run. The runner, which has loaded the system, writes it for the keeper."""

@@ -22,10 +22,10 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from harness.contract.network_costs import MOMENTS_BYTES
-from harness.contract.settings import GpuCosts, Message, Work
-from harness.devices import booking
-from harness.devices.booking import BUSY_S, CORES, LANE
+from rlbench.harness.contract.network_costs import MOMENTS_BYTES
+from rlbench.harness.contract.settings import GpuCosts, Message, Work
+from rlbench.harness.devices import booking
+from rlbench.harness.devices.booking import BUSY_S, CORES, LANE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

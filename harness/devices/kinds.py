@@ -6,16 +6,16 @@ import os
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Literal
 
-from harness.devices.emulated_gpu import EmulatedGpu, gpu_path
+from rlbench.harness.devices.emulated_gpu import EmulatedGpu, gpu_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from harness.contract.device import Device, Place
-    from harness.contract.scenario import Scenario
-    from harness.contract.settings import Message, Work
+    from rlbench.harness.contract.device import Device, Place
+    from rlbench.harness.contract.scenario import Scenario
+    from rlbench.harness.contract.settings import Message, Work
 
 DeviceKind = Literal["cuda", "cpu", "emulated", "predicted"]
 DEVICE_KINDS: tuple[DeviceKind, ...] = ("cuda", "cpu", "emulated")
@@ -24,7 +24,7 @@ DEVICE_KINDS: tuple[DeviceKind, ...] = ("cuda", "cpu", "emulated")
 
 def visible_gpus() -> list[int]:
     """NVML's indices of the NVIDIA GPUs that CUDA calls 0, 1, ...; none without a driver."""
-    from harness.machine.telemetry import nvml
+    from rlbench.harness.machine.telemetry import nvml
 
     try:
         nvml.open_nvml()

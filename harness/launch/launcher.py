@@ -10,8 +10,8 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 
-from harness.launch.nodes.launches import SRUN, SSH, Launch, Slurm
-from harness.launch.options import LAUNCHERS, LaunchOptions
+from rlbench.harness.launch.nodes.launches import SRUN, SSH, Launch, Slurm
+from rlbench.harness.launch.options import LAUNCHERS, LaunchOptions
 
 EXPAND_LIMIT_S = 30.0
 

@@ -15,10 +15,10 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from harness.launch.rank import PARENT_VARIABLE, main
-from harness.processes import process
-from harness.processes.forked import Forked, close_others, fork, set_command
-from harness.processes.library_variables import library_variables
+from rlbench.harness.launch.rank import PARENT_VARIABLE, main
+from rlbench.harness.processes import process
+from rlbench.harness.processes.forked import Forked, close_others, fork, set_command
+from rlbench.harness.processes.library_variables import library_variables
 
 LOOPBACK = "127.0.0.1"
 
@@ -56,7 +56,7 @@ def launch(folder: Path, num_ranks: int) -> list[Forked]:
 
 
 def _be_rank(folder: Path, rank: int, place: dict[str, str], store: socket.socket) -> int:
-    """Runs in a forked process: does what `python -m harness.launch.rank` does with these variables."""
+    """Runs in a forked process: does what `python -m rlbench.harness.launch.rank` does with these variables."""
     os.setpgid(0, 0)  # processes that it leaves behind when it is killed are found by this group
     streams = (Path(os.devnull), folder / f"rank{rank}.out", folder / f"rank{rank}.err")
     for stream, path in enumerate(streams):
@@ -64,5 +64,5 @@ def _be_rank(folder: Path, rank: int, place: dict[str, str], store: socket.socke
             os.dup2(file.fileno(), stream)
     close_others(*([store.fileno()] if rank == 0 else []))
     os.environ.update(place)
-    set_command([sys.executable, "-P", "-m", "harness.launch.rank", str(folder), str(rank)])
+    set_command([sys.executable, "-P", "-m", "rlbench.harness.launch.rank", str(folder), str(rank)])
     return main(folder)

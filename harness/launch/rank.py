@@ -1,4 +1,4 @@
-"""The main function of a rank: `python -m harness.launch.rank FOLDER`, with torchrun's variables set.
+"""The main function of a rank: `python -m rlbench.harness.launch.rank FOLDER`, with torchrun's variables set.
 
 It reads the run's `cell.json`, makes the context of the contract, and runs the system. If any of this raises, the rank
 leaves the error in `error-rank<k>.json` for the keeper, and exits with 1. On SIGUSR1 a thread writes its stack.
@@ -11,19 +11,19 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.contract.agents import num_rows
-from harness.contract.device import Place
-from harness.contract.system import Context
-from harness.contract.traits import Traits
-from harness.devices.emulated_gpu import EmulatedGpu
-from harness.devices.kinds import make_device
-from harness.metering.meter import RankMeter
-from harness.plan.cells import Cell
-from harness.processes import process, raised
-from harness.processes.held import CELL_FILE
+from rlbench.harness.contract.agents import num_rows
+from rlbench.harness.contract.device import Place
+from rlbench.harness.contract.system import Context
+from rlbench.harness.contract.traits import Traits
+from rlbench.harness.devices.emulated_gpu import EmulatedGpu
+from rlbench.harness.devices.kinds import make_device
+from rlbench.harness.metering.meter import RankMeter
+from rlbench.harness.plan.cells import Cell
+from rlbench.harness.processes import process, raised
+from rlbench.harness.processes.held import CELL_FILE
 
 if TYPE_CHECKING:
-    from harness.contract.system import System
+    from rlbench.harness.contract.system import System
 
 PARENT_VARIABLE = "RLBENCH_PARENT"
 """Process number of the launcher, which this rank must not outlive. It is `UNDER_TORCHRUN` under a torchrun that we
@@ -75,7 +75,7 @@ def open_context(folder: Path, place: Place) -> tuple[System, Context]:
     system, scenario = cell.load()
     python = ""
     if Traits.of(system).library is not None:
-        from harness.plan.libraries import python_of
+        from rlbench.harness.plan.libraries import python_of
 
         python = python_of(system)
     device = make_device(cell.device, place, scenario, folder)

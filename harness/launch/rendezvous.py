@@ -14,7 +14,7 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from harness.processes import process
+from rlbench.harness.processes import process
 
 if TYPE_CHECKING:
     from collections.abc import Callable

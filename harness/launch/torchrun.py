@@ -15,18 +15,18 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from harness.launch.nodes.launches import NodeSeat
-from harness.launch.rank import PARENT_VARIABLE, UNDER_TORCHRUN
-from harness.launch.rendezvous import BACKEND
-from harness.processes import process
-from harness.processes.library_variables import library_variables
+from rlbench.harness.launch.nodes.launches import NodeSeat
+from rlbench.harness.launch.rank import PARENT_VARIABLE, UNDER_TORCHRUN
+from rlbench.harness.launch.rendezvous import BACKEND
+from rlbench.harness.processes import process
+from rlbench.harness.processes.library_variables import library_variables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from harness.launch.nodes.launches import Launch
-    from harness.plan.cells import Cell
+    from rlbench.harness.launch.nodes.launches import Launch
+    from rlbench.harness.plan.cells import Cell
 
 OUTPUT = "torchrun.err"
 FAILURE = re.compile(r"\brank\s*:\s*(\d+)\b.*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
@@ -47,7 +47,7 @@ def words(seat: NodeSeat, folder: str) -> list[str]:
         f"--rdzv-conf=rank={seat.node}",
         "--max-restarts=0",
         "-m",
-        "harness.launch.rank",
+        "rlbench.harness.launch.rank",
         folder,
     ]
 

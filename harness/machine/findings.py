@@ -9,8 +9,8 @@ from typing import Literal
 
 import psutil
 
-from harness.machine.machine import Machine
-from harness.machine.telemetry.gpus import Gpu
+from rlbench.harness.machine.machine import Machine
+from rlbench.harness.machine.telemetry.gpus import Gpu
 
 GIB = 1 << 30
 LOAD_PER_CORE = 0.25

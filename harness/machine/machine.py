@@ -17,8 +17,8 @@ from typing import Any
 
 import psutil
 
-from harness.machine.cgroup import read_limits
-from harness.machine.telemetry.gpus import Gpu, read_gpus
+from rlbench.harness.machine.cgroup import read_limits
+from rlbench.harness.machine.telemetry.gpus import Gpu, read_gpus
 
 PACKAGES = (
     "rlbench",

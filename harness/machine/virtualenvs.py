@@ -13,8 +13,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.processes import removal
-from harness.processes.removal import OTHERS_WRITE, inside, is_ours_alone, opened_folder, remove_folder
+from rlbench.harness.processes import removal
+from rlbench.harness.processes.removal import OTHERS_WRITE, inside, is_ours_alone, opened_folder, remove_folder
 
 READY = "ready"
 """A file in an environment that is complete; its modification time is that of the last use."""

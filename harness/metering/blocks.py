@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.metering.meter_file import (
+from rlbench.harness.metering.meter_file import (
     CPU_AT,
     CPU_OF_AT,
     INT_COUNTERS,

@@ -16,7 +16,7 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.metering.meter_file import KIND_OF, TOTALS_AT, Block
+from rlbench.harness.metering.meter_file import KIND_OF, TOTALS_AT, Block
 
 if TYPE_CHECKING:
     import gymnasium

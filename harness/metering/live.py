@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from harness.metering.meter_file import MeterFiles
+from rlbench.harness.metering.meter_file import MeterFiles
 
 if TYPE_CHECKING:
     from pathlib import Path

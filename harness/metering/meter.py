@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.metering.meter_file import (
+from rlbench.harness.metering.meter_file import (
     KIND_OF,
     MAY_BE_UNREPORTED,
     SPANS,
@@ -27,12 +27,12 @@ from harness.metering.meter_file import (
     MeterFile,
     meter_path,
 )
-from harness.processes import process
+from rlbench.harness.processes import process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from harness.metering.fates import FateFile, Ints
+    from rlbench.harness.metering.fates import FateFile, Ints
 
 LANE_PREFIX = "sampler/"
 """Prefix of the series' columns that hold the second lane's seconds."""
@@ -173,7 +173,7 @@ class RankMeter:
             first_env: the number of the first of them among those of the run; the others follow.
             steps_due: env steps of each environment in a whole rollout; 0 where rollouts have no fixed number of each.
         """
-        from harness.metering.fates import FateFile, fates_path
+        from rlbench.harness.metering.fates import FateFile, fates_path
 
         self._fates = FateFile(fates_path(self.path.parent, self.rank), num_envs, first_env, steps_due)
 

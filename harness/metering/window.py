@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from results.records import schema
-from results.records.parts import Part
+from rlbench.results.records import schema
+from rlbench.results.records.parts import Part
 
 LEAST_PARTS = 3
 LEAST_TO_JUDGE = 12

@@ -9,18 +9,18 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from harness.contract.budget import Limits
-from harness.contract.traits import Traits
-from harness.devices.kinds import DeviceKind
-from harness.plan import registry
-from harness.plan.overrides import typed_settings
-from harness.plan.scaling import Scaling, share
-from harness.plan.system_list import CannotRun
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.contract.traits import Traits
+from rlbench.harness.devices.kinds import DeviceKind
+from rlbench.harness.plan import registry
+from rlbench.harness.plan.overrides import typed_settings
+from rlbench.harness.plan.scaling import Scaling, share
+from rlbench.harness.plan.system_list import CannotRun
 
 if TYPE_CHECKING:
-    from harness.contract.scenario import Scenario
-    from harness.contract.settings import LearnSettings
-    from harness.contract.system import System
+    from rlbench.harness.contract.scenario import Scenario
+    from rlbench.harness.contract.settings import LearnSettings
+    from rlbench.harness.contract.system import System
 
 
 MOST_PROCESSES = 16_384

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.contract.traits import Traits
-from harness.metering.window import LEAST_PARTS, PROTOCOLS
-from harness.plan.cells import Cell
-from results.records.parts import Part
+from rlbench.harness.contract.traits import Traits
+from rlbench.harness.metering.window import LEAST_PARTS, PROTOCOLS
+from rlbench.harness.plan.cells import Cell
+from rlbench.results.records.parts import Part
 
 MOST_LOOKED_AT = 100
 """Runs of more iterations are long enough by every protocol."""

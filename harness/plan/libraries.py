@@ -15,12 +15,12 @@ import sysconfig
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from harness.contract.traits import Library, Traits
-from harness.machine import virtualenvs
-from harness.machine.machine import PACKAGES, packages, versions
-from harness.machine.virtualenvs import READY, is_ready, open_lock, python_in
-from harness.plan import registry
-from results.records.index import cache_folder
+from rlbench.harness.contract.traits import Library, Traits
+from rlbench.harness.machine import virtualenvs
+from rlbench.harness.machine.machine import PACKAGES, packages, versions
+from rlbench.harness.machine.virtualenvs import READY, is_ready, open_lock, python_in
+from rlbench.harness.plan import registry
+from rlbench.results.records.index import cache_folder
 
 PINNED = re.compile(r"^([A-Za-z0-9][\w.-]*)(?:\[[\w,.-]*\])?==([^\s;]+)", re.MULTILINE)
 """A line of requirements: `name[extra]==version`."""

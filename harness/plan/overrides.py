@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from harness.contract.settings import LearnSettings
+from rlbench.harness.contract.settings import LearnSettings
 
 Settings = TypeVar("Settings")
 

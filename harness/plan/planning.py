@@ -6,14 +6,14 @@ import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from harness.devices.kinds import check_gpus
-from harness.plan.cells import MOST_PROCESSES, Cell, Hasher
-from harness.plan.overrides import split_scenario
-from harness.plan.system_list import CannotRun, parse_systems, split_list
-from harness.processes.raised import told_in_a_line
+from rlbench.harness.devices.kinds import check_gpus
+from rlbench.harness.plan.cells import MOST_PROCESSES, Cell, Hasher
+from rlbench.harness.plan.overrides import split_scenario
+from rlbench.harness.plan.system_list import CannotRun, parse_systems, split_list
+from rlbench.harness.processes.raised import told_in_a_line
 
 if TYPE_CHECKING:
-    from harness.plan.request import Request
+    from rlbench.harness.plan.request import Request
 
 MOST_CELLS = 100_000
 """Largest number of cells in one sweep."""

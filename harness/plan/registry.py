@@ -14,16 +14,16 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from harness.contract.extras import Completes, NamesCode
-from harness.contract.scenario import WORKLOADS
-from harness.plan.overrides import apply_settings
-from harness.processes.raised import in_a_line, message, told_in_a_line
+from rlbench.harness.contract.extras import Completes, NamesCode
+from rlbench.harness.contract.scenario import WORKLOADS
+from rlbench.harness.plan.overrides import apply_settings
+from rlbench.harness.processes.raised import in_a_line, message, told_in_a_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from harness.contract.scenario import Scenario, ScenarioFamily
-    from harness.contract.system import System
+    from rlbench.harness.contract.scenario import Scenario, ScenarioFamily
+    from rlbench.harness.contract.system import System
 
 SYSTEMS = "rlbench.systems"
 EXTERNAL = "rlbench.external_systems"

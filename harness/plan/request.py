@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.contract.budget import Limits, check_limit, parse_condition
-from harness.devices.kinds import DeviceKind, choose_device
-from harness.metering.window import PROTOCOLS
-from harness.plan.options import RunOptions
-from harness.plan.scaling import Scaling, check_scaling
+from rlbench.harness.contract.budget import Limits, check_limit, parse_condition
+from rlbench.harness.devices.kinds import DeviceKind, choose_device
+from rlbench.harness.metering.window import PROTOCOLS
+from rlbench.harness.plan.options import RunOptions
+from rlbench.harness.plan.scaling import Scaling, check_scaling
 
 EMULATED_SCENARIO = "emulated/open-fridge"
 QUICK_TIME_SCALE = 0.5

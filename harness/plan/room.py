@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from harness.processes.raised import told_in_a_line
-from harness.processes.shared_memory import FOLDER, names_of, shown
+from rlbench.harness.processes.raised import told_in_a_line
+from rlbench.harness.processes.shared_memory import FOLDER, names_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from harness.plan.cells import Cell
+    from rlbench.harness.plan.cells import Cell
 
 MIB = 2**20
 

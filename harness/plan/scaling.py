@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any, Literal, cast, get_args
 
-from harness.contract.scenario import Scenario
+from rlbench.harness.contract.scenario import Scenario
 
 Scaling = Literal["weak", "strong"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.plan import registry
-from harness.plan.overrides import split_settings
+from rlbench.harness.plan import registry
+from rlbench.harness.plan.overrides import split_settings
 
 ALL = "all"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from harness.plan.options import ENV_STEPS_HELP, ITERATIONS_HELP, SCALING_HELP
+from rlbench.harness.plan.options import ENV_STEPS_HELP, ITERATIONS_HELP, SCALING_HELP
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.contract.budget import Limits
-from harness.contract.prediction import Predictable, Prediction
-from harness.metering.window import PROTOCOLS
-from harness.plan.planning import plan_with_skipped
-from harness.plan.request import EMULATED_SCENARIO, Request
-from harness.plan.scaling import check_scaling
-from harness.plan.system_list import CannotRun
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.contract.prediction import Predictable, Prediction
+from rlbench.harness.metering.window import PROTOCOLS
+from rlbench.harness.plan.planning import plan_with_skipped
+from rlbench.harness.plan.request import EMULATED_SCENARIO, Request
+from rlbench.harness.plan.scaling import check_scaling
+from rlbench.harness.plan.system_list import CannotRun
 
 if TYPE_CHECKING:
-    from harness.contract.scenario import Scenario
-    from harness.plan.cells import Cell
-    from harness.predicting.options import PredictOptions
+    from rlbench.harness.contract.scenario import Scenario
+    from rlbench.harness.plan.cells import Cell
+    from rlbench.harness.predicting.options import PredictOptions
 
 PREDICTED_ROLLOUTS, PREDICTED_SECONDS = 6, 100.0
 """Rollouts of each rank, and seconds of the profile; the first ends a run where limits and protocol set no length."""

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from harness.contract.envs import envs_per_batch
-from harness.contract.prediction import Profiled, Timed
-from harness.plan import registry
-from harness.plan.overrides import split_scenario
-from harness.predicting.options import PredictOptions
-from harness.predicting.planning import plan_predictions, predict_cell
-from harness.predicting.record import as_left
-from harness.run.record import reduce
+from rlbench.harness.contract.envs import envs_per_batch
+from rlbench.harness.contract.prediction import Profiled, Timed
+from rlbench.harness.plan import registry
+from rlbench.harness.plan.overrides import split_scenario
+from rlbench.harness.predicting.options import PredictOptions
+from rlbench.harness.predicting.planning import plan_predictions, predict_cell
+from rlbench.harness.predicting.record import as_left
+from rlbench.harness.run.record import reduce
 
 if TYPE_CHECKING:
-    from harness.contract.scenario import Scenario
-    from harness.plan.cells import Cell
+    from rlbench.harness.contract.scenario import Scenario
+    from rlbench.harness.plan.cells import Cell
 
 SIMULATED_ENVS, SIMULATED_BLOCKS = 256, 16
 """Environments and blocks that the mean time of an env step is taken over: a million steps, 256 in a block."""

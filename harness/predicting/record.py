@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.contract.traits import Traits
-from harness.machine import machine
-from harness.machine.telemetry import Readings
-from harness.run.figures import Clock, RunOutput
-from harness.run.learned_from import ENVIRONMENTS_FILE, parts_of
-from harness.run.record import cell_record, reduce, write_table
-from results.records import schema
-from results.records.parts import IN_STEP, LOST, SERIES_FILE
+from rlbench.harness.contract.traits import Traits
+from rlbench.harness.machine import machine
+from rlbench.harness.machine.telemetry import Readings
+from rlbench.harness.run.figures import Clock, RunOutput
+from rlbench.harness.run.learned_from import ENVIRONMENTS_FILE, parts_of
+from rlbench.harness.run.record import cell_record, reduce, write_table
+from rlbench.results.records import schema
+from rlbench.results.records.parts import IN_STEP, LOST, SERIES_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.contract.prediction import Prediction
-    from harness.plan.cells import Cell
+    from rlbench.harness.contract.prediction import Prediction
+    from rlbench.harness.plan.cells import Cell
 
 _OF_RANK = ("learned", "reused", "discarded", "in_flight", "lag_sum", "lag_max")
 

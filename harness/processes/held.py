@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from harness.processes.removal import remove_folder
+from rlbench.harness.processes.removal import remove_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

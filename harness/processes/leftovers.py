@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from harness.processes import process, scratch
-from harness.processes.scratch import Scratch
-from harness.processes.shared_memory import identified
+from rlbench.harness.processes import process, scratch
+from rlbench.harness.processes.scratch import Scratch
+from rlbench.harness.processes.shared_memory import identified
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

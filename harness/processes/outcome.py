@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from harness.processes.told import Told
+from rlbench.harness.processes.told import Told
 
 OUTCOME_FILE = "outcome.json"
 LOST_FILE = "lost.jsonl"

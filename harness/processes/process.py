@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from harness.processes.forked import Forked
+    from rlbench.harness.processes.forked import Forked
 
-from harness.processes import raised
+from rlbench.harness.processes import raised
 
 STORE_VARIABLE = "RLBENCH_STORE_FD"
 """Descriptor of a socket that listens at MASTER_ADDR and MASTER_PORT; the launcher passes it to rank 0."""

@@ -10,7 +10,7 @@ import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from results.reading.untrusted import visible
+from rlbench.results.reading.untrusted import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

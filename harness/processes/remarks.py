@@ -10,7 +10,7 @@ import json
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from results.reading.untrusted import MIB, read_text, visible
+from rlbench.results.reading.untrusted import MIB, read_text, visible
 
 if TYPE_CHECKING:
     from pathlib import Path

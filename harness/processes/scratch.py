@@ -20,11 +20,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.processes.held import elsewhere
-from harness.processes.process import SCRATCH_OWNER
-from harness.processes.removal import OTHERS_ENTER, inside, is_ours_alone, opened_folder, remove_folder
-from harness.processes.shared_memory import Before
-from results.reading.untrusted import MIB, opened, read_json
+from rlbench.harness.processes.held import elsewhere
+from rlbench.harness.processes.process import SCRATCH_OWNER
+from rlbench.harness.processes.removal import OTHERS_ENTER, inside, is_ours_alone, opened_folder, remove_folder
+from rlbench.harness.processes.shared_memory import Before
+from rlbench.results.reading.untrusted import MIB, opened, read_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

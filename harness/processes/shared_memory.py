@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from harness.processes import process
-from harness.processes.raised import told_in_a_line
-from results.reading.untrusted import visible
+from rlbench.harness.processes import process
+from rlbench.harness.processes.raised import told_in_a_line
+from rlbench.results.reading.untrusted import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

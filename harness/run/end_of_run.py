@@ -14,25 +14,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from harness.contract.agents import agents_per_env
-from harness.contract.traits import Traits
-from harness.launch.nodes import gathered
-from harness.machine import machine
-from harness.plan.libraries import packages_of
-from harness.processes import raised, remarks
-from harness.run.learned_from import parts_of
-from harness.run.record import ReducedRun, cell_record, measure
-from harness.run.sweep_folder import NO_ROOM
-from results.records import schema
-from results.records.recordable import recordable
-from results.summary.findings import CORE_WAIT_SHARE
+from rlbench.harness.contract.agents import agents_per_env
+from rlbench.harness.contract.traits import Traits
+from rlbench.harness.launch.nodes import gathered
+from rlbench.harness.machine import machine
+from rlbench.harness.plan.libraries import packages_of
+from rlbench.harness.processes import raised, remarks
+from rlbench.harness.run.learned_from import parts_of
+from rlbench.harness.run.record import ReducedRun, cell_record, measure
+from rlbench.harness.run.sweep_folder import NO_ROOM
+from rlbench.results.records import schema
+from rlbench.results.records.recordable import recordable
+from rlbench.results.summary.findings import CORE_WAIT_SHARE
 
 if TYPE_CHECKING:
-    from harness.contract.scenario import Scenario
-    from harness.contract.system import System
-    from harness.machine.telemetry import Readings
-    from harness.plan.cells import Cell
-    from harness.processes.outcome import Outcome
+    from rlbench.harness.contract.scenario import Scenario
+    from rlbench.harness.contract.system import System
+    from rlbench.harness.machine.telemetry import Readings
+    from rlbench.harness.plan.cells import Cell
+    from rlbench.harness.processes.outcome import Outcome
 
 BUSY_CPU_SHARE = 0.85
 """Share of the cores' time; a run of emulated GPUs that keeps them busier than this measures the machine too."""

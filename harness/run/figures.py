@@ -8,17 +8,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from harness.metering.meter_file import MAY_BE_UNREPORTED, SPANS
-from harness.metering.window import Window, steps_per_s
-from harness.timelines import chain
-from harness.timelines.timelines import Spans
-from results.records.schema import Counters, EnvSpread, Figures, Lag, Reading
-from results.statistics import intervals
+from rlbench.harness.metering.meter_file import MAY_BE_UNREPORTED, SPANS
+from rlbench.harness.metering.window import Window, steps_per_s
+from rlbench.harness.timelines import chain
+from rlbench.harness.timelines.timelines import Spans
+from rlbench.results.records.schema import Counters, EnvSpread, Figures, Lag, Reading
+from rlbench.results.statistics import intervals
 
 if TYPE_CHECKING:
-    from harness.machine.telemetry import Readings
-    from harness.metering.fates import Fates
-    from harness.plan.cells import Cell
+    from rlbench.harness.machine.telemetry import Readings
+    from rlbench.harness.metering.fates import Fates
+    from rlbench.harness.plan.cells import Cell
 
 Row = dict[str, Any]
 NUM_LAST_EPISODES = 100

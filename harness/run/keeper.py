@@ -2,7 +2,7 @@
 
 In a run on several machines, the runner's keeper is the head (`harness/launch/nodes/head.py`), and each node has a
 keeper like this one under an agent that takes the runner's place. Runner and agent then start it as a program,
-`python -m harness.run.keeper FOLDER`.
+`python -m rlbench.harness.run.keeper FOLDER`.
 
 The keeper alone writes what `harness/processes/outcome.py` describes; the runner reads it. The keeper blocks in one
 `poll` on the ranks' ends (pidfds) and on stdin, whose end of file says that the runner is gone or wants the run ended.
@@ -36,18 +36,18 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from harness.contract.traits import Traits
-from harness.launch import local, torchrun
-from harness.launch.nodes.launches import Launch, NodeSeat
-from harness.metering.meter_file import MeterFiles
-from harness.plan.cells import Cell
-from harness.processes import leftovers, process
-from harness.processes.forked import Forked
-from harness.processes.held import CELL_FILE, KeptRun
-from harness.processes.outcome import LostRank, Outcome, is_consequence, outcome_of
-from harness.processes.scratch import Scratch
-from harness.processes.told import read_told
-from harness.run import stacks, watch
+from rlbench.harness.contract.traits import Traits
+from rlbench.harness.launch import local, torchrun
+from rlbench.harness.launch.nodes.launches import Launch, NodeSeat
+from rlbench.harness.metering.meter_file import MeterFiles
+from rlbench.harness.plan.cells import Cell
+from rlbench.harness.processes import leftovers, process
+from rlbench.harness.processes.forked import Forked
+from rlbench.harness.processes.held import CELL_FILE, KeptRun
+from rlbench.harness.processes.outcome import LostRank, Outcome, is_consequence, outcome_of
+from rlbench.harness.processes.scratch import Scratch
+from rlbench.harness.processes.told import read_told
+from rlbench.harness.run import stacks, watch
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -290,7 +290,7 @@ def main(folder: Path, runner: int) -> None:
     if launch is None:
         Keeper(kept).keep().leave(folder)
     else:
-        from harness.launch.nodes.head import Head
+        from rlbench.harness.launch.nodes.head import Head
 
         Head(kept, launch).keep().leave(folder)
     if scratch is not None and os.getppid() != runner:  # the runner is gone, which would read the folder and remove it

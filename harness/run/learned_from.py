@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.contract.agents import num_rows
-from harness.contract.envs import InParts, env_seeds
-from harness.metering.fates import DISCARDED, LEARNED, NUM_BINS, NUM_FATES, bin_of
-from harness.processes import raised
-from results.reading.untrusted import visible
-from results.records.schema import EnvFates, Evenness, LearnedFrom
-from results.statistics.evenness import p_value
+from rlbench.harness.contract.agents import num_rows
+from rlbench.harness.contract.envs import InParts, env_seeds
+from rlbench.harness.metering.fates import DISCARDED, LEARNED, NUM_BINS, NUM_FATES, bin_of
+from rlbench.harness.processes import raised
+from rlbench.results.reading.untrusted import visible
+from rlbench.results.records.schema import EnvFates, Evenness, LearnedFrom
+from rlbench.results.statistics.evenness import p_value
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from harness.contract.scenario import Scenario
-    from harness.metering.fates import Fates
-    from harness.plan.cells import Cell
-    from harness.run.figures import RunOutput
+    from rlbench.harness.contract.scenario import Scenario
+    from rlbench.harness.metering.fates import Fates
+    from rlbench.harness.plan.cells import Cell
+    from rlbench.harness.run.figures import RunOutput
 
     Floats = npt.NDArray[np.float64]
     Ints = npt.NDArray[np.int64]

@@ -14,13 +14,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from harness.metering.live import STARTING, Snapshot
-from results.records import units
+from rlbench.harness.metering.live import STARTING, Snapshot
+from rlbench.results.records import units
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from harness.plan.cells import Cell
+    from rlbench.harness.plan.cells import Cell
 
 PLAIN_PERIOD_S = 15.0
 

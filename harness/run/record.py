@@ -14,26 +14,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.contract.traits import TRAITS_FILE, Traits
-from harness.launch.nodes import gathered
-from harness.metering.counted import EPISODE, EPISODE_FIELDS, episodes_path
-from harness.metering.fates import fates_path, read_fates
-from harness.metering.meter_file import MeterFile, meter_path
-from harness.metering.window import Window, choose_window
-from harness.processes import remarks
-from harness.processes.held import CELL_FILE
-from harness.processes.outcome import LOST_FILE, OUTCOME_FILE
-from harness.processes.scratch import FILE as SCRATCH_FILE
-from harness.run.figures import LANES, Clock, Row, RunOutput, count, lost_samples, unreported, work_out
-from harness.run.learned_from import ENVIRONMENTS_FILE, add_up, learned_from, rows_of
-from results.records import schema
-from results.records.parts import IN_STEP, LOST, SERIES_COLUMNS, SERIES_FILE, join_ranks
-from results.records.schema import Counters, Figures, LearnedFrom
+from rlbench.harness.contract.traits import TRAITS_FILE, Traits
+from rlbench.harness.launch.nodes import gathered
+from rlbench.harness.metering.counted import EPISODE, EPISODE_FIELDS, episodes_path
+from rlbench.harness.metering.fates import fates_path, read_fates
+from rlbench.harness.metering.meter_file import MeterFile, meter_path
+from rlbench.harness.metering.window import Window, choose_window
+from rlbench.harness.processes import remarks
+from rlbench.harness.processes.held import CELL_FILE
+from rlbench.harness.processes.outcome import LOST_FILE, OUTCOME_FILE
+from rlbench.harness.processes.scratch import FILE as SCRATCH_FILE
+from rlbench.harness.run.figures import LANES, Clock, Row, RunOutput, count, lost_samples, unreported, work_out
+from rlbench.harness.run.learned_from import ENVIRONMENTS_FILE, add_up, learned_from, rows_of
+from rlbench.results.records import schema
+from rlbench.results.records.parts import IN_STEP, LOST, SERIES_COLUMNS, SERIES_FILE, join_ranks
+from rlbench.results.records.schema import Counters, Figures, LearnedFrom
 
 if TYPE_CHECKING:
-    from harness.launch.nodes.clocks import Shift
-    from harness.machine.telemetry import Readings
-    from harness.plan.cells import Cell
+    from rlbench.harness.launch.nodes.clocks import Shift
+    from rlbench.harness.machine.telemetry import Readings
+    from rlbench.harness.plan.cells import Cell
 
 LEFT_OVER = (
     "meter-*.bin",

@@ -24,32 +24,32 @@ from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 
-from harness.contract.traits import Traits
-from harness.devices.kinds import gpu_indices
-from harness.launch.nodes import gathered
-from harness.launch.nodes.gathered import LiveNodes
-from harness.machine.telemetry import PERIOD_S, Telemetry
-from harness.metering.live import LiveMeters
-from harness.processes import leftovers, process, raised
-from harness.processes.held import CELL_FILE, Held, elsewhere
-from harness.processes.outcome import Outcome, read_lost
-from harness.processes.scratch import Scratch
-from harness.processes.shared_memory import Before
-from harness.run import zygote_client
-from harness.run.end_of_run import REMOVED, Ended, failed, preface, record_run
-from harness.run.progress import Display
-from harness.run.record import gather_streams
-from harness.run.sweep_folder import NO_ROOM, CannotWrite, SweepFolder
-from results.records import schema
+from rlbench.harness.contract.traits import Traits
+from rlbench.harness.devices.kinds import gpu_indices
+from rlbench.harness.launch.nodes import gathered
+from rlbench.harness.launch.nodes.gathered import LiveNodes
+from rlbench.harness.machine.telemetry import PERIOD_S, Telemetry
+from rlbench.harness.metering.live import LiveMeters
+from rlbench.harness.processes import leftovers, process, raised
+from rlbench.harness.processes.held import CELL_FILE, Held, elsewhere
+from rlbench.harness.processes.outcome import Outcome, read_lost
+from rlbench.harness.processes.scratch import Scratch
+from rlbench.harness.processes.shared_memory import Before
+from rlbench.harness.run import zygote_client
+from rlbench.harness.run.end_of_run import REMOVED, Ended, failed, preface, record_run
+from rlbench.harness.run.progress import Display
+from rlbench.harness.run.record import gather_streams
+from rlbench.harness.run.sweep_folder import NO_ROOM, CannotWrite, SweepFolder
+from rlbench.results.records import schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.launch.nodes.launches import Launch
-    from harness.machine.telemetry import Readings
-    from harness.plan.cells import Cell
-    from harness.processes.forked import Forked
-    from harness.run.sweep import Sweep
+    from rlbench.harness.launch.nodes.launches import Launch
+    from rlbench.harness.machine.telemetry import Readings
+    from rlbench.harness.plan.cells import Cell
+    from rlbench.harness.processes.forked import Forked
+    from rlbench.harness.run.sweep import Sweep
 
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL_S = 0.25
@@ -222,7 +222,7 @@ class Runner:
                     raise Interrupted
                 return keeper
             return subprocess.Popen(  # noqa: S603  our own interpreter and module
-                [sys.executable, "-P", "-m", "harness.run.keeper", str(partial)],
+                [sys.executable, "-P", "-m", "rlbench.harness.run.keeper", str(partial)],
                 stdin=subprocess.PIPE,
                 stdout=err,
                 stderr=err,

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from harness.processes import process
+from rlbench.harness.processes import process
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from harness.metering.meter_file import MeterFile
+    from rlbench.harness.metering.meter_file import MeterFile
 
 PROCESSES_FILE = "processes.txt"
 STOPPED = {psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP}

@@ -18,14 +18,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.launch.nodes.launches import Launch, Slurm, launch_of
-from harness.machine import machine
-from harness.plan.cells import Cell
-from harness.processes.leftovers import remove_files
-from harness.processes.removal import inside, open_lock, opened_folder, remove_folder
-from results.reading import outputs
-from results.reading.untrusted import PLAN_BYTES, read_json, visible
-from results.records import store
+from rlbench.harness.launch.nodes.launches import Launch, Slurm, launch_of
+from rlbench.harness.machine import machine
+from rlbench.harness.plan.cells import Cell
+from rlbench.harness.processes.leftovers import remove_files
+from rlbench.harness.processes.removal import inside, open_lock, opened_folder, remove_folder
+from rlbench.results.reading import outputs
+from rlbench.results.reading.untrusted import PLAN_BYTES, read_json, visible
+from rlbench.results.records import store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

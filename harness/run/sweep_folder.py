@@ -16,15 +16,15 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from harness.processes.held import Held
-from results.records import store
+from rlbench.harness.processes.held import Held
+from rlbench.results.records import store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from harness.plan.cells import Cell
-    from harness.run.sweep import Sweep
-    from results.records.schema import RunRecord
+    from rlbench.harness.plan.cells import Cell
+    from rlbench.harness.run.sweep import Sweep
+    from rlbench.results.records.schema import RunRecord
 
 KEPT_PREFIX = "rlbench-kept-"
 """Name prefix of the folders for what cannot be kept where it belongs."""

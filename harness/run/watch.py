@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from harness.machine.cgroup import read_limits
-from harness.processes.private_memory import most_private_bytes, private_bytes
-from harness.run.stacks import in_words
+from rlbench.harness.machine.cgroup import read_limits
+from rlbench.harness.processes.private_memory import most_private_bytes, private_bytes
+from rlbench.harness.run.stacks import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from harness.metering.meter_file import MeterFile, MeterFiles
+    from rlbench.harness.metering.meter_file import MeterFile, MeterFiles
 
 LOOK_S = 1.0
 MEMORY_EVERY = 3

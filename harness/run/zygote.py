@@ -1,4 +1,4 @@
-"""The zygote itself: `python -m harness.run.zygote`; `harness/run/zygote_client.py` says who speaks and what blocks."""
+"""The zygote itself, which is run as a program; `harness/run/zygote_client.py` says who speaks and what blocks."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from harness.processes import process
-from harness.processes.forked import close_others, fork, is_forkable, set_command
-from harness.run.zygote_client import LARGEST, NUM_FDS
+from rlbench.harness.processes import process
+from rlbench.harness.processes.forked import close_others, fork, is_forkable, set_command
+from rlbench.harness.run.zygote_client import LARGEST, NUM_FDS
 
 PLAIN, OWES_ANSWER = "plain", "owes-answer"
 """Words of its command line: it imports nothing; it began anew before it had answered a request."""
@@ -31,9 +31,13 @@ EXTENSIONS = (
 """Extension modules that `BESIDE` and torch import. The dynamic linker loads one library at a time: an import of one
 that is missing here waits until torch's libraries are loaded."""
 BESIDE = (
-    *("harness.run.keeper", "gymnasium", "systems.spec", "systems.engine.averaging.all_reduce"),
-    *("systems.engine.rollouts.monitors", "systems.engine.rollouts.opening", "systems.engine.rollouts.sampler"),
-    "systems.engine.workers.pool",
+    *("rlbench.harness.run.keeper", "gymnasium", "rlbench.systems.spec", "rlbench.systems.engine.averaging.all_reduce"),
+    *(
+        "rlbench.systems.engine.rollouts.monitors",
+        "rlbench.systems.engine.rollouts.opening",
+        "rlbench.systems.engine.rollouts.sampler",
+    ),
+    "rlbench.systems.engine.workers.pool",
     *("pickletools", "pynvml", "torchgen.model", "unittest.mock", "urllib.request"),  # torch imports these
 )
 """Python modules to import while another thread loads torch's libraries without Python's lock (GIL)."""
@@ -82,7 +86,7 @@ def _keep(request: dict[str, Any], fds: Sequence[int]) -> int:
     """Runs in the new process: the keeper's main function, as if the process had been started for it."""
     import tempfile
 
-    from harness.run import keeper
+    from rlbench.harness.run import keeper
 
     os.setsid()
     stdin, stderr, here = fds
@@ -93,7 +97,7 @@ def _keep(request: dict[str, Any], fds: Sequence[int]) -> int:
     close_others()
     os.environ.update(request["variables"])
     tempfile.tempdir = None
-    set_command([sys.executable, "-P", "-m", "harness.run.keeper", request["keep"]])
+    set_command([sys.executable, "-P", "-m", "rlbench.harness.run.keeper", request["keep"]])
     keeper.main(Path(request["keep"]), request["runner"])
     return 0
 
@@ -112,7 +116,7 @@ def begin_anew_unless_forkable(asked: socket.socket, *words: str) -> None:
     """If an import has started threads, becomes a zygote that has imported nothing; `words`: more for its `main`."""
     if not is_forkable():
         asked.set_inheritable(True)
-        command = [sys.executable, "-P", "-m", "harness.run.zygote", *sys.argv[1:], PLAIN, *words]
+        command = [sys.executable, "-P", "-m", "rlbench.harness.run.zygote", *sys.argv[1:], PLAIN, *words]
         os.execv(sys.executable, command)  # noqa: S606  ourselves
 
 
@@ -152,7 +156,7 @@ def main() -> None:
             libraries = threading.Thread(target=_load_libraries)
             libraries.start()
             load(BESIDE)
-            registry = importlib.import_module("harness.plan.registry")
+            registry = importlib.import_module("rlbench.harness.plan.registry")
             for group in (registry.SYSTEMS, registry.SCENARIOS):
                 registry.names(group)  # to find them, it reads which packages are installed
             libraries.join()

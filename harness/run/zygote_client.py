@@ -27,13 +27,13 @@ import sys
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
 
-from harness.processes.library_variables import library_variables
+from rlbench.harness.processes.library_variables import library_variables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from harness.processes.forked import Forked
+    from rlbench.harness.processes.forked import Forked
 
 LOOK_S = 0.1
 NUM_CORES, LOADING_S = 2, 0.5
@@ -63,7 +63,7 @@ class Zygote:
                     sys.executable,
                     "-P",
                     "-m",
-                    "harness.run.zygote",
+                    "rlbench.harness.run.zygote",
                     str(its.fileno()),
                     str(loads),
                     str(os.getpid()),
@@ -108,7 +108,7 @@ class Zygote:
 
         Returns None if `is_to_end` says so. Raises ZygoteDied.
         """
-        from harness.processes.forked import Forked
+        from rlbench.harness.processes.forked import Forked
 
         read_end, write_end = os.pipe()
         stdin, here = os.fdopen(write_end, "wb"), os.open(".", os.O_PATH | os.O_CLOEXEC)
@@ -140,7 +140,7 @@ class Zygote:
                     return None
             data = self._socket.recv(LARGEST)
         if not data:
-            from harness.processes import process
+            from rlbench.harness.processes import process
 
             how = process.how_it_ended(self._process.wait())
             raise ZygoteDied(f"the process that keepers are forked from {how}")

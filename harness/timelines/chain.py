@@ -42,8 +42,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.contract.prediction import MORE
-from harness.timelines.timelines import Envs, Spans, Thread
+from rlbench.harness.contract.prediction import MORE
+from rlbench.harness.timelines.timelines import Envs, Spans, Thread
 
 OWN, SECOND = -1, -2
 """Values of `environment` for spans of a rank's main thread and of its second one."""

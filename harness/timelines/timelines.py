@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.metering.meter_file import SPAN_CAPACITY, env_span_capacity
+from rlbench.harness.metering.meter_file import SPAN_CAPACITY, env_span_capacity
 
 
 @dataclass(frozen=True, slots=True)

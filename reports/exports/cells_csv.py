@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from reports.exports.export import csv_of, flat
-from results.summary.document import CellSummary
+from rlbench.reports.exports.export import csv_of, flat
+from rlbench.results.summary.document import CellSummary
 
 LEFT_OUT = {"learning": {"curve"}}
 """Fields that the CSV leaves out: the points of learning curves are in the JSON only."""

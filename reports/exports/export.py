@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from results.reading.outputs import output
-from results.records.schema import RunRecord
+from rlbench.results.reading.outputs import output
+from rlbench.results.records.schema import RunRecord
 
 INT64 = range(-(2**63), 2**63)
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from reports.figures import columns as col
-from reports.figures import format as fmt
-from reports.figures.columns import RowT, TableColumn
-from results.records import units
-from results.summary.document import CellSummary, Estimate, Summary
+from rlbench.reports.figures import columns as col
+from rlbench.reports.figures import format as fmt
+from rlbench.reports.figures.columns import RowT, TableColumn
+from rlbench.results.records import units
+from rlbench.results.summary.document import CellSummary, Estimate, Summary
 
 SPECIAL = re.compile(r"[\\`*\[\]<>|~#$]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|@(?=\w)")
 """Characters that would be markup, a character reference or a mention; an underscore inside a word is not."""

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from results.reading.tables import SPANS_COLUMNS, SPANS_FILE, SPANS_ROWS, check_numbers, read_columns
-from results.records.schema import RunRecord
-from results.summary.findings import label
+from rlbench.results.reading.tables import SPANS_COLUMNS, SPANS_FILE, SPANS_ROWS, check_numbers, read_columns
+from rlbench.results.records.schema import RunRecord
+from rlbench.results.summary.findings import label
 
 OWN, SECOND = -1, -2
 """Values of `environment` for spans of the rank's threads."""

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from reports.figures import format as fmt
-from results.fairness.differences import Difference
-from results.records import units
-from results.records.units import StepUnit
-from results.summary.document import CellSummary, Estimate, Finding, Summary
-from results.verdicts.prediction_check import largest_error
-from results.verdicts.published_check import published_errors
+from rlbench.reports.figures import format as fmt
+from rlbench.results.fairness.differences import Difference
+from rlbench.results.records import units
+from rlbench.results.records.units import StepUnit
+from rlbench.results.summary.document import CellSummary, Estimate, Finding, Summary
+from rlbench.results.verdicts.prediction_check import largest_error
+from rlbench.results.verdicts.published_check import published_errors
 
 NUM_SHARES = 4
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from results.records import labels, units
-from results.records.schema import Interval, RunRecord
-from results.summary.document import CellSummary, Estimate
+from rlbench.results.records import labels, units
+from rlbench.results.records.schema import Interval, RunRecord
+from rlbench.results.summary.document import CellSummary, Estimate
 
 NONE = "n/a"
 

@@ -20,10 +20,10 @@ import jinja2
 from markupsafe import Markup
 from pydantic_core import to_json as any_to_json
 
-from reports.exports import cells_csv, export
-from reports.figures import format as fmt
-from reports.figures.columns import kind_notes
-from reports.page.charts import (
+from rlbench.reports.exports import cells_csv, export
+from rlbench.reports.figures import format as fmt
+from rlbench.reports.figures.columns import kind_notes
+from rlbench.reports.page.charts import (
     ablation,
     breakdown,
     learning,
@@ -35,11 +35,11 @@ from reports.page.charts import (
     utilisation,
     workloads,
 )
-from reports.page.charts.chart import Chart, Entry, PageTable, datum, words
-from reports.page.charts.style import in_order, span_style
-from reports.page.learned_from import tables as learned_from_tables
-from reports.page.provenance import as_typed, provenance
-from reports.page.timeline import (
+from rlbench.reports.page.charts.chart import Chart, Entry, PageTable, datum, words
+from rlbench.reports.page.charts.style import in_order, span_style
+from rlbench.reports.page.learned_from import tables as learned_from_tables
+from rlbench.reports.page.provenance import as_typed, provenance
+from rlbench.reports.page.timeline import (
     MOST_GPUS,
     MOST_SPANS,
     SPAN_BYTES,
@@ -50,10 +50,10 @@ from reports.page.timeline import (
     timelines,
     with_iterations,
 )
-from results.reading.outputs import write_output
-from results.records import units
-from results.records.schema import RunRecord
-from results.summary.document import Finding, Iteration, Summary
+from rlbench.results.reading.outputs import write_output
+from rlbench.results.records import units
+from rlbench.results.records.schema import RunRecord
+from rlbench.results.summary.document import Finding, Iteration, Summary
 
 TEMPLATES = Path(__file__).parent / "templates"
 PLOTLY = Path("package_data", "plotly.min.js")

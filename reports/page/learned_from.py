@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from reports.figures import format as fmt
-from reports.page.charts.chart import Entry, PageTable, datum, words
-from results.records import units
-from results.records.schema import EnvFates, LearnedFrom, RunRecord
-from results.summary.document import Summary
+from rlbench.reports.figures import format as fmt
+from rlbench.reports.page.charts.chart import Entry, PageTable, datum, words
+from rlbench.results.records import units
+from rlbench.results.records.schema import EnvFates, LearnedFrom, RunRecord
+from rlbench.results.summary.document import Summary
 
 NAMES = ("system", "scenario", "workload", "GPUs", "seed")
 FATES = ("started", "learned", "discarded", "in_flight", "cut")

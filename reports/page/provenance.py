@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from results.records.schema import RunRecord
+from rlbench.results.records.schema import RunRecord
 
 Facts = dict[str, str]
 """Values as JSON by dotted name; texts have no quotes."""

@@ -13,13 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reports.page.charts.works import Placed, ScalingSeries, Work, works
-from results.reading.tables import SERIES_ROWS, SPANS_COLUMNS, SPANS_FILE, SPANS_ROWS, check_numbers, read_columns
-from results.reading.untrusted import RECORD_BYTES, read_json
-from results.records.parts import SERIES_FILE
-from results.records.schema import RunRecord
-from results.records.store import RUN_FILE
-from results.summary.document import Iteration, Summary, Thread
+from rlbench.reports.page.charts.works import Placed, ScalingSeries, Work, works
+from rlbench.results.reading.tables import (
+    SERIES_ROWS,
+    SPANS_COLUMNS,
+    SPANS_FILE,
+    SPANS_ROWS,
+    check_numbers,
+    read_columns,
+)
+from rlbench.results.reading.untrusted import RECORD_BYTES, read_json
+from rlbench.results.records.parts import SERIES_FILE
+from rlbench.results.records.schema import RunRecord
+from rlbench.results.records.store import RUN_FILE
+from rlbench.results.summary.document import Iteration, Summary, Thread
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Console
 
-from reports.figures import columns as col
-from reports.figures import format as fmt
-from reports.figures.columns import TableColumn
-from reports.terminal.table import make_console, print_blocks, print_lines
-from results.records import labels, units
-from results.summary.document import CellSummary, Estimate
-from results.verdicts.compare import COMPARED, Compared, Pair, Side
+from rlbench.reports.figures import columns as col
+from rlbench.reports.figures import format as fmt
+from rlbench.reports.figures.columns import TableColumn
+from rlbench.reports.terminal.table import make_console, print_blocks, print_lines
+from rlbench.results.records import labels, units
+from rlbench.results.summary.document import CellSummary, Estimate
+from rlbench.results.verdicts.compare import COMPARED, Compared, Pair, Side
 
 
 def print_compared(compared: Compared, console: Console | None = None) -> None:

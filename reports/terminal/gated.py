@@ -9,12 +9,12 @@ from xml.etree import ElementTree as ET
 
 from rich.console import Console
 
-from reports.exports.markdown import escape, table_lines
-from reports.figures import columns as col
-from reports.figures import format as fmt
-from reports.figures.columns import TableColumn
-from reports.terminal.table import make_console, print_blocks, print_lines
-from results.verdicts.gate import METRICS, RANKED, Check, Gate
+from rlbench.reports.exports.markdown import escape, table_lines
+from rlbench.reports.figures import columns as col
+from rlbench.reports.figures import format as fmt
+from rlbench.reports.figures.columns import TableColumn
+from rlbench.reports.terminal.table import make_console, print_blocks, print_lines
+from rlbench.results.verdicts.gate import METRICS, RANKED, Check, Gate
 
 NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold."""

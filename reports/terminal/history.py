@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from reports.figures import format as fmt
-from reports.figures.columns import TableColumn
-from reports.terminal.table import make_console, print_blocks, print_lines
-from results.records import units
-from results.summary.document import HistoryRow, HistorySeries
+from rlbench.reports.figures import format as fmt
+from rlbench.reports.figures.columns import TableColumn
+from rlbench.reports.terminal.table import make_console, print_blocks, print_lines
+from rlbench.results.records import units
+from rlbench.results.summary.document import HistoryRow, HistorySeries
 
 MOST_ROWS = 20
 """Maximum rows of a series that are shown, the newest."""

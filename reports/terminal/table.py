@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from reports.figures import columns as col
-from reports.figures.columns import RowT, TableColumn
-from results.reading.untrusted import visible
-from results.records import units
-from results.summary.document import CellSummary, Summary
+from rlbench.reports.figures import columns as col
+from rlbench.reports.figures.columns import RowT, TableColumn
+from rlbench.results.reading.untrusted import visible
+from rlbench.results.records import units
+from rlbench.results.summary.document import CellSummary, Summary
 
 WIDE = 130
 """Width in columns from which all figures fit into one table."""

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from results.records.schema import RunRecord
+from rlbench.results.records.schema import RunRecord
 
 NOT_RECORDED = "not recorded"
 NOT_WORK = frozenset(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from results.fairness.aspects import (
+from rlbench.results.fairness.aspects import (
     EXECUTION,
     NOT_RECORDED,
     OWN_WAY,
@@ -23,8 +23,8 @@ from results.fairness.aspects import (
     is_of_library,
     surroundings,
 )
-from results.records import labels
-from results.records.schema import RunRecord
+from rlbench.results.records import labels
+from rlbench.results.records.schema import RunRecord
 
 MOST_NAMES = 3
 """Maximum number of systems that a sentence lists for the most common value; more are called `the 7 others`."""

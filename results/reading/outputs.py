@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from results.reading.untrusted import KINDS
+from rlbench.results.reading.untrusted import KINDS
 
 NEW_PREFIX = ".new-"
 """Prefix of a file that is being written; a killed process leaves such a file behind."""

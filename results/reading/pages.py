@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, BinaryIO
 
-from results.reading.thrift import BINARY, I32, I64, LIST, STRUCT, Fields, key, read_struct
+from rlbench.results.reading.thrift import BINARY, I32, I64, LIST, STRUCT, Fields, key, read_struct
 
 MAGIC = b"PAR1"
 FOOTER_BYTES = 4 * 2**20

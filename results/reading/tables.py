@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from results.reading.pages import FOOTER_BYTES, MOST_PAGES, Footer, check_pages, read_footer
-from results.reading.untrusted import TABLE_BYTES, opened
+from rlbench.results.reading.pages import FOOTER_BYTES, MOST_PAGES, Footer, check_pages, read_footer
+from rlbench.results.reading.untrusted import TABLE_BYTES, opened
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,10 +20,10 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from results.records import labels
-from results.records.parts import Part
-from results.records.schema import SCHEMA_VERSION, RunRecord
-from results.records.store import RUN_FILE, StoredRun, Unreadable, load_run
+from rlbench.results.records import labels
+from rlbench.results.records.parts import Part
+from rlbench.results.records.schema import SCHEMA_VERSION, RunRecord
+from rlbench.results.records.store import RUN_FILE, StoredRun, Unreadable, load_run
 
 BUSY_S = 5.0
 LAYOUT = 4

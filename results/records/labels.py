@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from results.records.schema import CellRecord
+from rlbench.results.records.schema import CellRecord
 
 SCENARIO_PREFIX = "scenario."
 """Prefix of settings that belong to the scenario, not to the system."""

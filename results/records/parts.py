@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from results.reading.tables import SERIES_ROWS, check_numbers, read_columns
+from rlbench.results.reading.tables import SERIES_ROWS, check_numbers, read_columns
 
 SERIES_FILE = "series.parquet"
 SERIES_COLUMNS = {"rank": "int32", "iteration": "int32", "begin_s": "float64", "end_s": "float64", "learned": "int64"}

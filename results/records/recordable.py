@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from results.reading.untrusted import LARGEST_WHOLE, MOST_DEPTH, RECORD_BYTES, parse_json, visible
-from results.records.schema import RunRecord
+from rlbench.results.reading.untrusted import LARGEST_WHOLE, MOST_DEPTH, RECORD_BYTES, parse_json, visible
+from rlbench.results.records.schema import RunRecord
 
 LONGEST_TEXT = 10_000
 """Maximum length of a text in characters; a reason or a warning is a line."""

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from results.reading.untrusted import visible
-from results.records.units import StepUnit
+from rlbench.results.reading.untrusted import visible
+from rlbench.results.records.units import StepUnit
 
 SCHEMA_VERSION = 10
 

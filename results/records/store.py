@@ -16,11 +16,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from results.reading.outputs import whole
-from results.reading.untrusted import RECORD_BYTES, parse_json, read_json, visible
-from results.records.parts import Part, read_parts
-from results.records.recordable import is_recordable, recordable
-from results.records.schema import SCHEMA_VERSION, RunRecord
+from rlbench.results.reading.outputs import whole
+from rlbench.results.reading.untrusted import RECORD_BYTES, parse_json, read_json, visible
+from rlbench.results.records.parts import Part, read_parts
+from rlbench.results.records.recordable import is_recordable, recordable
+from rlbench.results.records.schema import SCHEMA_VERSION, RunRecord
 
 RUN_FILE = "run.json"
 PARTIAL_PREFIX = ".partial-"

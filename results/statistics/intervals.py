@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from results.records.parts import Part
+from rlbench.results.records.parts import Part
 
 Floats = NDArray[np.float64]
 

@@ -18,9 +18,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from results.reading.tables import LARGEST, SERIES_ROWS, check_numbers, read_columns
-from results.records.parts import SERIES_FILE, read_parts
-from results.statistics.intervals import LEVEL, half_width
+from rlbench.results.reading.tables import LARGEST, SERIES_ROWS, check_numbers, read_columns
+from rlbench.results.records.parts import SERIES_FILE, read_parts
+from rlbench.results.statistics.intervals import LEVEL, half_width
 
 Floats = NDArray[np.float64]
 Cost = Literal["env_steps", "seconds", "gpu_seconds"]

@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from results.statistics.learning_curves import (
+from rlbench.results.statistics.learning_curves import (
     Floats,
     interquartile_mean,
     performance_profile,
     probability_of_improvement,
     stratified_interval,
 )
-from results.summary.document import AcrossTasks, CellSummary, Estimate, Kind
+from rlbench.results.summary.document import AcrossTasks, CellSummary, Estimate, Kind
 
 MOST_THRESHOLDS = 200
 """Maximum number of thresholds of a performance profile; if more runs differ, it has this many, evenly spaced."""

@@ -6,9 +6,9 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 
-from results.records import labels, units
-from results.summary.document import CellSummary, Comparison, Estimate, ToThreshold
-from results.summary.findings import faster_but_worse, held_back
+from rlbench.results.records import labels, units
+from rlbench.results.summary.document import CellSummary, Comparison, Estimate, ToThreshold
+from rlbench.results.summary.findings import faster_but_worse, held_back
 
 
 def answer(

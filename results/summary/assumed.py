@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from results.records.schema import RunRecord
-from results.summary.bottleneck import CONCURRENT
+from rlbench.results.records.schema import RunRecord
+from rlbench.results.summary.bottleneck import CONCURRENT
 
 ALONE = frozenset({"episode.sigma", "episode.reset_ms"})
 CONTENTION = frozenset({"gpu.render_while_learning_factor", "gpu.learn_while_rendering_factor"})

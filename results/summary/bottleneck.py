@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from results.records.units import StepUnit, rate
+from rlbench.results.records.units import StepUnit, rate
 
 STAGES = {
     "simulator": ("simulate", "reset"),

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from results.records import labels
-from results.records import units as units_of
-from results.records.schema import RunRecord
-from results.records.store import StoredRun
-from results.statistics.intervals import (
+from rlbench.results.records import labels
+from rlbench.results.records import units as units_of
+from rlbench.results.records.schema import RunRecord
+from rlbench.results.records.store import StoredRun
+from rlbench.results.statistics.intervals import (
     LEAST_PARTS,
     Units,
     interval,
@@ -27,9 +27,9 @@ from results.statistics.intervals import (
     ratio_interval,
     says_nothing,
 )
-from results.summary.assumed import assumed_keys
-from results.summary.bottleneck import find_bottleneck, what_would_help
-from results.summary.document import CellSummary, Estimate, Kind, Repeated
+from rlbench.results.summary.assumed import assumed_keys
+from rlbench.results.summary.bottleneck import find_bottleneck, what_would_help
+from rlbench.results.summary.document import CellSummary, Estimate, Kind, Repeated
 
 Group = tuple[str, str, str, int]
 """Sweep, scenario, workload, GPUs: cells that share these are compared."""

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from results.fairness.differences import Difference
-from results.records.schema import Counted, RunRecord
-from results.records.units import StepUnit
-from results.summary.bottleneck import Bottleneck
+from rlbench.results.fairness.differences import Difference
+from rlbench.results.records.schema import Counted, RunRecord
+from rlbench.results.records.units import StepUnit
+from rlbench.results.summary.bottleneck import Bottleneck
 
 SUMMARY_VERSION = 3
 HISTORY_VERSION = 2

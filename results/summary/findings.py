@@ -12,14 +12,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from results.fairness.aspects import gpus_of, usable_cores
-from results.fairness.differences import Difference, find_changes
-from results.reading.untrusted import visible
-from results.records import labels
-from results.records.schema import Evenness, RunRecord
-from results.records.store import Unreadable
-from results.records.units import common
-from results.summary.document import CellSummary, Comparison, Finding
+from rlbench.results.fairness.aspects import gpus_of, usable_cores
+from rlbench.results.fairness.differences import Difference, find_changes
+from rlbench.results.reading.untrusted import visible
+from rlbench.results.records import labels
+from rlbench.results.records.schema import Evenness, RunRecord
+from rlbench.results.records.store import Unreadable
+from rlbench.results.records.units import common
+from rlbench.results.summary.document import CellSummary, Comparison, Finding
 
 BUSY_CORES_SHARE = 0.9
 """If the cores are busier than this, there are too few: processes wait for one."""

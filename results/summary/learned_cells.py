@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from results.reading.untrusted import visible
-from results.records.store import StoredRun, Unreadable
-from results.statistics.intervals import LEVEL
-from results.statistics.learning_curves import (
+from rlbench.results.reading.untrusted import visible
+from rlbench.results.records.store import StoredRun, Unreadable
+from rlbench.results.statistics.intervals import LEVEL
+from rlbench.results.statistics.learning_curves import (
     COSTS,
     METRICS,
     Cost,
@@ -29,7 +29,7 @@ from results.statistics.learning_curves import (
     read_spent,
     stratified_interval,
 )
-from results.summary.document import CurvePoint, Estimate, Learning, ToThreshold, Verdict
+from rlbench.results.summary.document import CurvePoint, Estimate, Learning, ToThreshold, Verdict
 
 NUM_POINTS = 60
 """Number of points of a curve in a summary."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from results import published
-from results.summary.document import CellSummary, Reference
+from rlbench.results import published
+from rlbench.results.summary.document import CellSummary, Reference
 
 TASKS = {"pointnav": "emulated/pointnav-hm3d", "objectnav": "emulated/objectnav-mp3d"}
 TABLE1 = "emulated/open-fridge"

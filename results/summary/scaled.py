@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from results.records.store import StoredRun
+    from rlbench.results.records.store import StoredRun
 
 
 def scale(runs: Sequence[StoredRun]) -> list[StoredRun]:
@@ -34,7 +34,7 @@ def scale(runs: Sequence[StoredRun]) -> list[StoredRun]:
 
 
 def _scaled(run: StoredRun, base: StoredRun) -> StoredRun:
-    from results.statistics import intervals
+    from rlbench.results.statistics import intervals
 
     figures, base_gpus = run.record.figures, base.record.cell.gpus
     base_rate = base.record.figures.steps_per_s

@@ -9,18 +9,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from results.fairness.differences import find_differences
-from results.records import labels
-from results.records.schema import RunRecord
-from results.records.store import StoredRun, Unreadable
-from results.summary.across_tasks import across_tasks
-from results.summary.answers import answer
-from results.summary.cells import CellRuns, Group, latest, make_cells, other_tries, ratio
-from results.summary.document import Comparison, Fairness, Learning, Summary
-from results.summary.findings import find_all, find_bought_speed
-from results.summary.learned_cells import learning_of_intact
-from results.summary.references import references
-from results.summary.scaled import scale
+from rlbench.results.fairness.differences import find_differences
+from rlbench.results.records import labels
+from rlbench.results.records.schema import RunRecord
+from rlbench.results.records.store import StoredRun, Unreadable
+from rlbench.results.summary.across_tasks import across_tasks
+from rlbench.results.summary.answers import answer
+from rlbench.results.summary.cells import CellRuns, Group, latest, make_cells, other_tries, ratio
+from rlbench.results.summary.document import Comparison, Fairness, Learning, Summary
+from rlbench.results.summary.findings import find_all, find_bought_speed
+from rlbench.results.summary.learned_cells import learning_of_intact
+from rlbench.results.summary.references import references
+from rlbench.results.summary.scaled import scale
 
 
 def summarise(

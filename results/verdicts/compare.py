@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from results.fairness.differences import Difference, find_differences
-from results.records.schema import RunRecord
-from results.records.store import StoredRun, Unreadable
-from results.summary.cells import CellRuns, latest, make_cells, ratio
-from results.summary.document import CellSummary, Document, Estimate, Finding
-from results.summary.findings import find_all
-from results.summary.learned_cells import learning_of_intact
+from rlbench.results.fairness.differences import Difference, find_differences
+from rlbench.results.records.schema import RunRecord
+from rlbench.results.records.store import StoredRun, Unreadable
+from rlbench.results.summary.cells import CellRuns, latest, make_cells, ratio
+from rlbench.results.summary.document import CellSummary, Document, Estimate, Finding
+from rlbench.results.summary.findings import find_all
+from rlbench.results.summary.learned_cells import learning_of_intact
 
 COMPARED_VERSION = 2
 A, B = "A", "B"

@@ -25,15 +25,15 @@ from typing import Literal
 import numpy as np
 from pydantic import computed_field
 
-from results.records import labels, units
-from results.records.schema import RunRecord
-from results.records.store import StoredRun
-from results.statistics import intervals
-from results.statistics.intervals import LEVEL
-from results.summary.cells import CellRuns
-from results.summary.document import Document, Estimate, Finding, Kind
-from results.summary.findings import find_all
-from results.verdicts.compare import COMPARED, Match, Runs, differences, newest_cells
+from rlbench.results.records import labels, units
+from rlbench.results.records.schema import RunRecord
+from rlbench.results.records.store import StoredRun
+from rlbench.results.statistics import intervals
+from rlbench.results.statistics.intervals import LEVEL
+from rlbench.results.summary.cells import CellRuns
+from rlbench.results.summary.document import Document, Estimate, Finding, Kind
+from rlbench.results.summary.findings import find_all
+from rlbench.results.verdicts.compare import COMPARED, Match, Runs, differences, newest_cells
 
 GATE_VERSION = 2
 TOLERANCE = 0.05

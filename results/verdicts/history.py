@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from results.fairness.aspects import gpus_of, usable_cores
-from results.reading.untrusted import HISTORY_BYTES, parse_json, read_text
-from results.records import labels
-from results.records.schema import RunRecord
-from results.records.store import StoredRun, write_whole
-from results.summary.cells import CellRuns, make_cells
-from results.summary.document import HISTORY_VERSION, ChangePoint, HistoryRow, HistorySeries
+from rlbench.results.fairness.aspects import gpus_of, usable_cores
+from rlbench.results.reading.untrusted import HISTORY_BYTES, parse_json, read_text
+from rlbench.results.records import labels
+from rlbench.results.records.schema import RunRecord
+from rlbench.results.records.store import StoredRun, write_whole
+from rlbench.results.summary.cells import CellRuns, make_cells
+from rlbench.results.summary.document import HISTORY_VERSION, ChangePoint, HistoryRow, HistorySeries
 
 LEVEL = 0.01
 NUM_SHUFFLES = 999

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from results.statistics import intervals
-from results.summary.document import Estimate
+from rlbench.results.statistics import intervals
+from rlbench.results.summary.document import Estimate
 
 
 def ratio_of_pairs(rates: Sequence[float], references: Sequence[float]) -> Estimate:

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from harness.contract.network_costs import NetworkCosts
-from harness.contract.settings import GpuCosts, LearnSettings
-from scenarios.emulated.profile import Profile, read_profile, shipped_profiles
+from rlbench.harness.contract.network_costs import NetworkCosts
+from rlbench.harness.contract.settings import GpuCosts, LearnSettings
+from rlbench.scenarios.emulated.profile import Profile, read_profile, shipped_profiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import gymnasium
     from gymnasium.vector import VectorEnv
 
-    from harness.contract.device import Seat
-    from scenarios.emulated.times import BlocksOfCalls, BlocksOfTimes
+    from rlbench.harness.contract.device import Seat
+    from rlbench.scenarios.emulated.times import BlocksOfCalls, BlocksOfTimes
 
 
 QUICKENED = {
@@ -111,7 +111,7 @@ class EmulatedScenario:
     @property
     def observation_space(self) -> gymnasium.spaces.Dict:
         """One of four cues, one-hot."""
-        from scenarios.emulated.env import OBSERVATION_SPACE
+        from rlbench.scenarios.emulated.env import OBSERVATION_SPACE
 
         return OBSERVATION_SPACE
 
@@ -120,7 +120,7 @@ class EmulatedScenario:
         """One of the cues."""
         from gymnasium.spaces import Discrete
 
-        from scenarios.emulated.env import NUM_CUES
+        from rlbench.scenarios.emulated.env import NUM_CUES
 
         return Discrete(NUM_CUES)
 
@@ -131,7 +131,7 @@ class EmulatedScenario:
 
     def times(self, seeds: Sequence[int]) -> BlocksOfTimes | BlocksOfCalls:
         """The unscaled simulation times of environments with these seeds, or of their batches, as really drawn."""
-        from scenarios.emulated.times import BlocksOfCalls, BlocksOfTimes
+        from rlbench.scenarios.emulated.times import BlocksOfCalls, BlocksOfTimes
 
         if self.envs_per_batch > 1:
             return BlocksOfCalls(self.profile, self.workload, seeds, self.envs_per_batch)
@@ -139,7 +139,7 @@ class EmulatedScenario:
 
     def part(self, global_index: int, seed: int) -> str:  # noqa: ARG002  the scene comes from the seed
         """How slow the scene is, between powers of two of the median scene's time: `0.5 to 1 x the median`."""
-        from scenarios.emulated.times import BlocksOfTimes
+        from rlbench.scenarios.emulated.times import BlocksOfTimes
 
         if self.workload == "homogeneous":
             return "the median"
@@ -149,15 +149,15 @@ class EmulatedScenario:
 
     def make_env(self, seat: Seat) -> gymnasium.Env[dict[str, Any], int]:
         """Makes an environment whose times and cues come from the seat's seed."""
-        from scenarios.emulated.env import RecallEnv
-        from scenarios.emulated.times import StepTimes
+        from rlbench.scenarios.emulated.env import RecallEnv
+        from rlbench.scenarios.emulated.times import StepTimes
 
         return RecallEnv(self.profile, StepTimes(self.profile, self.workload, seat.seed), seat, self.time_scale)
 
     def make_envs(self, seats: Sequence[Seat]) -> VectorEnv[Any, Any, Any]:
         """Makes the environments of these seats as one, which one call steps."""
-        from scenarios.emulated.batch_env import RecallBatch
-        from scenarios.emulated.times import CallTimes
+        from rlbench.scenarios.emulated.batch_env import RecallBatch
+        from rlbench.scenarios.emulated.times import CallTimes
 
         times = CallTimes(self.profile, self.workload, [seat.seed for seat in seats])
         return RecallBatch(self.profile, times, seats, self.time_scale)

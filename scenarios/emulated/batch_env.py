@@ -17,15 +17,15 @@ from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from harness.devices.emulated_gpu import sleep_until
-from scenarios.emulated.env import CUES_STREAM, NUM_CUES, OBSERVATION_SPACE, SUCCESS_SHARE, gpu_of_cores
+from rlbench.harness.devices.emulated_gpu import sleep_until
+from rlbench.scenarios.emulated.env import CUES_STREAM, NUM_CUES, OBSERVATION_SPACE, SUCCESS_SHARE, gpu_of_cores
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from harness.contract.device import Seat
-    from scenarios.emulated.profile import Profile
-    from scenarios.emulated.times import CallTimes
+    from rlbench.harness.contract.device import Seat
+    from rlbench.scenarios.emulated.profile import Profile
+    from rlbench.scenarios.emulated.times import CallTimes
 
     Ints = npt.NDArray[np.int64]
 

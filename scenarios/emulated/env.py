@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import numpy as np
 
-from harness.devices.emulated_gpu import EmulatedGpu, sleep_until
+from rlbench.harness.devices.emulated_gpu import EmulatedGpu, sleep_until
 
 if TYPE_CHECKING:
-    from harness.contract.device import Seat
-    from scenarios.emulated.profile import Profile
-    from scenarios.emulated.times import StepTimes
+    from rlbench.harness.contract.device import Seat
+    from rlbench.scenarios.emulated.profile import Profile
+    from rlbench.scenarios.emulated.times import StepTimes
 
 NUM_CUES = 4
 CUES_STREAM = 0x72

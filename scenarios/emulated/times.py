@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from scenarios.emulated.profile import Profile
+    from rlbench.scenarios.emulated.profile import Profile
 
 BLOCK_STEPS = 256
 """Steps that are drawn together: drawing one alone costs a hundred times as much per step."""

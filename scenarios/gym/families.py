@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 
-from scenarios.gym.named import names_code
-from scenarios.gym.scenario import GymScenario
+from rlbench.scenarios.gym.named import names_code
+from rlbench.scenarios.gym.scenario import GymScenario
 
 MUJOCO = (
     *("HalfCheetah", "Ant", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum", "InvertedPendulum"),

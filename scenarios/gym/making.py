@@ -17,12 +17,12 @@ from typing import Any
 
 import gymnasium
 
-from scenarios.gym import named
-from scenarios.gym.arguments import value_of
-from scenarios.gym.pools import OfPool
-from scenarios.gym.spaces import misfit, unreadable
-from scenarios.gym.trials import Found, Trials
-from scenarios.gym.wrappers import Seated, Without
+from rlbench.scenarios.gym import named
+from rlbench.scenarios.gym.arguments import value_of
+from rlbench.scenarios.gym.pools import OfPool
+from rlbench.scenarios.gym.spaces import misfit, unreadable
+from rlbench.scenarios.gym.trials import Found, Trials
+from rlbench.scenarios.gym.wrappers import Seated, Without
 
 TRIAL_SEED = 0
 Spaces = tuple[gymnasium.Space[Any], gymnasium.Space[Any]]

@@ -18,7 +18,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from harness.contract.pools import PoolLike
+    from rlbench.harness.contract.pools import PoolLike
 
 MOST_SEED = 2**31 - 1
 """EnvPool's seeds have 31 bits."""

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
-from harness.contract.settings import LearnSettings
-from scenarios.gym.spaces import leaves
+from rlbench.harness.contract.settings import LearnSettings
+from rlbench.scenarios.gym.spaces import leaves
 
 LEAST_PICTURE = 28
 """Pixels; smaller arrays of bytes hold symbols, as in `systems/spaces/images.py`."""

@@ -9,15 +9,15 @@ from typing import Any, ClassVar, Literal
 import gymnasium
 import numpy as np
 
-from harness.contract.device import Seat
-from harness.contract.pools import PoolLike
-from harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
-from scenarios.gym import making, named
-from scenarios.gym.arguments import ends, is_range, within
-from scenarios.gym.pools import Unclipped, clips, make_pool
-from scenarios.gym.published import published
-from scenarios.gym.spaces import leaves
-from scenarios.gym.vectors import Way, check_native, make_together
+from rlbench.harness.contract.device import Seat
+from rlbench.harness.contract.pools import PoolLike
+from rlbench.harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
+from rlbench.scenarios.gym import making, named
+from rlbench.scenarios.gym.arguments import ends, is_range, within
+from rlbench.scenarios.gym.pools import Unclipped, clips, make_pool
+from rlbench.scenarios.gym.published import published
+from rlbench.scenarios.gym.spaces import leaves
+from rlbench.scenarios.gym.vectors import Way, check_native, make_together
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +51,7 @@ class GymScenario:
     """Network of `systems/learn`."""
     gpu_costs: GpuCosts = TYPICAL_GPU_COSTS
     """Times of an emulated GPU; environments run on the CPU."""
-    preload: tuple[str, ...] = ("scenarios.gym.making",)
+    preload: tuple[str, ...] = ("rlbench.scenarios.gym.making",)
     """Modules an environment worker needs; of what is installed, where the environments are."""
     ids: tuple[str, ...] = ()
     """Environment i of the run is of id i modulo their number."""

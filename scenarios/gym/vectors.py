@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import gymnasium
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from scenarios.gym import making, named
+from rlbench.scenarios.gym import making, named
 
 if TYPE_CHECKING:
     Vector = gymnasium.vector.VectorEnv[Any, Any, Any]

@@ -1,5 +1,5 @@
 """PointGoal navigation on habitat-sim: the task of `pointnav` over .glb scenes."""
 
-from scenarios.habitat.scenario import FAMILY, Habitat
+from rlbench.scenarios.habitat.scenario import FAMILY, Habitat
 
 __all__ = ["FAMILY", "Habitat"]

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
-from scenarios.pointnav.workload import check_workload
+from rlbench.harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
+from rlbench.scenarios.pointnav.workload import check_workload
 
 if TYPE_CHECKING:
     import gymnasium
 
-    from harness.contract.device import Seat
-    from scenarios.pointnav.task import PointNavEnv
+    from rlbench.harness.contract.device import Seat
+    from rlbench.scenarios.pointnav.task import PointNavEnv
 
 INSTALL = "conda install habitat-sim headless -c conda-forge -c aihabitat-nightly"
 
@@ -37,7 +37,7 @@ class Habitat:
     """One of `small`, `conv`, `nature`, `resnet`."""
     learn: LearnSettings = field(default_factory=LearnSettings)
     gpu_costs: GpuCosts = field(default_factory=lambda: replace(TYPICAL_GPU_COSTS, render_s=0.001))
-    preload: tuple[str, ...] = ("habitat_sim", "scenarios.habitat.world")
+    preload: tuple[str, ...] = ("habitat_sim", "rlbench.scenarios.habitat.world")
     scenes: str = ""
     """A folder of .glb scenes; empty: our own floor plans, exported into the user's cache."""
     resolution: int = 128
@@ -72,20 +72,20 @@ class Habitat:
     @property
     def observation_space(self) -> gymnasium.spaces.Dict:
         """`depth`: float32 [1, H, W], metres; `goal`: float32 [3]: distance in metres, cos and sin of the angle."""
-        from scenarios.pointnav.task import observation_space
+        from rlbench.scenarios.pointnav.task import observation_space
 
         return observation_space(self.resolution)
 
     @property
     def action_space(self) -> gymnasium.spaces.Discrete:
         """`scenarios.pointnav.task.ACTIONS`."""
-        from scenarios.pointnav.task import action_space
+        from rlbench.scenarios.pointnav.task import action_space
 
         return action_space()
 
     def scene_of(self, global_index: int) -> Path:
         """The scene of an environment."""
-        from scenarios.habitat.scenes import choose_scene, find_scenes, own_scenes
+        from rlbench.scenarios.habitat.scenes import choose_scene, find_scenes, own_scenes
 
         scenes = find_scenes(Path(self.scenes)) if self.scenes else own_scenes(self.workload)
         return choose_scene(scenes, self.workload, global_index)
@@ -96,8 +96,8 @@ class Habitat:
 
     def make_env(self, seat: Seat) -> PointNavEnv:
         """Makes one environment; it renders on the seat's device, its episodes come from the seat's seed."""
-        from scenarios.habitat.world import HabitatWorld
-        from scenarios.pointnav.task import PointNavEnv, TaskSettings
+        from rlbench.scenarios.habitat.world import HabitatWorld
+        from rlbench.scenarios.pointnav.task import PointNavEnv, TaskSettings
 
         task = TaskSettings(
             max_steps=self.max_steps, min_distance_m=self.min_distance_m, max_distance_m=self.max_distance_m

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from scenarios.pointnav.export import export_scenes
-from scenarios.pointnav.workload import spread
+from rlbench.scenarios.pointnav.export import export_scenes
+from rlbench.scenarios.pointnav.workload import spread
 
 NUM_OWN_SCENES = 8
 ALIKE_FACTOR = 1.5

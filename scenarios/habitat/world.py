@@ -12,8 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scenarios.pointnav.depth import CAMERA_HEIGHT_M
-from scenarios.pointnav.task import ACTIONS, FORWARD_M, MAX_DEPTH_M, MOVE_FORWARD, TURN_DEG, TURN_LEFT, TURN_RIGHT
+from rlbench.scenarios.pointnav.depth import CAMERA_HEIGHT_M
+from rlbench.scenarios.pointnav.task import (
+    ACTIONS,
+    FORWARD_M,
+    MAX_DEPTH_M,
+    MOVE_FORWARD,
+    TURN_DEG,
+    TURN_LEFT,
+    TURN_RIGHT,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from scenarios.pointnav.task import Point
+    from rlbench.scenarios.pointnav.task import Point
 
 POINT_TRIES = 100
 

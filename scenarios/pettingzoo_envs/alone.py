@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 
 if TYPE_CHECKING:
-    from harness.contract.agents import ParallelLike
+    from rlbench.harness.contract.agents import ParallelLike
 
 
 class Alone(gymnasium.Env[Any, Any]):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.util import find_spec
 
-from scenarios.gym.named import names_code
-from scenarios.pettingzoo_envs.finding import SHORT
-from scenarios.pettingzoo_envs.scenario import PettingZooScenario
+from rlbench.scenarios.gym.named import names_code
+from rlbench.scenarios.pettingzoo_envs.finding import SHORT
+from rlbench.scenarios.pettingzoo_envs.scenario import PettingZooScenario
 
 
 class PettingZooFamily:

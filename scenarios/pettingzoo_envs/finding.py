@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from types import ModuleType
 
-from scenarios.gym import named
-from scenarios.gym.making import told
+from rlbench.scenarios.gym import named
+from rlbench.scenarios.gym.making import told
 
 HOMES = {
     "butterfly": ("pettingzoo.butterfly",),

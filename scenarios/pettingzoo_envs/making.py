@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
-from scenarios.gym import named
-from scenarios.gym.arguments import value_of
-from scenarios.gym.making import TRIAL_SEED, looked_at, told
-from scenarios.gym.spaces import misfit, unreadable
-from scenarios.gym.trials import Trials
-from scenarios.pettingzoo_envs.finding import module_of
+from rlbench.scenarios.gym import named
+from rlbench.scenarios.gym.arguments import value_of
+from rlbench.scenarios.gym.making import TRIAL_SEED, looked_at, told
+from rlbench.scenarios.gym.spaces import misfit, unreadable
+from rlbench.scenarios.gym.trials import Trials
+from rlbench.scenarios.pettingzoo_envs.finding import module_of
 
 if TYPE_CHECKING:
-    from harness.contract.agents import ParallelLike
+    from rlbench.harness.contract.agents import ParallelLike
 
 METHODS = ("reset", "step", "observation_space", "action_space")
 PADDING = {

@@ -15,9 +15,9 @@ from typing import Any
 
 from gymnasium import Space
 
-from harness.contract.settings import LearnSettings
-from scenarios.gym.published import CLASSIC, Published
-from scenarios.gym.published import published as published_of_one
+from rlbench.harness.contract.settings import LearnSettings
+from rlbench.scenarios.gym.published import CLASSIC, Published
+from rlbench.scenarios.gym.published import published as published_of_one
 
 PARTICLES = Published(
     num_envs=16,

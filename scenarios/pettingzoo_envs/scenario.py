@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import gymnasium
 
-from harness.contract.device import Seat
-from harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
-from scenarios.gym import named
-from scenarios.gym.arguments import ends, is_range, within
-from scenarios.pettingzoo_envs import making
-from scenarios.pettingzoo_envs.alone import Alone
-from scenarios.pettingzoo_envs.finding import module_name
-from scenarios.pettingzoo_envs.published import published
+from rlbench.harness.contract.device import Seat
+from rlbench.harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
+from rlbench.scenarios.gym import named
+from rlbench.scenarios.gym.arguments import ends, is_range, within
+from rlbench.scenarios.pettingzoo_envs import making
+from rlbench.scenarios.pettingzoo_envs.alone import Alone
+from rlbench.scenarios.pettingzoo_envs.finding import module_name
+from rlbench.scenarios.pettingzoo_envs.published import published
 
 if TYPE_CHECKING:
-    from harness.contract.agents import ParallelLike
+    from rlbench.harness.contract.agents import ParallelLike
 
 NUMBERED = re.compile(r"[_-]?\d+$")
 """The end of an agent's name that tells it from others of its kind."""
@@ -49,7 +49,7 @@ class PettingZooScenario:
     """Network of `systems/learn`, one for all agents."""
     gpu_costs: GpuCosts = TYPICAL_GPU_COSTS
     """Times of an emulated GPU; environments run on the CPU."""
-    preload: tuple[str, ...] = ("scenarios.pettingzoo_envs.making",)
+    preload: tuple[str, ...] = ("rlbench.scenarios.pettingzoo_envs.making",)
     """Modules an environment worker needs; of what is installed, where the environments are."""
     kwargs: Mapping[str, str] = field(default_factory=dict)
     """Arguments of the constructor, as typed; a range gives each environment a value of its own."""
@@ -120,7 +120,7 @@ class PettingZooScenario:
     def _check_bounds(self, action: gymnasium.Space[Any]) -> None:
         import numpy as np
 
-        from scenarios.gym.spaces import leaves
+        from rlbench.scenarios.gym.spaces import leaves
 
         for _, leaf in leaves(action):
             if isinstance(leaf, gymnasium.spaces.Box) and not np.all(np.isfinite([leaf.low, leaf.high])):

@@ -1,5 +1,5 @@
 """PointGoal navigation in generated floor plans, embedded: needs no simulator."""
 
-from scenarios.pointnav.scenario import FAMILY, PointNav
+from rlbench.scenarios.pointnav.scenario import FAMILY, PointNav
 
 __all__ = ["FAMILY", "PointNav"]

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scenarios.pointnav.task import MAX_DEPTH_M
+from rlbench.scenarios.pointnav.task import MAX_DEPTH_M
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from scenarios.pointnav.plan import Box
+    from rlbench.scenarios.pointnav.plan import Box
 
 CAMERA_HEIGHT_M = 1.25
 CEILING_M = 2 * CAMERA_HEIGHT_M

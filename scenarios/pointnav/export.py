@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from scenarios.pointnav.depth import CEILING_M
-from scenarios.pointnav.plan import Box, FloorPlan, PlanSettings, generate_plan
-from scenarios.pointnav.workload import SMALL_SIDE, check_workload, rooms_per_side
+from rlbench.scenarios.pointnav.depth import CEILING_M
+from rlbench.scenarios.pointnav.plan import Box, FloorPlan, PlanSettings, generate_plan
+from rlbench.scenarios.pointnav.workload import SMALL_SIDE, check_workload, rooms_per_side
 
 FLOOR_M = 0.1
 LARGEST_SIDE = 12

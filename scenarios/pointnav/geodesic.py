@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scenarios.pointnav.plan import Box, FloorPlan
+from rlbench.scenarios.pointnav.plan import Box, FloorPlan
 
 Point2 = tuple[float, float]
 Cone = tuple[float, float, float, float]

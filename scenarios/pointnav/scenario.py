@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
-from scenarios.pointnav.plan import PlanSettings
-from scenarios.pointnav.workload import SMALL_SIDE, check_workload, rooms_per_side, spread
+from rlbench.harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
+from rlbench.scenarios.pointnav.plan import PlanSettings
+from rlbench.scenarios.pointnav.workload import SMALL_SIDE, check_workload, rooms_per_side, spread
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import gymnasium
 
-    from harness.contract.device import Seat
-    from scenarios.pointnav.task import PointNavEnv
+    from rlbench.harness.contract.device import Seat
+    from rlbench.scenarios.pointnav.task import PointNavEnv
 
 
 def quick_learning() -> LearnSettings:
@@ -29,7 +29,7 @@ class PointNav:
 
     Homogeneous: every environment has a plan of 2x2 rooms of its own. Heterogeneous: n x n rooms, n from 2 to 48,
     log-spaced and drawn by the environment's global index. Step times then differ by about a factor of 20, with a
-    coefficient of variation over environments of about 1 (`python -m scenarios.pointnav.spread` measures it).
+    coefficient of variation over environments of about 1 (`python -m rlbench.scenarios.pointnav.spread` measures it).
     """
 
     name: str = "pointnav"
@@ -42,7 +42,7 @@ class PointNav:
     """One of `small`, `conv`, `nature`, `resnet`."""
     learn: LearnSettings = field(default_factory=quick_learning)
     gpu_costs: GpuCosts = TYPICAL_GPU_COSTS
-    preload: tuple[str, ...] = ("scenarios.pointnav.world", "scenarios.pointnav.task")
+    preload: tuple[str, ...] = ("rlbench.scenarios.pointnav.world", "rlbench.scenarios.pointnav.task")
     resolution: int = 64
     """Rows and columns of the depth image."""
     max_steps: int = 200
@@ -80,14 +80,14 @@ class PointNav:
     @property
     def observation_space(self) -> gymnasium.spaces.Dict:
         """`depth`: float32 [1, H, W], metres; `goal`: float32 [3]: distance in metres, cos and sin of the angle."""
-        from scenarios.pointnav.task import observation_space
+        from rlbench.scenarios.pointnav.task import observation_space
 
         return observation_space(self.resolution)
 
     @property
     def action_space(self) -> gymnasium.spaces.Discrete:
         """`task.ACTIONS`."""
-        from scenarios.pointnav.task import action_space
+        from rlbench.scenarios.pointnav.task import action_space
 
         return action_space()
 
@@ -104,8 +104,8 @@ class PointNav:
 
     def make_env(self, seat: Seat) -> PointNavEnv:
         """Makes one environment; its plans and episodes come from the seat's seed."""
-        from scenarios.pointnav.task import PointNavEnv, TaskSettings
-        from scenarios.pointnav.world import FloorPlanWorld
+        from rlbench.scenarios.pointnav.task import PointNavEnv, TaskSettings
+        from rlbench.scenarios.pointnav.world import FloorPlanWorld
 
         world = FloorPlanWorld(
             self.plan_settings(seat.global_index), self.radius_m, self.resolution, self.episodes_per_plan
@@ -134,7 +134,7 @@ class PointNavFamily:
 
     def export_scenes(self, folder: Path, count: int, seed: int, workload: str) -> list[Path]:
         """Writes floor plans as .glb files, for `rlbench scenes`; see `scenarios.pointnav.export`."""
-        from scenarios.pointnav.export import export_scenes
+        from rlbench.scenarios.pointnav.export import export_scenes
 
         return export_scenes(folder, count, seed, workload)
 

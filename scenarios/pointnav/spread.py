@@ -1,4 +1,4 @@
-"""Measures how much step times differ over the environments of a run: `python -m scenarios.pointnav.spread`."""
+"""Measures how much step times differ over the environments of a run: `python -m rlbench.scenarios.pointnav.spread`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scenarios.pointnav.scenario import PointNav
-from scenarios.pointnav.task import MOVE_FORWARD, TURN_LEFT, TURN_RIGHT, PointNavEnv, TaskSettings
-from scenarios.pointnav.workload import LARGE_SIDE, SMALL_SIDE, rooms_per_side
-from scenarios.pointnav.world import FloorPlanWorld
+from rlbench.scenarios.pointnav.scenario import PointNav
+from rlbench.scenarios.pointnav.task import MOVE_FORWARD, TURN_LEFT, TURN_RIGHT, PointNavEnv, TaskSettings
+from rlbench.scenarios.pointnav.workload import LARGE_SIDE, SMALL_SIDE, rooms_per_side
+from rlbench.scenarios.pointnav.world import FloorPlanWorld
 
 ACTION_MIX = (MOVE_FORWARD, MOVE_FORWARD, TURN_LEFT, TURN_RIGHT)
 

@@ -17,7 +17,7 @@ SMALL_SIDE, LARGE_SIDE = 2, 48
 
 def check_workload(workload: str) -> None:
     """Raises ValueError for anything but `homogeneous` and `heterogeneous`."""
-    from harness.contract.scenario import WORKLOADS
+    from rlbench.harness.contract.scenario import WORKLOADS
 
     if workload not in WORKLOADS:
         raise ValueError(f"workload={workload}: unknown; known: {', '.join(WORKLOADS)}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from scenarios.pointnav.depth import DepthCamera
-from scenarios.pointnav.geodesic import FreeSpace, GeodesicField
-from scenarios.pointnav.plan import FloorPlan, PlanSettings, generate_plan
-from scenarios.pointnav.task import FORWARD_M, MOVE_FORWARD, TURN_DEG, TURN_LEFT
+from rlbench.scenarios.pointnav.depth import DepthCamera
+from rlbench.scenarios.pointnav.geodesic import FreeSpace, GeodesicField
+from rlbench.scenarios.pointnav.plan import FloorPlan, PlanSettings, generate_plan
+from rlbench.scenarios.pointnav.task import FORWARD_M, MOVE_FORWARD, TURN_DEG, TURN_LEFT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from scenarios.pointnav.task import Point
+    from rlbench.scenarios.pointnav.task import Point
 
 HFOV_DEG = 90.0
 

@@ -1,11 +1,11 @@
 """APPO as five choices; see README.md beside this file."""
 
-from systems.choices.average import Central
-from systems.choices.collect import DoubleBuffered
-from systems.choices.overlap import Continuous
-from systems.choices.preempt import Never
-from systems.choices.rollout import Trajectories
-from systems.spec import EngineSystem
+from rlbench.systems.choices.average import Central
+from rlbench.systems.choices.collect import DoubleBuffered
+from rlbench.systems.choices.overlap import Continuous
+from rlbench.systems.choices.preempt import Never
+from rlbench.systems.choices.rollout import Trajectories
+from rlbench.systems.spec import EngineSystem
 
 SPEC = EngineSystem(
     name="appo",

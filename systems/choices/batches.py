@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from systems.choices.collect import ActorSide, Collector, DoubleBuffered, Dynamic
-from systems.choices.overlap import Continuous, OverlapChoice
-from systems.choices.rollout import Fixed, RolloutChoice, Trajectories, Variable
+from rlbench.systems.choices.collect import ActorSide, Collector, DoubleBuffered, Dynamic
+from rlbench.systems.choices.overlap import Continuous, OverlapChoice
+from rlbench.systems.choices.rollout import Fixed, RolloutChoice, Trajectories, Variable
 
 ALONE = "use vector=none (of emulated environments, envs_per_batch=1)"
 

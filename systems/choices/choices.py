@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from systems.choices.average import AverageChoice
-from systems.choices.collect import Collector
-from systems.choices.overlap import OverlapChoice
-from systems.choices.preempt import PreemptChoice
-from systems.choices.rollout import RolloutChoice
+from rlbench.systems.choices.average import AverageChoice
+from rlbench.systems.choices.collect import Collector
+from rlbench.systems.choices.overlap import OverlapChoice
+from rlbench.systems.choices.preempt import PreemptChoice
+from rlbench.systems.choices.rollout import RolloutChoice
 
 
 class Choices(Protocol):

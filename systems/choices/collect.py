@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from harness.contract.settings import GpuCosts
+    from rlbench.harness.contract.settings import GpuCosts
 
 MOST_PLAYED = 1020
 """Most steps that a worker of `ActorSide` takes by itself before it is asked again."""

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import psutil
 
-from harness.processes import process
-from systems.external.output import Pump
+from rlbench.harness.processes import process
+from rlbench.systems.external.output import Pump
 
 PROCESSES_FILE = "processes-trainer.txt"
 STACKS_LIMIT_S = 20.0

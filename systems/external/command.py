@@ -21,20 +21,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rlbench_client
-from harness.contract.agents import agents_per_env
-from harness.contract.budget import LARGEST, Progress
-from harness.contract.device import RANK_VARIABLES
-from harness.processes.process import STORE_VARIABLE, how_it_ended
+from rlbench.harness.contract.agents import agents_per_env
+from rlbench.harness.contract.budget import LARGEST, Progress
+from rlbench.harness.contract.device import RANK_VARIABLES
+from rlbench.harness.processes.process import STORE_VARIABLE, how_it_ended
+from rlbench.systems.external import document
+from rlbench.systems.external.child import MIB, Child, TrainerFailed
+from rlbench.systems.external.counts import Change, CounterFiles, Relay
+from rlbench.systems.external.document import Trainer, fill
 from rlbench_client.counters import FOLDER_VARIABLE
 from rlbench_client.given import PACKAGES_VARIABLE, RUN_VARIABLE, python_version
-from systems.external import document
-from systems.external.child import MIB, Child, TrainerFailed
-from systems.external.counts import Change, CounterFiles, Relay
-from systems.external.document import Trainer, fill
 
 if TYPE_CHECKING:
-    from harness.contract.scenario import Scenario
-    from harness.contract.system import Context
+    from rlbench.harness.contract.scenario import Scenario
+    from rlbench.harness.contract.system import Context
 
 LOOK_S = 0.2
 COUNT_EVERY_S = 1.0
@@ -42,8 +42,8 @@ COUNT_EVERY_S = 1.0
 SLICE_S = 1.0
 """Shortest part of the series, in seconds, where the trainer reports no iterations; see `TrainerRun._ends_row`."""
 ITS_OWN = frozenset({"learn", "policy", "num_envs", "rollout_steps", "gpu_costs"})
-OF_ENVIRONMENTS, SCENARIOS = ("harness", "results", "scenarios"), "rlbench.scenarios"
-"""Packages of rlbench that make a run's environments and report what they raise, and the scenarios' entry points."""
+SCENARIOS = "rlbench.scenarios"
+"""The entry points of scenarios."""
 ENDED, PORT = "rlbench-ended", "rlbench-port"
 """Files in the folder that all ranks share: how the trainer ended, and the port at which its ranks meet."""
 BY_BUDGET, BY_ITSELF = "by its budget", "by itself"
@@ -287,8 +287,7 @@ class TrainerRun:
         folder.mkdir()
         (folder / "rlbench_client").symlink_to(ours / "rlbench_client")
         if self._trainer.environment == "ours":
-            for name in OF_ENVIRONMENTS:
-                (folder / name).symlink_to(ours / name)
+            (folder / "rlbench").symlink_to(ours / "rlbench")
             write_distribution(folder)
         return str(folder)
 

@@ -17,10 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.metering.counted import EPISODE as RECORD
-from harness.metering.counted import episodes_path
-from harness.metering.meter import LagSummary, RankMeter
-from harness.metering.meter_file import KIND_OF, TOTALS_AT, Block, MeterFile
+from rlbench.harness.metering.counted import EPISODE as RECORD
+from rlbench.harness.metering.counted import episodes_path
+from rlbench.harness.metering.meter import LagSummary, RankMeter
+from rlbench.harness.metering.meter_file import KIND_OF, TOTALS_AT, Block, MeterFile
 from rlbench_client.counters import (
     AT,
     EPISODE,

@@ -17,15 +17,15 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from harness.contract.agents import agents_per_env
-from harness.contract.settings import LearnSettings
-from systems.external.command import TrainerRun
-from systems.external.document import Trainer
-from systems.external.spaces import Takes, has_numbers, seen_as, what_else, why_not_spaces
+from rlbench.harness.contract.agents import agents_per_env
+from rlbench.harness.contract.settings import LearnSettings
+from rlbench.systems.external.command import TrainerRun
+from rlbench.systems.external.document import Trainer
+from rlbench.systems.external.spaces import Takes, has_numbers, seen_as, what_else, why_not_spaces
 
 if TYPE_CHECKING:
-    from harness.contract.scenario import Scenario
-    from harness.contract.system import Context
+    from rlbench.harness.contract.scenario import Scenario
+    from rlbench.harness.contract.system import Context
 
 HERE = Path(__file__).parent
 

@@ -1,11 +1,11 @@
 """HTS-RL as five choices; see README.md beside this file."""
 
-from systems.choices.average import AllReduce
-from systems.choices.collect import Dynamic
-from systems.choices.overlap import OneAhead
-from systems.choices.preempt import Never
-from systems.choices.rollout import Fixed
-from systems.spec import EngineSystem
+from rlbench.systems.choices.average import AllReduce
+from rlbench.systems.choices.collect import Dynamic
+from rlbench.systems.choices.overlap import OneAhead
+from rlbench.systems.choices.preempt import Never
+from rlbench.systems.choices.rollout import Fixed
+from rlbench.systems.spec import EngineSystem
 
 SPEC = EngineSystem(
     name="htsrl",

@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harness.contract.settings import LearnSettings
-from systems.learn.gae import gae_over_runs, next_values
-from systems.learn.sequences import Sequence, cut_sequences
+from rlbench.harness.contract.settings import LearnSettings
+from rlbench.systems.learn.gae import gae_over_runs, next_values
+from rlbench.systems.learn.sequences import Sequence, cut_sequences
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -19,9 +19,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from harness.processes.raised import EndsTheRun
-from systems.learn.batch import Batch
-from systems.learn.ppo import STATS, mean_rows
+from rlbench.harness.processes.raised import EndsTheRun
+from rlbench.systems.learn.batch import Batch
+from rlbench.systems.learn.ppo import STATS, mean_rows
 
 WATCHED = ("loss", "grad_norm")
 HUGE_REWARD = 1e6

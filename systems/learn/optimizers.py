@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from harness.contract.settings import LearnSettings
+from rlbench.harness.contract.settings import LearnSettings
 
 ADAM_BETAS = 0.9, 0.999
 """Kingma & Ba 2015 (arXiv:1412.6980), algorithm 1."""

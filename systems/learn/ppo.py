@@ -17,13 +17,13 @@ from collections.abc import Sequence as Listed
 import torch
 from torch import Tensor, nn
 
-from harness.contract.settings import LearnSettings
-from systems.learn.batch import Batch
-from systems.learn.optimizers import Optimizer
-from systems.learn.schedules import EntropyCoefficient
-from systems.learn.sequences import Packed
-from systems.learn.vtrace import vtrace
-from systems.policies.policy import Policy
+from rlbench.harness.contract.settings import LearnSettings
+from rlbench.systems.learn.batch import Batch
+from rlbench.systems.learn.optimizers import Optimizer
+from rlbench.systems.learn.schedules import EntropyCoefficient
+from rlbench.systems.learn.sequences import Packed
+from rlbench.systems.learn.vtrace import vtrace
+from rlbench.systems.policies.policy import Policy
 
 STATS = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "mean_weight", "grad_norm")
 

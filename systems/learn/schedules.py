@@ -12,8 +12,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from harness.contract.settings import LearnSettings
-from systems.learn.optimizers import Adam
+from rlbench.harness.contract.settings import LearnSettings
+from rlbench.systems.learn.optimizers import Adam
 
 
 def decayed(schedule: str, spent: float, settings: LearnSettings) -> float:

@@ -15,8 +15,8 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
 
-from harness.devices import booking
-from systems.choices import collect, preempt
+from rlbench.harness.devices import booking
+from rlbench.systems.choices import collect, preempt
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from harness.contract.budget import Progress
-from harness.metering.fates import LEARNED
-from systems.model.state import FIXED
+from rlbench.harness.contract.budget import Progress
+from rlbench.harness.metering.fates import LEARNED
+from rlbench.systems.model.state import FIXED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from harness.contract.budget import Limits
-    from harness.contract.settings import GpuCosts, LearnSettings
-    from systems.choices.rollout import Split
-    from systems.model.fleet import Fleet
-    from systems.model.ledger import Ledger
-    from systems.model.state import Floats, Ints
+    from rlbench.harness.contract.budget import Limits
+    from rlbench.harness.contract.settings import GpuCosts, LearnSettings
+    from rlbench.systems.choices.rollout import Split
+    from rlbench.systems.model.fleet import Fleet
+    from rlbench.systems.model.ledger import Ledger
+    from rlbench.systems.model.state import Floats, Ints
 
 
 class Talks(Protocol):

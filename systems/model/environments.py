@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from systems.model.compiling import book, book_core, inlined
-from systems.model.state import (
+from rlbench.systems.model.compiling import book, book_core, inlined
+from rlbench.systems.model.state import (
     ACTOR_SIDE,
     INFERRING,
     QUEUED,
@@ -31,7 +31,7 @@ from systems.model.state import (
 )
 
 if TYPE_CHECKING:
-    from systems.model.state import Floats
+    from rlbench.systems.model.state import Floats
 
 
 @inlined

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.devices.booking import LANE
-from systems.model import sites as compiled
-from systems.model.sampler import BATCH, HUNGRY, OVER, REACHED, STUCK
+from rlbench.harness.devices.booking import LANE
+from rlbench.systems.model import sites as compiled
+from rlbench.systems.model.sampler import BATCH, HUNGRY, OVER, REACHED, STUCK
 
 if TYPE_CHECKING:
-    from harness.contract.prediction import Times
-    from systems.model.state import Counts, Floats, Ints, Rules, State
+    from rlbench.harness.contract.prediction import Times
+    from rlbench.systems.model.state import Counts, Floats, Ints, Rules, State
 
 DRAWN_AT_ONCE = 1024
 """Environments whose times are drawn in one call; more would only take more memory."""

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.devices.booking import BUSY_S
-from harness.metering.fates import MOST_BLOCKS, NUM_FATES, joined
-from harness.metering.meter_file import KIND_OF, SPANS
-from systems.model.state import ACTING, INFER, OFF, SCHEDULE, SIMULATE, WAIT_LEARNER
+from rlbench.harness.devices.booking import BUSY_S
+from rlbench.harness.metering.fates import MOST_BLOCKS, NUM_FATES, joined
+from rlbench.harness.metering.meter_file import KIND_OF, SPANS
+from rlbench.systems.model.state import ACTING, INFER, OFF, SCHEDULE, SIMULATE, WAIT_LEARNER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from harness.contract.prediction import Timed
-    from systems.model.state import Bools, Floats, Ints, Rules, State
+    from rlbench.harness.contract.prediction import Timed
+    from rlbench.systems.model.state import Bools, Floats, Ints, Rules, State
 
 SAMPLER_KINDS = {"infer": INFER, "simulate": SIMULATE, "wait:learner": WAIT_LEARNER, "schedule": SCHEDULE}
 NO_SAMPLER = -1

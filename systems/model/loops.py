@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from harness.metering.fates import DISCARDED
-from systems.model.crew import largest_lag
-from systems.model.state import IDLE, NO_VERSION, VARIABLE, WAIT_LEARNER
+from rlbench.harness.metering.fates import DISCARDED
+from rlbench.systems.model.crew import largest_lag
+from rlbench.systems.model.state import IDLE, NO_VERSION, VARIABLE, WAIT_LEARNER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from systems.model.crew import Crew
-    from systems.model.state import Floats, Ints
-    from systems.model.stragglers import MonitorModel
+    from rlbench.systems.model.crew import Crew
+    from rlbench.systems.model.state import Floats, Ints
+    from rlbench.systems.model.stragglers import MonitorModel
 
 
 class Taken(NamedTuple):

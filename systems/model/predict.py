@@ -15,30 +15,30 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.contract.agents import agents_per_env
-from harness.contract.envs import envs_per_batch, envs_per_recv
-from harness.contract.prediction import Prediction, Timed
-from harness.metering.fates import Fates
-from systems.choices.average import Central, Gossip
-from systems.choices.overlap import Alternate, OneAhead
-from systems.choices.preempt import Never, Optimal, Threshold
-from systems.choices.rollout import Trajectories
-from systems.model.crew import Crew, RunModel
-from systems.model.fleet import Fleet
-from systems.model.ledger import NO_SAMPLER, Ledger, Places, counters_of
-from systems.model.loops import alternate, continuous, one_ahead
-from systems.model.setup import make_fleet_state, make_rules, seeds_of
-from systems.model.state import FIXED, STREAM
-from systems.model.stragglers import MonitorModel, NeverMonitorModel, OptimalMonitor, ThresholdMonitor
-from systems.model.talks import AllReduceTalks, CentralTalks, GossipTalks, ServerTalks
+from rlbench.harness.contract.agents import agents_per_env
+from rlbench.harness.contract.envs import envs_per_batch, envs_per_recv
+from rlbench.harness.contract.prediction import Prediction, Timed
+from rlbench.harness.metering.fates import Fates
+from rlbench.systems.choices.average import Central, Gossip
+from rlbench.systems.choices.overlap import Alternate, OneAhead
+from rlbench.systems.choices.preempt import Never, Optimal, Threshold
+from rlbench.systems.choices.rollout import Trajectories
+from rlbench.systems.model.crew import Crew, RunModel
+from rlbench.systems.model.fleet import Fleet
+from rlbench.systems.model.ledger import NO_SAMPLER, Ledger, Places, counters_of
+from rlbench.systems.model.loops import alternate, continuous, one_ahead
+from rlbench.systems.model.setup import make_fleet_state, make_rules, seeds_of
+from rlbench.systems.model.state import FIXED, STREAM
+from rlbench.systems.model.stragglers import MonitorModel, NeverMonitorModel, OptimalMonitor, ThresholdMonitor
+from rlbench.systems.model.talks import AllReduceTalks, CentralTalks, GossipTalks, ServerTalks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from harness.contract.budget import Limits
-    from harness.contract.scenario import Scenario
-    from systems.choices.choices import Choices
-    from systems.model.crew import Talks
+    from rlbench.harness.contract.budget import Limits
+    from rlbench.harness.contract.scenario import Scenario
+    from rlbench.systems.choices.choices import Choices
+    from rlbench.systems.model.crew import Talks
 
 
 def predict(system: Choices, scenario: Scenario, num_ranks: int, seed: int, limits: Limits) -> Prediction:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from systems.model.compiling import inlined, is_preempted, pause_s
-from systems.model.state import FIXED, NEVER, STREAM, THRESHOLD, VARIABLE, Rules, State
+from rlbench.systems.model.compiling import inlined, is_preempted, pause_s
+from rlbench.systems.model.state import FIXED, NEVER, STREAM, THRESHOLD, VARIABLE, Rules, State
 
 
 @inlined

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from systems.choices.collect import MOST_PLAYED
-from systems.model.compiling import book, choose_batch, compiled, compiled_bare, inlined, whole_groups
-from systems.model.environments import first_env, go_on, send
-from systems.model.rollouts import finish, is_full, may_act, report, should_stop, take_from_stream
-from systems.model.state import (
+from rlbench.systems.choices.collect import MOST_PLAYED
+from rlbench.systems.model.compiling import book, choose_batch, compiled, compiled_bare, inlined, whole_groups
+from rlbench.systems.model.environments import first_env, go_on, send
+from rlbench.systems.model.rollouts import finish, is_full, may_act, report, should_stop, take_from_stream
+from rlbench.systems.model.state import (
     ACTING,
     ACTOR_SIDE,
     DOUBLE_BUFFERED,
@@ -33,7 +33,7 @@ from systems.model.state import (
 )
 
 if TYPE_CHECKING:
-    from systems.model.state import Ints
+    from rlbench.systems.model.state import Ints
 
 FEW = 32
 REACHED, OVER, BATCH, HUNGRY, STUCK = range(5)

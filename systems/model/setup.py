@@ -19,19 +19,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.contract.envs import env_seeds, envs_per_batch
-from harness.contract.prediction import Timed
-from systems.choices.average import Central, rendering_rank
-from systems.choices.collect import ActorSide, DoubleBuffered, Dynamic, emulated_cores, group_of
-from systems.choices.overlap import Continuous
-from systems.choices.preempt import Optimal, Threshold
-from systems.choices.rollout import Trajectories, Variable, stream_limit
-from systems.model import state as names
-from systems.model.state import Rules, State, make_state
+from rlbench.harness.contract.envs import env_seeds, envs_per_batch
+from rlbench.harness.contract.prediction import Timed
+from rlbench.systems.choices.average import Central, rendering_rank
+from rlbench.systems.choices.collect import ActorSide, DoubleBuffered, Dynamic, emulated_cores, group_of
+from rlbench.systems.choices.overlap import Continuous
+from rlbench.systems.choices.preempt import Optimal, Threshold
+from rlbench.systems.choices.rollout import Trajectories, Variable, stream_limit
+from rlbench.systems.model import state as names
+from rlbench.systems.model.state import Rules, State, make_state
 
 if TYPE_CHECKING:
-    from harness.contract.scenario import Scenario
-    from systems.choices.choices import Choices
+    from rlbench.harness.contract.scenario import Scenario
+    from rlbench.systems.choices.choices import Choices
 
 COLLECT = {Dynamic: names.DYNAMIC, DoubleBuffered: names.DOUBLE_BUFFERED, ActorSide: names.ACTOR_SIDE}
 ROLLOUT = {Variable: names.VARIABLE, Trajectories: names.STREAM}

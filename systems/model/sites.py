@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from systems.model.compiling import book, compiled
-from systems.model.sampler import advance, begin_rollout, receive
-from systems.model.state import Rules, State
+from rlbench.systems.model.compiling import book, compiled
+from rlbench.systems.model.sampler import advance, begin_rollout, receive
+from rlbench.systems.model.state import Rules, State
 
 if TYPE_CHECKING:
-    from systems.model.state import Counts, Floats, Ints
+    from rlbench.systems.model.state import Counts, Floats, Ints
 
 
 @compiled

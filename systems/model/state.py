@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from harness.devices.booking import CORES
+from rlbench.harness.devices.booking import CORES
 
 if TYPE_CHECKING:
     import numpy.typing as npt

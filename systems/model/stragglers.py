@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from systems.choices.preempt import Plan, is_preempted, plan
-from systems.model.state import FIXED, OFF, restore, snapshot
+from rlbench.systems.choices.preempt import Plan, is_preempted, plan
+from rlbench.systems.model.state import FIXED, OFF, restore, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import numpy.typing as npt
 
-    from systems.model.crew import Crew
-    from systems.model.fleet import Fleet
-    from systems.model.state import Bools, Floats, Ints
+    from rlbench.systems.model.crew import Crew
+    from rlbench.systems.model.fleet import Fleet
+    from rlbench.systems.model.state import Bools, Floats, Ints
 
 UNTOUCHED = 0.8
 """Share of the planned time before which ranks hardly ever have the planned steps."""

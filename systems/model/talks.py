@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.contract.network_costs import MOMENTS_BYTES
-from systems.choices.average import choose_peer
-from systems.model.compiling import book_link
+from rlbench.harness.contract.network_costs import MOMENTS_BYTES
+from rlbench.systems.choices.average import choose_peer
+from rlbench.systems.model.compiling import book_link
 
 if TYPE_CHECKING:
-    from harness.contract.network_costs import NetworkCosts
-    from harness.contract.settings import LearnSettings
-    from systems.choices.average import Gossip
-    from systems.model.state import Floats, Ints
+    from rlbench.harness.contract.network_costs import NetworkCosts
+    from rlbench.harness.contract.settings import LearnSettings
+    from rlbench.systems.choices.average import Gossip
+    from rlbench.systems.model.state import Floats, Ints
 
 SERVER = 0
 NOBODY: frozenset[int] = frozenset()

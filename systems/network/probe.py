@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import distributed
 
-from systems.engine.wire.group import Group
+from rlbench.systems.engine.wire.group import Group
 
 if TYPE_CHECKING:
-    from harness.contract.device import Place
-    from harness.contract.system import Context
+    from rlbench.harness.contract.device import Place
+    from rlbench.harness.contract.system import Context
 
 FILE = "network.json"
 SIZES = tuple(4 ** (1 + k) for k in range(13))

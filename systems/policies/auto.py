@@ -13,9 +13,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from systems.policies.encoders import NATURE, ConvEncoder, Encoder
-from systems.policies.observations import joined_vectors, stacked_images
-from systems.spaces.layout import LEAST_SIZES, Layout
+from rlbench.systems.policies.encoders import NATURE, ConvEncoder, Encoder
+from rlbench.systems.policies.observations import joined_vectors, stacked_images
+from rlbench.systems.spaces.layout import LEAST_SIZES, Layout
 
 NUM_UNITS = 64
 """Units of each layer of a tower."""

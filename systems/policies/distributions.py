@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, softplus
 
-from systems.spaces.actions import STDS, ActionLayout, Bits, Categorical, Numbers, Part, Std
+from rlbench.systems.spaces.actions import STDS, ActionLayout, Bits, Categorical, Numbers, Part, Std
 
 NUM_NODES = 32
 """Of the quadrature: a squashed number's entropy is off by 1e-7 at most where its deviation is 1, by 3e-3 where 3."""

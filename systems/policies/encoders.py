@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from systems.policies.observations import MAX_DEPTH_M, channels_first, joined_vectors, stacked_images
-from systems.spaces.layout import DEPTH, Layout
+from rlbench.systems.policies.observations import MAX_DEPTH_M, channels_first, joined_vectors, stacked_images
+from rlbench.systems.spaces.layout import DEPTH, Layout
 
 NUM_AT_ONCE = 128
 """Images that a CPU takes through the convolutions at a time, so that the data between two layers stays in its cache.

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from systems.policies.encoders import SmallEncoder
-from systems.policies.observations import MAX_DEPTH_M
-from systems.policies.policy import Policy
-from systems.policies.prev_action import EmbeddedAction
-from systems.spaces.layout import DEPTH
+from rlbench.systems.policies.encoders import SmallEncoder
+from rlbench.systems.policies.observations import MAX_DEPTH_M
+from rlbench.systems.policies.policy import Policy
+from rlbench.systems.policies.prev_action import EmbeddedAction
+from rlbench.systems.spaces.layout import DEPTH
 
 Floats = NDArray[np.float32]
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from systems.spaces.layout import DEPTH, Classes, Layout
+from rlbench.systems.spaces.layout import DEPTH, Classes, Layout
 
 MAX_DEPTH_M = 10.0
 """Larger depths are read as this one."""

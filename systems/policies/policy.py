@@ -20,17 +20,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from harness.contract.scenario import Scenario
-from harness.contract.settings import POLICIES
-from systems.policies.auto import AutoEncoder
-from systems.policies.distributions import ActionDistribution, ActionHead
-from systems.policies.encoders import NATURE, ConvEncoder, Encoder, SmallEncoder
-from systems.policies.lstm import lstm_layer, lstm_step
-from systems.policies.normalizing import Normalizer
-from systems.policies.prev_action import prev_action_input
-from systems.policies.resnet import ResNetEncoder
-from systems.spaces.actions import ActionLayout, Std, layout_of
-from systems.spaces.layout import Layout
+from rlbench.harness.contract.scenario import Scenario
+from rlbench.harness.contract.settings import POLICIES
+from rlbench.systems.policies.auto import AutoEncoder
+from rlbench.systems.policies.distributions import ActionDistribution, ActionHead
+from rlbench.systems.policies.encoders import NATURE, ConvEncoder, Encoder, SmallEncoder
+from rlbench.systems.policies.lstm import lstm_layer, lstm_step
+from rlbench.systems.policies.normalizing import Normalizer
+from rlbench.systems.policies.prev_action import prev_action_input
+from rlbench.systems.policies.resnet import ResNetEncoder
+from rlbench.systems.spaces.actions import ActionLayout, Std, layout_of
+from rlbench.systems.spaces.layout import Layout
 
 KINDS = POLICIES
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from systems.spaces.actions import ActionLayout, Categorical, Numbers, Part
+from rlbench.systems.spaces.actions import ActionLayout, Categorical, Numbers, Part
 
 
 class EmbeddedAction(nn.Embedding):

@@ -14,9 +14,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from systems.policies.encoders import Encoder
-from systems.policies.observations import joined_vectors, stacked_images
-from systems.spaces.layout import Layout
+from rlbench.systems.policies.encoders import Encoder
+from rlbench.systems.policies.observations import joined_vectors, stacked_images
+from rlbench.systems.spaces.layout import Layout
 
 
 class ResidualBlock(nn.Module):

@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 from numpy.typing import NDArray
 
-from harness.contract.scenario import Scenario
+from rlbench.harness.contract.scenario import Scenario
 
 Bounds = Literal["clip", "tanh"]
 BOUNDS: tuple[Bounds, ...] = get_args(Bounds)

@@ -13,8 +13,8 @@ from typing import Any
 import gymnasium
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
-from systems.spaces.images import USUAL_CHANNELS, Image, image_of
-from systems.spaces.observations import Leaf, leaves_of
+from rlbench.systems.spaces.images import USUAL_CHANNELS, Image, image_of
+from rlbench.systems.spaces.observations import Leaf, leaves_of
 
 PIXELS = "pixels"
 DEPTH = "depth"

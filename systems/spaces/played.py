@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from systems.spaces.actions import STDS, ActionLayout, layout_of
-from systems.spaces.layout import Layout
+from rlbench.systems.spaces.actions import STDS, ActionLayout, layout_of
+from rlbench.systems.spaces.layout import Layout
 
 if TYPE_CHECKING:
     import gymnasium
 
-    from harness.contract.scenario import Scenario
+    from rlbench.harness.contract.scenario import Scenario
 
 
 def why_not_spaces(

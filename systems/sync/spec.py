@@ -1,11 +1,11 @@
 """SyncOnRL as five choices; see README.md beside this file."""
 
-from systems.choices.average import AllReduce
-from systems.choices.collect import Lockstep
-from systems.choices.overlap import Alternate
-from systems.choices.preempt import Never
-from systems.choices.rollout import Fixed
-from systems.spec import EngineSystem
+from rlbench.systems.choices.average import AllReduce
+from rlbench.systems.choices.collect import Lockstep
+from rlbench.systems.choices.overlap import Alternate
+from rlbench.systems.choices.preempt import Never
+from rlbench.systems.choices.rollout import Fixed
+from rlbench.systems.spec import EngineSystem
 
 SPEC = EngineSystem(
     name="sync",

@@ -1,11 +1,11 @@
 """VER as five choices; see README.md beside this file."""
 
-from systems.choices.average import AllReduce
-from systems.choices.collect import Dynamic
-from systems.choices.overlap import Alternate
-from systems.choices.preempt import Optimal
-from systems.choices.rollout import Variable
-from systems.spec import EngineSystem
+from rlbench.systems.choices.average import AllReduce
+from rlbench.systems.choices.collect import Dynamic
+from rlbench.systems.choices.overlap import Alternate
+from rlbench.systems.choices.preempt import Optimal
+from rlbench.systems.choices.rollout import Variable
+from rlbench.systems.spec import EngineSystem
 
 SPEC = EngineSystem(
     name="ver",

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from benchmarks import batches
-from harness.contract.envs import envs_per_batch
-from harness.plan.overrides import split_scenario, split_settings
-from harness.plan.registry import load_scenario, load_system
-from scenarios.atari import FAMILY
+from rlbench.harness.contract.envs import envs_per_batch
+from rlbench.harness.plan.overrides import split_scenario, split_settings
+from rlbench.harness.plan.registry import load_scenario, load_system
+from rlbench.scenarios.atari import FAMILY
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.gate.claims import Claim
-from results.summary.document import Estimate, Finding
-from results.verdicts.paired import ratio_of_pairs
+from rlbench.results.summary.document import Estimate, Finding
+from rlbench.results.verdicts.paired import ratio_of_pairs
 
 
 def claim(low: float | None, high: float | None, *, above: bool = True) -> Claim:

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.learn import TASKS, Trainings, main, with_settings
 from benchmarks.learn_table import Task, Trained
-from results.records.schema import Counters, Status
+from rlbench.results.records.schema import Counters, Status
 from tests.results.made_records import make_record, write_run_folder
 
 TASK = Task(scenario="pointnav", until="success>=0.9", seeds=(0, 1))

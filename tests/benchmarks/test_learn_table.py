@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from benchmarks.learn_table import Trained, bounded_median, compared, table
-from results.statistics.learning_curves import Curve
+from rlbench.results.statistics.learning_curves import Curve
 
 
 def trained(system: str, seed: int, env_steps: int, seconds: float, *, reached: bool = True) -> Trained:

@@ -12,7 +12,7 @@ from benchmarks.against import sb3 as against_sb3
 from benchmarks.against.measure import Family, Program, Timing, steps_per_s
 from benchmarks.peers import venv
 from benchmarks.peers.counter import FOLDER_VARIABLE, StepCounter, total_env_steps
-from harness.plan import libraries
+from rlbench.harness.plan import libraries
 
 QUICK = Timing(warmup_s=0.1, window_s=0.3)
 

@@ -4,8 +4,8 @@ import pytest
 
 from benchmarks.validate import figures_within
 from benchmarks.validate_real import STILL, Compared
-from harness.predicting.options import PredictOptions
-from harness.predicting.planning import plan_predictions, predict_cell
+from rlbench.harness.predicting.options import PredictOptions
+from rlbench.harness.predicting.planning import plan_predictions, predict_cell
 
 SMALL = "emulated/open-fridge:num_envs=4:rollout_steps=16"
 

@@ -22,7 +22,12 @@ DAY = "2026-01-02T00:00:00+00:00"
 
 def rlbench(*options: str, cwd: Path) -> str:
     """What the command printed; it must succeed."""
-    command = [sys.executable, "-c", "import sys; from harness.cli.main import main; sys.exit(main())", *options]
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from rlbench.harness.cli.main import main; sys.exit(main())",
+        *options,
+    ]
     done = subprocess.run(command, cwd=cwd, check=False, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -34,7 +34,7 @@ def weights() -> bytes:
     """A policy as a run leaves it."""
     import torch
 
-    from systems.policies.policy import build_policy
+    from rlbench.systems.policies.policy import build_policy
     from tests.systems.engine.counting import SPACE
 
     made = io.BytesIO()

@@ -13,17 +13,17 @@ from unittest.mock import patch
 import pyarrow as pa
 from pyarrow import parquet
 
-from harness.commands.read_runs import find
-from harness.contract.budget import Limits
-from harness.plan.cells import Cell
-from harness.run.sweep import PLAN_FILE
-from results.reading.tables import SPANS_FILE
-from results.records.index import index_path
-from results.records.parts import SERIES_FILE
-from results.records.schema import RunRecord
-from results.records.store import RUN_FILE
-from results.summary.document import HistoryRow
-from scenarios.emulated.profile import PROFILES_FOLDER, read_profile
+from rlbench.harness.commands.read_runs import find
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.plan.cells import Cell
+from rlbench.harness.run.sweep import PLAN_FILE
+from rlbench.results.reading.tables import SPANS_FILE
+from rlbench.results.records.index import index_path
+from rlbench.results.records.parts import SERIES_FILE
+from rlbench.results.records.schema import RunRecord
+from rlbench.results.records.store import RUN_FILE
+from rlbench.results.summary.document import HistoryRow
+from rlbench.scenarios.emulated.profile import PROFILES_FOLDER, read_profile
 from tests.harness.run.synthetic_run import make_spans
 from tests.results.summaries import make_run
 

@@ -14,28 +14,28 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from harness.commands.evaluate import ranks_left
-from harness.commands.profile.gpu import AssumedLink
-from harness.commands.profile.making import measure
-from harness.commands.read_runs import Found, SummaryOptions, find, keep_history, print_results
-from harness.commands.run import run_sweep
-from harness.plan.options import RunOptions
-from harness.plan.registry import load_scenario
-from harness.run.sweep import PLAN_FILE
-from reports.exports.export import to_csv, to_json, write_parquet
-from reports.exports.markdown import to_markdown
-from reports.exports.trace import write_trace
-from reports.page.html import write_report
-from reports.page.timeline import read_iterations, with_iterations
-from reports.terminal.compared import print_compared
-from results.reading.tables import SPANS_FILE
-from results.reading.untrusted import WEIGHTS_BYTES, opened
-from results.records.index import index_path
-from results.records.parts import SERIES_FILE
-from results.records.store import RUN_FILE
-from results.verdicts.compare import Runs, compare
-from results.verdicts.gate import judge
-from results.verdicts.history import rows_of, series_of
+from rlbench.harness.commands.evaluate import ranks_left
+from rlbench.harness.commands.profile.gpu import AssumedLink
+from rlbench.harness.commands.profile.making import measure
+from rlbench.harness.commands.read_runs import Found, SummaryOptions, find, keep_history, print_results
+from rlbench.harness.commands.run import run_sweep
+from rlbench.harness.plan.options import RunOptions
+from rlbench.harness.plan.registry import load_scenario
+from rlbench.harness.run.sweep import PLAN_FILE
+from rlbench.reports.exports.export import to_csv, to_json, write_parquet
+from rlbench.reports.exports.markdown import to_markdown
+from rlbench.reports.exports.trace import write_trace
+from rlbench.reports.page.html import write_report
+from rlbench.reports.page.timeline import read_iterations, with_iterations
+from rlbench.reports.terminal.compared import print_compared
+from rlbench.results.reading.tables import SPANS_FILE
+from rlbench.results.reading.untrusted import WEIGHTS_BYTES, opened
+from rlbench.results.records.index import index_path
+from rlbench.results.records.parts import SERIES_FILE
+from rlbench.results.records.store import RUN_FILE
+from rlbench.results.verdicts.compare import Runs, compare
+from rlbench.results.verdicts.gate import judge
+from rlbench.results.verdicts.history import rows_of, series_of
 from tests.fuzz.samples import VICTIM, make_sweep
 
 FAULT = "fault"
@@ -184,7 +184,7 @@ class OfWeights:
     """The weights that a run has left."""
 
     def __init__(self, folder: Path) -> None:
-        from systems.engine.rank.evaluate import _load_policy
+        from rlbench.systems.engine.rank.evaluate import _load_policy
         from tests.systems.engine.counting import CountingScenario
 
         self._file, self._load, self._scenario = folder / "policy.pt", _load_policy, CountingScenario()

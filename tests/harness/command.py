@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
-from harness.cli.main import main
+from rlbench.harness.cli.main import main
 
 RLBENCH = Path(sys.executable).with_name("rlbench")
 """The console script."""

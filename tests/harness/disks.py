@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Self
 
 import psutil
 
-from harness.processes import process
-from harness.processes.shared_memory import FOLDER as SHARED_MEMORY
+from rlbench.harness.processes import process
+from rlbench.harness.processes.shared_memory import FOLDER as SHARED_MEMORY
 
 if TYPE_CHECKING:
     from tests.harness.runs import RunningSweep

@@ -23,18 +23,18 @@ from typing import Any, Self
 import psutil
 import pytest
 
-from harness.metering.meter_file import MeterFile, meter_path
-from harness.plan import registry
-from harness.plan.options import RunOptions
-from harness.plan.planning import plan
-from harness.plan.request import complete
-from harness.processes import process
-from harness.run.sweep import Sweep
+from rlbench.harness.metering.meter_file import MeterFile, meter_path
+from rlbench.harness.plan import registry
+from rlbench.harness.plan.options import RunOptions
+from rlbench.harness.plan.planning import plan
+from rlbench.harness.plan.request import complete
+from rlbench.harness.processes import process
+from rlbench.harness.run.sweep import Sweep
 from tests.harness import faulty_scenario
 
 RLBENCH = Path(sys.executable).with_name("rlbench")
 MARK = "RLBENCH_TEST_SWEEP"
-ZYGOTE = "harness.run.zygote"
+ZYGOTE = "rlbench.harness.run.zygote"
 PATIENCE_S = 120.0
 """What has not happened by then, on however slow a machine, does not happen."""
 END_LIMIT_S = 30.0
@@ -202,7 +202,7 @@ class RunningSweep:
 
     def ranks(self) -> dict[int, psutil.Process]:
         """Its ranks by number, those that are called so yet: the second may be before the first."""
-        numbered = [(_rank_of(one), one) for one in self.of_module("harness.launch.rank")]
+        numbered = [(_rank_of(one), one) for one in self.of_module("rlbench.harness.launch.rank")]
         return {rank: one for rank, one in numbered if rank is not None}
 
     def of_program(self, name: str) -> list[psutil.Process]:
@@ -241,7 +241,7 @@ class RunningSweep:
             if not counts or min(counts) == 0:
                 return False
             ranks = {
-                rank.pid for rank in self.of_module("harness.launch.rank")
+                rank.pid for rank in self.of_module("rlbench.harness.launch.rank")
             }  # others are of what a killed sweep has left
             return {meter.count(0, "pid") for meter in meters} <= ranks
 

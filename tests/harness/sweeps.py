@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from results.records.schema import SCHEMA_VERSION
-from results.records.store import RUN_FILE
+from rlbench.results.records.schema import SCHEMA_VERSION
+from rlbench.results.records.store import RUN_FILE
 from tests.results.made_records import write_run_folder
 from tests.results.summaries import make_run
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.plan import libraries
-from harness.processes.shared_memory import FOLDER as SHARED_MEMORY
-from results.records.index import cache_folder
+from rlbench.harness.plan import libraries
+from rlbench.harness.processes.shared_memory import FOLDER as SHARED_MEMORY
+from rlbench.results.records.index import cache_folder
 from tests.harness.runs import RunningSweep, wait_until
 from tests.libraries import habitat_stand_ins
 from tests.libraries.check_libraries import run

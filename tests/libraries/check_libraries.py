@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from harness.contract.traits import Traits
-from harness.plan import libraries, registry
-from harness.plan.registry import load_system
-from harness.processes.shared_memory import FOLDER as SHARED_MEMORY
-from systems.external.spaces import LIBRARIES, why_not_spaces
+from rlbench.harness.contract.traits import Traits
+from rlbench.harness.plan import libraries, registry
+from rlbench.harness.plan.registry import load_system
+from rlbench.harness.processes.shared_memory import FOLDER as SHARED_MEMORY
+from rlbench.systems.external.spaces import LIBRARIES, why_not_spaces
 from tests.harness.runs import RunningSweep
 from tests.libraries import counting_scenario, spaces_scenario
 

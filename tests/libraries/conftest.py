@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.plan import libraries
+from rlbench.harness.plan import libraries
 
 
 @pytest.fixture(scope="session", autouse=True)

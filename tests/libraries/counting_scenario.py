@@ -19,8 +19,8 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict
 
-from harness.contract.device import Seat
-from harness.contract.settings import GpuCosts, LearnSettings
+from rlbench.harness.contract.device import Seat
+from rlbench.harness.contract.settings import GpuCosts, LearnSettings
 
 VARIABLE = "COUNTED_APART"
 WORDS = struct.Struct("<qqq")

@@ -10,8 +10,8 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
-from harness.contract.device import Seat
-from harness.contract.settings import GpuCosts, LearnSettings
+from rlbench.harness.contract.device import Seat
+from rlbench.harness.contract.settings import GpuCosts, LearnSettings
 
 NUMBERS = Box(-np.inf, np.inf, (5,), np.float64)
 ARM = Box(np.array([-1.0, 0.0], np.float32), np.array([1.0, 0.5], np.float32))

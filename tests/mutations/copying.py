@@ -13,11 +13,7 @@ from pathlib import Path
 from tests.mutations.change import ROOT
 
 PACKAGES = (
-    "harness",
-    "systems",
-    "scenarios",
-    "results",
-    "reports",
+    *("rlbench.harness", "rlbench.systems", "rlbench.scenarios", "rlbench.results", "rlbench.reports"),
     "rlbench",
     "rlbench_start",
     "rlbench_client",
@@ -36,6 +32,9 @@ class Copy:
             if name and (ROOT / name).is_file():  # one that was removed is tracked until that is committed
                 (self.root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, self.root / name)
+            elif name and (ROOT / name).is_symlink():  # to a folder
+                (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+                (self.root / name).symlink_to((ROOT / name).readlink())
         self._make_environment()
         self._check()
 

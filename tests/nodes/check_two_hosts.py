@@ -16,8 +16,8 @@ import pandas as pd
 import psutil
 import pytest
 
-from harness.launch.nodes.channel import Channel
-from harness.launch.nodes.clocks import NodeClock
+from rlbench.harness.launch.nodes.channel import Channel
+from rlbench.harness.launch.nodes.clocks import NodeClock
 from tests.nodes.hosts import ADDRESSES, TwoHosts
 from tests.nodes.sweeps import (
     LONG,
@@ -87,7 +87,7 @@ def check_clocks_are_one(hosts: TwoHosts, tmp_path: Path) -> None:
 
 ANSWER = """
 import socket, sys, time
-from harness.launch.nodes.channel import Channel, Closed
+from rlbench.harness.launch.nodes.channel import Channel, Closed
 channel = Channel(socket.create_connection((sys.argv[1], int(sys.argv[2]))))
 try:
     while True:
@@ -148,12 +148,15 @@ def check_a_lost_host(hosts: TwoHosts, tmp_path: Path, system: str, iterations: 
     assert [each.status for each in records(tmp_path)] == ["failed", "finished"]
 
 
-KEEPERS = ("harness.launch.nodes.agent", "harness.run.keeper", "torch.distributed.run")
+KEEPERS = ("rlbench.harness.launch.nodes.agent", "rlbench.harness.run.keeper", "torch.distributed.run")
 
 
 @pytest.mark.parametrize(
     ("module", "system"),
-    [*((module, "ver") for module in KEEPERS), *(("harness.launch.rank", each) for each in ("ver", "appo", "impala"))],
+    [
+        *((module, "ver") for module in KEEPERS),
+        *(("rlbench.harness.launch.rank", each) for each in ("ver", "appo", "impala")),
+    ],
 )
 @pytest.mark.parametrize("host", [0, 1])
 def check_a_killed_process(hosts: TwoHosts, tmp_path: Path, module: str, system: str, host: int) -> None:
@@ -161,14 +164,14 @@ def check_a_killed_process(hosts: TwoHosts, tmp_path: Path, module: str, system:
     run = start(hosts, tmp_path, "--systems", system, *TWO_A_HOST, *LONG)
     until_stepping(hosts, 1 - host)
     agent = until_stepping(hosts, host)
-    victim = agent if module == "harness.launch.nodes.agent" else below(agent, module)[0]
+    victim = agent if module == "rlbench.harness.launch.nodes.agent" else below(agent, module)[0]
     victim.kill()
     said = finish(run, 30)
     (record,) = records(tmp_path)
     assert record.status == "failed"
     assert record.reason is not None
     assert f"node {host} ({hosts.names[host]})" in record.reason, said
-    if module == "harness.launch.rank":
+    if module == "rlbench.harness.launch.rank":
         assert f"rank {2 * host} was killed by SIGKILL" in record.reason
     until(lambda: is_quiet(hosts), "all processes end", 10)
 
@@ -178,7 +181,7 @@ def check_a_rank_that_raises(hosts: TwoHosts, tmp_path: Path, system: str) -> No
     """Its error is the reason, and its traceback is kept, though it was on the other host."""
     run = start(hosts, tmp_path, "--systems", system, *TWO_A_HOST, *LONG)
     agent = until_stepping(hosts, 1)
-    stepping = next(one for one in below(agent, "harness.launch.rank")[::-1] if one.children())
+    stepping = next(one for one in below(agent, "rlbench.harness.launch.rank")[::-1] if one.children())
     stepping.children(recursive=True)[-1].kill()
     said = finish(run, 30)
     (record,) = records(tmp_path)
@@ -254,7 +257,7 @@ def check_interrupted(hosts: TwoHosts, tmp_path: Path, number: int) -> None:
 
 DIES_SENDING = """
 import os, signal
-from harness.launch.nodes import channel
+from rlbench.harness.launch.nodes import channel
 send = channel.Channel.send
 def die_instead(self, kind, data=b"", **fields):
     if kind == "sent":
@@ -295,7 +298,9 @@ def check_strangers_are_turned_away(hosts: TwoHosts, tmp_path: Path) -> None:
     """Whoever connects to the head without the run's secret gets nothing, and harms nothing."""
     run = start(hosts, tmp_path, "--systems", "ver", *TWO_A_HOST, "--seconds", "20")
     until_stepping(hosts, 1)
-    (head,) = [one for one in hosts.processes(0) if "harness.run.keeper" in one.cmdline() and one.ppid() == run.pid]
+    (head,) = [
+        one for one in hosts.processes(0) if "rlbench.harness.run.keeper" in one.cmdline() and one.ppid() == run.pid
+    ]
     (port,) = hosts.ports(0, head.pid)
     attack = ATTACK.format(address=ADDRESSES[0], port=port)
     done = hosts.run(1, sys.executable, "-c", attack)
@@ -329,7 +334,7 @@ def check_no_secret_is_shown(hosts: TwoHosts, tmp_path: Path) -> None:
                 shown.append(" ".join(one.cmdline()) + json.dumps(one.environ()))
     assert shown
     assert not [text for text in shown if secret in text]
-    working = list(Path(below(agent, "harness.run.keeper")[0].cmdline()[-1]).rglob("*"))
+    working = list(Path(below(agent, "rlbench.harness.run.keeper")[0].cmdline()[-1]).rglob("*"))
     assert [path for path in working if path.name == "cell.json"]
     assert not [path for path in working if path.is_file() and secret.encode() in path.read_bytes()]
     said = finish(run)

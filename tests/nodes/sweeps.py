@@ -12,9 +12,9 @@ from pathlib import Path
 
 import psutil
 
-from harness.metering.meter_file import MeterFile, meter_path
-from results.records import store
-from results.records.schema import RunRecord
+from rlbench.harness.metering.meter_file import MeterFile, meter_path
+from rlbench.results.records import store
+from rlbench.results.records.schema import RunRecord
 from tests.nodes.hosts import TwoHosts
 
 RLBENCH = str(Path(sys.executable).parent / "rlbench")
@@ -54,7 +54,7 @@ def agent_of(hosts: TwoHosts, host: int) -> psutil.Process | None:
     """The agent on a host, once it is there."""
     for one in hosts.processes(host):
         with suppress(psutil.Error):
-            if "harness.launch.nodes.agent" in one.cmdline():
+            if "rlbench.harness.launch.nodes.agent" in one.cmdline():
                 return one
     return None
 
@@ -64,7 +64,7 @@ def below(one: psutil.Process, module: str) -> list[psutil.Process]:
     found = []
     for child in one.children(recursive=True):
         with suppress(psutil.Error):
-            words = child.cmdline()  # torchrun's own has `-m harness.launch.rank` too, behind its own `-m`
+            words = child.cmdline()  # torchrun's own has `-m rlbench.harness.launch.rank` too, behind its own `-m`
             if "-m" in words and words[words.index("-m") + 1] == module:
                 found.append(child)
     return found
@@ -80,7 +80,7 @@ def until_stepping(hosts: TwoHosts, host: int) -> psutil.Process:
             return False
         with suppress(psutil.Error, FileNotFoundError):
             found[:] = [agent]
-            meters = [_meter_of(rank) for rank in below(agent, "harness.launch.rank")]
+            meters = [_meter_of(rank) for rank in below(agent, "rlbench.harness.launch.rank")]
             return bool(meters) and all(meter.total("env_steps") for meter in meters)
         return False
 
@@ -117,5 +117,14 @@ def imports_first(folder: Path) -> str:
 def copied_source(folder: Path) -> None:
     """A copy of the package, for a host that has another version of it."""
     root = Path(__file__).resolve().parents[2]
-    for package in ("rlbench_start", "harness", "systems", "scenarios", "results", "reports", "rlbench_client"):
+    for package in (
+        "rlbench",
+        "rlbench_start",
+        "harness",
+        "systems",
+        "scenarios",
+        "results",
+        "reports",
+        "rlbench_client",
+    ):
         subprocess.run(["cp", "-r", str(root / package), str(folder)], check=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from results.records.schema import RunRecord
-from results.summary.document import CellSummary, Estimate, Finding, Summary
+from rlbench.results.records.schema import RunRecord
+from rlbench.results.summary.document import CellSummary, Estimate, Finding, Summary
 from tests.results.made_records import make_record
 
 NOTHING: dict[str, Any] = {

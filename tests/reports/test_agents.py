@@ -16,19 +16,19 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from reports.exports import cells_csv, export, markdown
-from reports.page.html import render
-from reports.terminal import gated
-from reports.terminal.compared import print_compared
-from reports.terminal.history import print_history
-from reports.terminal.table import print_table
-from results.records.schema import Counters
-from results.records.store import StoredRun
-from results.summary.document import Summary
-from results.summary.summarise import summarise
-from results.verdicts.compare import Runs, compare
-from results.verdicts.gate import judge
-from results.verdicts.history import rows_of, series_of
+from rlbench.reports.exports import cells_csv, export, markdown
+from rlbench.reports.page.html import render
+from rlbench.reports.terminal import gated
+from rlbench.reports.terminal.compared import print_compared
+from rlbench.reports.terminal.history import print_history
+from rlbench.reports.terminal.table import print_table
+from rlbench.results.records.schema import Counters
+from rlbench.results.records.store import StoredRun
+from rlbench.results.summary.document import Summary
+from rlbench.results.summary.summarise import summarise
+from rlbench.results.verdicts.compare import Runs, compare
+from rlbench.results.verdicts.gate import judge
+from rlbench.results.verdicts.history import rows_of, series_of
 from tests.results.made_records import make_learned_from
 from tests.results.summaries import make_run, stored
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from results.records.parts import SERIES_FILE, Part
-from results.records.schema import (
+from rlbench.results.records.parts import SERIES_FILE, Part
+from rlbench.results.records.schema import (
     CellRecord,
     Counters,
     EnvFates,
@@ -19,7 +19,7 @@ from results.records.schema import (
     Status,
     WindowRecord,
 )
-from results.records.store import write_run
+from rlbench.results.records.store import write_run
 
 
 def make_record(

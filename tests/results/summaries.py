@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from results.records.schema import RunRecord
-from results.records.store import StoredRun
-from results.summary.document import CellSummary, Comparison, Estimate
+from rlbench.results.records.schema import RunRecord
+from rlbench.results.records.store import StoredRun
+from rlbench.results.summary.document import CellSummary, Comparison, Estimate
 from tests.results.made_records import make_parts, make_record
 
 LEARN = {

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
-from results import published
+from rlbench.results import published
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = [
@@ -57,6 +57,6 @@ def test_unknown_tables_are_refused() -> None:
 def test_the_wheel_holds_them() -> None:
     """Who installs rlbench has the tables and the profiles that reproduce them."""
     inside = {file.distribution_path for file in WheelBuilder(str(ROOT)).recurse_included_files()}
-    assert {f"results/published/{name}.csv" for name in NAMES} <= inside
+    assert {f"rlbench/results/published/{name}.csv" for name in NAMES} <= inside
     profiles = {path.name for path in (ROOT / "scenarios" / "emulated" / "profiles").glob("*.toml")}
-    assert {f"scenarios/emulated/profiles/{name}" for name in profiles} <= inside
+    assert {f"rlbench/scenarios/emulated/profiles/{name}" for name in profiles} <= inside

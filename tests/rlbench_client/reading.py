@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rlbench.systems.external.counts import Change, CounterFiles
 from rlbench_client.counters import FOLDER_VARIABLE
-from systems.external.counts import Change, CounterFiles
 
 
 @pytest.fixture

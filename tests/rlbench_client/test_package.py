@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import rlbench_client
-from harness.metering import meter_file
+from rlbench.harness.metering import meter_file
 from rlbench_client import counters
 from tests.test_layout import imports
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Text, Tuple
 
-from harness.contract.device import Place, Seat
+from rlbench.harness.contract.device import Place, Seat
 from rlbench_client import given
 from rlbench_client.flat import leaves_of, order_of, vector_of
 from rlbench_client.plain import plain

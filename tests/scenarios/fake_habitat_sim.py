@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from scenarios.pointnav.depth import DepthCamera
-from scenarios.pointnav.export import plan_of_scene
-from scenarios.pointnav.geodesic import FreeSpace, GeodesicField
+from rlbench.scenarios.pointnav.depth import DepthCamera
+from rlbench.scenarios.pointnav.export import plan_of_scene
+from rlbench.scenarios.pointnav.geodesic import FreeSpace, GeodesicField
 
 AGENT_RADIUS_M = 0.1
 WALL_TOP_M = 2.5

@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from harness.contract.device import Place, Seat
+from rlbench.harness.contract.device import Place, Seat
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from harness.contract.settings import Message, Work
+    from rlbench.harness.contract.settings import Message, Work
 
 
 class PlainDevice:

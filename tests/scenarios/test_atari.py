@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from harness.contract.scenario import Scenario
-from scenarios.atari import FAMILY, HETEROGENEOUS_GAMES, AtariEnv, AtariScenario
-from scenarios.resize import AreaResize
+from rlbench.harness.contract.scenario import Scenario
+from rlbench.scenarios.atari import FAMILY, HETEROGENEOUS_GAMES, AtariEnv, AtariScenario
+from rlbench.scenarios.resize import AreaResize
 from tests.scenarios.seats import seat_of
 
 BREAKOUT = FAMILY.make("breakout", "homogeneous")
@@ -39,7 +39,7 @@ def literal_resize(image: NDArray[np.uint8], height: int, width: int) -> NDArray
 
 def test_import_is_light() -> None:
     """Importing the scenario imports neither torch nor the emulator."""
-    code = "import scenarios.atari, sys; sys.exit(bool({'torch', 'ale_py'} & set(sys.modules)))"
+    code = "import rlbench.scenarios.atari, sys; sys.exit(bool({'torch', 'ale_py'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=Path(__file__).parents[2]).returncode == 0
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from harness.contract.device import Seat
-from harness.contract.envs import InBatches, envs_per_batch, make_counted_batch
-from harness.metering.batches.vector_envs import SAME_STEP, check_batch, mode_of
-from harness.metering.counted import EPISODE, episodes_path
-from scenarios.atari import FAMILY, AtariScenario
-from scenarios.atari_vector import AtariVectorEnv
+from rlbench.harness.contract.device import Seat
+from rlbench.harness.contract.envs import InBatches, envs_per_batch, make_counted_batch
+from rlbench.harness.metering.batches.vector_envs import SAME_STEP, check_batch, mode_of
+from rlbench.harness.metering.counted import EPISODE, episodes_path
+from rlbench.scenarios.atari import FAMILY, AtariScenario
+from rlbench.scenarios.atari_vector import AtariVectorEnv
 from tests.harness.metering.batches.vector_scenarios import meter, seats_of
 from tests.scenarios.seats import seat_of
 
@@ -70,7 +70,7 @@ def test_several_games_are_refused() -> None:
 
 def test_an_old_ale_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Vectors of an ale-py that ends episodes otherwise are not used; the message says what to install."""
-    monkeypatch.setattr("scenarios.atari_vector.version", lambda _: "0.11.2")
+    monkeypatch.setattr("rlbench.scenarios.atari_vector.version", lambda _: "0.11.2")
     with pytest.raises(ValueError, match=r"vector=native: must be none with ale-py below 0.12; pip install -U ale-py"):
         replace(BREAKOUT)
 

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from scenarios import atari, emulated, pointnav, vizdoom
-from scenarios.doom_maps import MAPS
-from scenarios.habitat import Habitat
-from scenarios.pointnav.export import export_scenes
+from rlbench.scenarios import atari, emulated, pointnav, vizdoom
+from rlbench.scenarios.doom_maps import MAPS
+from rlbench.scenarios.habitat import Habitat
+from rlbench.scenarios.pointnav.export import export_scenes
 from tests.scenarios import fake_habitat_sim
 from tests.scenarios.seats import seat_of
 

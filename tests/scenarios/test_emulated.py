@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from harness.contract.budget import Limits
-from harness.contract.settings import Work
-from harness.metering.counted import EPISODE, EPISODE_FIELDS
-from scenarios.emulated import FAMILY, EmulatedScenario
-from scenarios.emulated.env import NUM_CUES, RecallEnv
-from scenarios.emulated.profile import Profile
-from scenarios.emulated.times import BlocksOfTimes, StepTimes
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.contract.settings import Work
+from rlbench.harness.metering.counted import EPISODE, EPISODE_FIELDS
+from rlbench.scenarios.emulated import FAMILY, EmulatedScenario
+from rlbench.scenarios.emulated.env import NUM_CUES, RecallEnv
+from rlbench.scenarios.emulated.profile import Profile
+from rlbench.scenarios.emulated.times import BlocksOfTimes, StepTimes
 from tests.scenarios.seats import PlainDevice, seat_of
 from tests.systems.engine.ranks import run_cell
 

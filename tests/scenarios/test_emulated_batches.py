@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.contract.scenario import WORKLOADS
-from harness.contract.settings import Work
-from harness.metering.batches.vector_envs import check_batch, seeded
-from harness.plan.registry import load_scenario
-from scenarios.emulated import FAMILY, EmulatedScenario
-from scenarios.emulated.profile import PROFILES_FOLDER, Batch, read_profile
-from scenarios.emulated.times import BLOCK_STEPS, BlocksOfTimes, CallTimes
+from rlbench.harness.contract.scenario import WORKLOADS
+from rlbench.harness.contract.settings import Work
+from rlbench.harness.metering.batches.vector_envs import check_batch, seeded
+from rlbench.harness.plan.registry import load_scenario
+from rlbench.scenarios.emulated import FAMILY, EmulatedScenario
+from rlbench.scenarios.emulated.profile import PROFILES_FOLDER, Batch, read_profile
+from rlbench.scenarios.emulated.times import BLOCK_STEPS, BlocksOfTimes, CallTimes
 from tests.scenarios.seats import PlainDevice, seat_of
 
 OPEN_FRIDGE = (PROFILES_FOLDER / "open-fridge.toml").read_text(encoding="utf-8").replace("= 200.0", "= 20.0", 1)

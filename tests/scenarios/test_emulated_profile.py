@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.emulated import FAMILY
-from scenarios.emulated.profile import MOST_CORES, PROFILES_FOLDER, read_profile, shipped_profiles
+from rlbench.scenarios.emulated import FAMILY
+from rlbench.scenarios.emulated.profile import MOST_CORES, PROFILES_FOLDER, read_profile, shipped_profiles
 
 OPEN_FRIDGE = (PROFILES_FOLDER / "open-fridge.toml").read_text(encoding="utf-8")
 

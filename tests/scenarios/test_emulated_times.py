@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from harness.contract.scenario import WORKLOADS
-from scenarios.emulated import FAMILY
-from scenarios.emulated.profile import Profile
-from scenarios.emulated.times import BLOCK_STEPS, BlocksOfTimes, StepTimes
+from rlbench.harness.contract.scenario import WORKLOADS
+from rlbench.scenarios.emulated import FAMILY
+from rlbench.scenarios.emulated.profile import Profile
+from rlbench.scenarios.emulated.times import BLOCK_STEPS, BlocksOfTimes, StepTimes
 
 NUM_STEPS = 3 * BLOCK_STEPS
 OPEN_FRIDGE = FAMILY.make("open-fridge", "homogeneous").profile

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.contract.settings import LearnSettings
-from scenarios.habitat import FAMILY, Habitat
-from scenarios.habitat.scenario import INSTALL
-from scenarios.habitat.scenes import choose_scene, find_scenes
-from scenarios.habitat.world import HabitatWorld, gpu_device_id
-from scenarios.pointnav.export import export_scenes
-from scenarios.pointnav.task import MOVE_FORWARD, STOP, TURN_LEFT, TURN_RIGHT, PointNavEnv
+from rlbench.harness.contract.settings import LearnSettings
+from rlbench.scenarios.habitat import FAMILY, Habitat
+from rlbench.scenarios.habitat.scenario import INSTALL
+from rlbench.scenarios.habitat.scenes import choose_scene, find_scenes
+from rlbench.scenarios.habitat.world import HabitatWorld, gpu_device_id
+from rlbench.scenarios.pointnav.export import export_scenes
+from rlbench.scenarios.pointnav.task import MOVE_FORWARD, STOP, TURN_LEFT, TURN_RIGHT, PointNavEnv
 from tests.scenarios import fake_habitat_sim
 from tests.scenarios.seats import seat_of
 

@@ -17,9 +17,9 @@ import psutil
 import pytest
 import vizdoom
 
-from harness.contract.scenario import Scenario
-from scenarios.doom_maps import MAPS
-from scenarios.vizdoom import (
+from rlbench.harness.contract.scenario import Scenario
+from rlbench.scenarios.doom_maps import MAPS
+from rlbench.scenarios.vizdoom import (
     FAMILY,
     HETEROGENEOUS_MAPS,
     HETEROGENEOUS_RESOLUTIONS,
@@ -37,7 +37,7 @@ SHARED = Path("/dev/shm")  # noqa: S108  # where POSIX shared memory lives
 
 WORKER = """
 import sys, time
-from scenarios.vizdoom import FAMILY
+from rlbench.scenarios.vizdoom import FAMILY
 from tests.scenarios.seats import seat_of
 env = FAMILY.make("basic", "homogeneous").make_env(
     seat_of(num_ranks=1, num_envs=1))
@@ -90,7 +90,7 @@ def plain_game(name: str, seed: int) -> Any:
 
 def test_import_is_light() -> None:
     """Importing the scenario imports neither torch nor ViZDoom."""
-    code = "import scenarios.vizdoom, sys; sys.exit(bool({'torch', 'vizdoom', 'ale_py'} & set(sys.modules)))"
+    code = "import rlbench.scenarios.vizdoom, sys; sys.exit(bool({'torch', 'vizdoom', 'ale_py'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode == 0
 
 

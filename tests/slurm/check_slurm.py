@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from results.records import store
-from results.records.schema import RunRecord
+from rlbench.results.records import store
+from rlbench.results.records.schema import RunRecord
 from tests.slurm.cluster import Cluster, cluster
 
 RLBENCH = str(Path(sys.executable).parent / "rlbench")

@@ -20,9 +20,9 @@ import numpy as np
 import psutil
 import pytest
 
-from harness.contract.traits import Traits
-from harness.metering.meter_file import MeterFile
-from harness.plan.registry import load_system
+from rlbench.harness.contract.traits import Traits
+from rlbench.harness.metering.meter_file import MeterFile
+from rlbench.harness.plan.registry import load_system
 from tests.harness.disks import SharedMemory
 from tests.harness.runs import END_LIMIT_S, ZYGOTE, RunningSweep, wait_until
 
@@ -76,7 +76,7 @@ def _find(sweep: RunningSweep, victim: str) -> Callable[[], list[psutil.Process]
         "worker": lambda: [worker for server in below(0, "forkserver") for worker in server.children()],
         "fork server": lambda: below(0, "forkserver"),
         "resource tracker": lambda: below(0, "resource_tracker"),
-        "keeper": lambda: sweep.of_module("harness.run.keeper"),
+        "keeper": lambda: sweep.of_module("rlbench.harness.run.keeper"),
         "zygote": lambda: sweep.of_module(ZYGOTE),
     }
     return finders[victim]
@@ -235,7 +235,7 @@ def check_a_killed_harness_leaves_nothing_and_its_sweep_goes_on(
     own = shared_memory.enter
     with RunningSweep(tmp_path, *options, "--scenario", "faulty/patient:tag=a", wrapper=own) as sweep:
         if moment == "start-up":
-            wait_until(lambda: sweep.of_module("harness.run.keeper"), "it starts")
+            wait_until(lambda: sweep.of_module("rlbench.harness.run.keeper"), "it starts")
             time.sleep(float(generator.uniform(0, 1)))
         else:
             sweep.wait_collecting(1, NUM_RANKS)
@@ -259,7 +259,7 @@ def check_a_stopped_keeper_ends_its_run_a_minute_after_the_time_limit(tmp_path: 
     options = ("--device", "cpu", "--systems", "sync", "--scenario", "faulty/patient", "--until", "return>=1")
     with RunningSweep(tmp_path, *options, "--time-limit", "20") as sweep:
         sweep.wait_collecting(1)
-        sweep.of_module("harness.run.keeper")[0].send_signal(signal.SIGSTOP)
+        sweep.of_module("rlbench.harness.run.keeper")[0].send_signal(signal.SIGSTOP)
         record = sweep.wait_published(1)
         assert (record["status"], record["reason"]) == ("failed", "the keeper of the run stood still and was ended")
         assert sweep.end() == 1

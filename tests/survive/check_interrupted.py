@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from results.records import store
+from rlbench.results.records import store
 from tests.harness.disks import MAY_MOUNT, LimitedFiles, SharedMemory, SmallDisk
 from tests.harness.runs import END_LIMIT_S, RunningSweep, wait_until
 

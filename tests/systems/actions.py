@@ -6,9 +6,9 @@ import gymnasium
 import torch
 from torch import Tensor
 
-from harness.contract.scenario import Scenario
-from systems.engine.workers.tables import SharedColumn, rollout_columns
-from systems.spaces.actions import ActionLayout, layout_of
+from rlbench.harness.contract.scenario import Scenario
+from rlbench.systems.engine.workers.tables import SharedColumn, rollout_columns
+from rlbench.systems.spaces.actions import ActionLayout, layout_of
 
 
 def choices(num: int) -> ActionLayout:

@@ -13,7 +13,7 @@ from contextlib import suppress
 import pytest
 import torch
 
-from systems.engine.workers import tables
+from rlbench.systems.engine.workers import tables
 
 
 @pytest.fixture(scope="session", autouse=True)

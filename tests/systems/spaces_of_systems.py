@@ -16,10 +16,10 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 
-from harness.contract.scenario import Scenario
-from harness.contract.settings import LearnSettings
-from harness.contract.traits import Traits
-from harness.plan import registry
+from rlbench.harness.contract.scenario import Scenario
+from rlbench.harness.contract.settings import LearnSettings
+from rlbench.harness.contract.traits import Traits
+from rlbench.harness.plan import registry
 
 Space = gymnasium.Space[Any]
 

@@ -10,15 +10,15 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete
 from torch import Tensor
 
-from harness.contract.settings import LearnSettings
-from harness.plan import registry
-from systems.learn.batch import Batch, make_batch
-from systems.learn.optimizers import make_optimizer
-from systems.learn.ppo import update
-from systems.learn.sequences import fixed_runs, pack
-from systems.policies.policy import Policy, build_policy
-from systems.spaces.actions import ActionLayout
-from systems.spaces.observations import leaves_of
+from rlbench.harness.contract.settings import LearnSettings
+from rlbench.harness.plan import registry
+from rlbench.systems.learn.batch import Batch, make_batch
+from rlbench.systems.learn.optimizers import make_optimizer
+from rlbench.systems.learn.ppo import update
+from rlbench.systems.learn.sequences import fixed_runs, pack
+from rlbench.systems.policies.policy import Policy, build_policy
+from rlbench.systems.spaces.actions import ActionLayout
+from rlbench.systems.spaces.observations import leaves_of
 
 from .spaces_of_systems import (
     ACTIONS,

@@ -6,8 +6,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from harness.contract.device import Seat
-from harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
+from rlbench.harness.contract.device import Seat
+from rlbench.harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
 
 
 class CorridorEnv(gymnasium.Env[dict[str, Any], int]):

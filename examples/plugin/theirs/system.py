@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from harness.contract.budget import Progress
-from harness.contract.system import Context
-from harness.metering.meter import LagSummary
+from rlbench.harness.contract.budget import Progress
+from rlbench.harness.contract.system import Context
+from rlbench.harness.metering.meter import LagSummary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

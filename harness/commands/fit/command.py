@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING, Any
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from harness.commands.fit.figures import read_figures
-from harness.commands.fit.fitting import fit
-from harness.commands.fit.keys import keys_to_fit
-from harness.commands.profile import ASSUMED
-from harness.commands.profile.command import check_out
-from harness.commands.profile.making import write_profile
-from harness.contract.prediction import Profiled
-from harness.contract.scenario import WORKLOADS
-from harness.plan import registry
-from harness.predicting.points import Length, Planned
-from reports.figures import format as fmt
-from reports.terminal.table import make_console, make_table
+from rlbench.harness.commands.fit.figures import read_figures
+from rlbench.harness.commands.fit.fitting import fit
+from rlbench.harness.commands.fit.keys import keys_to_fit
+from rlbench.harness.commands.profile import ASSUMED
+from rlbench.harness.commands.profile.command import check_out
+from rlbench.harness.commands.profile.making import write_profile
+from rlbench.harness.contract.prediction import Profiled
+from rlbench.harness.contract.scenario import WORKLOADS
+from rlbench.harness.plan import registry
+from rlbench.harness.predicting.points import Length, Planned
+from rlbench.reports.figures import format as fmt
+from rlbench.reports.terminal.table import make_console, make_table
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from harness.commands.fit.figures import Figure
-    from harness.commands.fit.fitting import Fitted, FittedKey
-    from harness.commands.fit.keys import Key
+    from rlbench.harness.commands.fit.figures import Figure
+    from rlbench.harness.commands.fit.fitting import Fitted, FittedKey
+    from rlbench.harness.commands.fit.keys import Key
 
 LENGTH = Length(seconds=100.0, num_seeds=lambda gpus: max(1, 4 // gpus))
 """Of each prediction: about as many draws for each number of GPUs."""

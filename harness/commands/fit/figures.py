@@ -19,8 +19,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from harness.predicting.points import RatePoint
-from results.reading.untrusted import read_text, visible
+from rlbench.harness.predicting.points import RatePoint
+from rlbench.results.reading.untrusted import read_text, visible
 
 MOST_BYTES = 1_000_000
 MOST_FIGURES = 1_000

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from harness.commands.fit.keys import Key
+    from rlbench.harness.commands.fit.keys import Key
 
 NOISE = 0.05
 """Relative error of a figure and of the model, as far as the fit is asked to follow."""

@@ -16,15 +16,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from harness.commands.gate.in_turn import Measuring, measure
-from harness.commands.gate.revisions import checked_out, find_commit, has_changes
-from harness.commands.read_runs import find
-from reports.terminal.gated import print_gate, to_junit, to_markdown, workflow_commands
-from reports.terminal.table import make_console
-from results.reading.outputs import STREAMS, write_output
-from results.reading.untrusted import visible
-from results.verdicts.compare import Runs
-from results.verdicts.gate import Gate, check_tolerance, judge
+from rlbench.harness.commands.gate.in_turn import Measuring, measure
+from rlbench.harness.commands.gate.revisions import checked_out, find_commit, has_changes
+from rlbench.harness.commands.read_runs import find
+from rlbench.reports.terminal.gated import print_gate, to_junit, to_markdown, workflow_commands
+from rlbench.reports.terminal.table import make_console
+from rlbench.results.reading.outputs import STREAMS, write_output
+from rlbench.results.reading.untrusted import visible
+from rlbench.results.verdicts.compare import Runs
+from rlbench.results.verdicts.gate import Gate, check_tolerance, judge
 
 NOT_WRITTEN = 2
 """Exit code of a gate that passed but could not write its output files."""

@@ -19,12 +19,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.commands.gate.revisions import BuiltRevision
-from harness.machine.virtualenvs import variables
-from results.records import store
-from results.statistics.intervals import LEVEL
-from results.verdicts.compare import Runs
-from results.verdicts.gate import LEAST_REPETITIONS, Gate, judge, pooled
+from rlbench.harness.commands.gate.revisions import BuiltRevision
+from rlbench.harness.machine.virtualenvs import variables
+from rlbench.results.records import store
+from rlbench.results.statistics.intervals import LEVEL
+from rlbench.results.verdicts.compare import Runs
+from rlbench.results.verdicts.gate import LEAST_REPETITIONS, Gate, judge, pooled
 
 LOOK_LEVEL = 0.999
 OK, RUN_FAILED = 0, 1

@@ -18,9 +18,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.machine import virtualenvs
-from harness.machine.virtualenvs import READY, is_ready, must, open_lock, run
-from results.records.index import cache_folder
+from rlbench.harness.machine import virtualenvs
+from rlbench.harness.machine.virtualenvs import READY, is_ready, must, open_lock, run
+from rlbench.results.records.index import cache_folder
 
 KEPT = 5
 """Environments to keep: that of a base branch, and those of a few candidates compared with it."""

@@ -14,29 +14,29 @@ from typing import TYPE_CHECKING, Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from harness.commands.predict.from_run import from_run
-from harness.commands.predict.gains import asked_why, gains
-from harness.machine import machine
-from harness.plan.cells import Cell
-from harness.predicting.options import PredictOptions
-from harness.predicting.planning import plan_predictions, predict_cell
-from harness.predicting.record import write_prediction
-from harness.processes.held import Held
-from harness.run.sweep import Sweep
-from reports.terminal.table import make_console, print_table
-from results.records import store
+from rlbench.harness.commands.predict.from_run import from_run
+from rlbench.harness.commands.predict.gains import asked_why, gains
+from rlbench.harness.machine import machine
+from rlbench.harness.plan.cells import Cell
+from rlbench.harness.predicting.options import PredictOptions
+from rlbench.harness.predicting.planning import plan_predictions, predict_cell
+from rlbench.harness.predicting.record import write_prediction
+from rlbench.harness.processes.held import Held
+from rlbench.harness.run.sweep import Sweep
+from rlbench.reports.terminal.table import make_console, print_table
+from rlbench.results.records import store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
 
-    from results.records.schema import RunRecord
+    from rlbench.results.records.schema import RunRecord
 
 
 def print_predictions(asked: PredictOptions, run: Path | None, out: Path, command: Sequence[str]) -> int:
     """Predicts a sweep, from the profile of `run` if it is given, and prints its table; returns the exit code."""
-    from results.summary.summarise import summarise
+    from rlbench.results.summary.summarise import summarise
 
     console = make_console()
     store.check_writable(out)

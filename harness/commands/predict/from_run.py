@@ -8,15 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.commands.profile.gpu import AssumedLink
-from harness.commands.profile.making import measure, write_profile
-from harness.commands.profile.own_rate import brought_to_its_rate
-from harness.plan import registry
-from reports.figures import format as fmt
-from results.records import store
+from rlbench.harness.commands.profile.gpu import AssumedLink
+from rlbench.harness.commands.profile.making import measure, write_profile
+from rlbench.harness.commands.profile.own_rate import brought_to_its_rate
+from rlbench.harness.plan import registry
+from rlbench.reports.figures import format as fmt
+from rlbench.results.records import store
 
 if TYPE_CHECKING:
-    from harness.predicting.options import PredictOptions
+    from rlbench.harness.predicting.options import PredictOptions
 
 
 def from_run(asked: PredictOptions, folder: Path, out: Path) -> tuple[PredictOptions, str]:

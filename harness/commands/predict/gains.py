@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from harness.contract.prediction import MORE, STAGES, Predictable, Prediction, Profiled
-from harness.plan.cells import Cell
+from rlbench.harness.contract.prediction import MORE, STAGES, Predictable, Prediction, Profiled
+from rlbench.harness.plan.cells import Cell
 
 MOST_GPUS = 256
 """Runs on more are not predicted again: that would take minutes."""

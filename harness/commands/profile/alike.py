@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from results.fairness.aspects import gpus_of, part, usable_cores
-from results.reading.untrusted import visible
+from rlbench.results.fairness.aspects import gpus_of, part, usable_cores
+from rlbench.results.reading.untrusted import visible
 
 if TYPE_CHECKING:
-    from results.records.schema import RunRecord
-    from results.records.store import StoredRun
+    from rlbench.results.records.schema import RunRecord
+    from rlbench.results.records.store import StoredRun
 
 OTHERWISE_ALIKE = frozenset({"num_envs", "rollout_steps", "learn", "vector", "batch", "envs_per_batch", "recv"})
 """Fields of a scenario in which runs may differ that one profile is made of."""

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.commands.profile import ASSUMED, Entry, Table
-from harness.commands.profile.steps import LARGEST_SIGMA, EnvSteps, episode_steps
+from rlbench.harness.commands.profile import ASSUMED, Entry, Table
+from rlbench.harness.commands.profile.steps import LARGEST_SIGMA, EnvSteps, episode_steps
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from results.records.schema import Counters
+    from rlbench.results.records.schema import Counters
 
 POOLS = (
     "has environments in pools that answer for some of them at a time; profile one with vector=native, sync or "

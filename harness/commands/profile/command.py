@@ -15,31 +15,31 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from harness.commands import INTERRUPTED
-from harness.commands.profile import ASSUMED
-from harness.commands.profile.making import WHOLE, MeasuredProfile, mean_step_ms, measure, write_profile
-from harness.commands.profile.options import ProfileOptions
-from harness.commands.profile.own_rate import brought_to_its_rate
-from harness.commands.run import run_sweep
-from harness.contract.agents import agents_per_env
-from harness.contract.scenario import WORKLOADS
-from harness.devices.kinds import choose_device
-from harness.plan import registry
-from harness.plan.options import RunOptions
-from harness.plan.planning import plan
-from harness.plan.request import EMULATED_SCENARIO, complete
-from harness.run.sweep import Sweep
-from reports.figures import format as fmt
-from reports.terminal.table import make_console, make_table
-from results.reading.untrusted import is_text, visible
-from results.records import store
+from rlbench.harness.commands import INTERRUPTED
+from rlbench.harness.commands.profile import ASSUMED
+from rlbench.harness.commands.profile.making import WHOLE, MeasuredProfile, mean_step_ms, measure, write_profile
+from rlbench.harness.commands.profile.options import ProfileOptions
+from rlbench.harness.commands.profile.own_rate import brought_to_its_rate
+from rlbench.harness.commands.run import run_sweep
+from rlbench.harness.contract.agents import agents_per_env
+from rlbench.harness.contract.scenario import WORKLOADS
+from rlbench.harness.devices.kinds import choose_device
+from rlbench.harness.plan import registry
+from rlbench.harness.plan.options import RunOptions
+from rlbench.harness.plan.planning import plan
+from rlbench.harness.plan.request import EMULATED_SCENARIO, complete
+from rlbench.harness.run.sweep import Sweep
+from rlbench.reports.figures import format as fmt
+from rlbench.reports.terminal.table import make_console, make_table
+from rlbench.results.reading.untrusted import is_text, visible
+from rlbench.results.records import store
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.commands.profile.gpu import AssumedLink
-    from harness.plan.cells import Cell
-    from results.records.store import StoredRun
+    from rlbench.harness.commands.profile.gpu import AssumedLink
+    from rlbench.harness.plan.cells import Cell
+    from rlbench.results.records.store import StoredRun
 
 SYSTEM, SECONDS = "nover", 20.0
 EMULATED = EMULATED_SCENARIO.partition("/")[0]

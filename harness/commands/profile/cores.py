@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.commands.profile import ASSUMED
-from results.fairness.aspects import part, usable_cores
+from rlbench.harness.commands.profile import ASSUMED
+from rlbench.results.fairness.aspects import part, usable_cores
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from results.records.schema import RunRecord
+    from rlbench.results.records.schema import RunRecord
 
 WAITS = ("simulate", "communicate", "wait:", "other")
 """Prefixes of the kinds of spans in which a rank's thread wants no core, or is not known to."""

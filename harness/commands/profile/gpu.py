@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.commands.profile import ASSUMED, Entry, Table
-from harness.commands.profile.cores import NOT_TOLD, CpuShares
-from harness.contract.network_costs import LEAST_MB_PER_S, MOST_LATENCY_MS, MOST_MB_PER_S
+from rlbench.harness.commands.profile import ASSUMED, Entry, Table
+from rlbench.harness.commands.profile.cores import NOT_TOLD, CpuShares
+from rlbench.harness.contract.network_costs import LEAST_MB_PER_S, MOST_LATENCY_MS, MOST_MB_PER_S
 
 if TYPE_CHECKING:
     import pandas as pd

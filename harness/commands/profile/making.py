@@ -13,11 +13,11 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from harness.commands.profile import ASSUMED, Entry, Table
-from harness.commands.profile.alike import check_alike
-from harness.commands.profile.calls import POOLS, Calls, by_size, call_tables, once_each
-from harness.commands.profile.cores import Cores, cores_of, cpu_shares_of, with_work
-from harness.commands.profile.gpu import (
+from rlbench.harness.commands.profile import ASSUMED, Entry, Table
+from rlbench.harness.commands.profile.alike import check_alike
+from rlbench.harness.commands.profile.calls import POOLS, Calls, by_size, call_tables, once_each
+from rlbench.harness.commands.profile.cores import Cores, cores_of, cpu_shares_of, with_work
+from rlbench.harness.commands.profile.gpu import (
     LISTENING,
     SCHEDULING,
     AssumedLink,
@@ -30,18 +30,18 @@ from harness.commands.profile.gpu import (
     read_learning,
     schedule_item,
 )
-from harness.commands.profile.steps import EnvSteps, read_steps, step_tables
-from reports.figures import format as fmt
-from results.fairness.aspects import gpus_of, part
-from results.reading.outputs import write_output
-from results.reading.tables import SERIES_ROWS, SPANS_COLUMNS, SPANS_FILE, SPANS_ROWS, read_frame
-from results.records.parts import LOST, SERIES_FILE
+from rlbench.harness.commands.profile.steps import EnvSteps, read_steps, step_tables
+from rlbench.reports.figures import format as fmt
+from rlbench.results.fairness.aspects import gpus_of, part
+from rlbench.results.reading.outputs import write_output
+from rlbench.results.reading.tables import SERIES_ROWS, SPANS_COLUMNS, SPANS_FILE, SPANS_ROWS, read_frame
+from rlbench.results.records.parts import LOST, SERIES_FILE
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from results.records.schema import RunRecord
-    from results.records.store import StoredRun
+    from rlbench.results.records.schema import RunRecord
+    from rlbench.results.records.store import StoredRun
 
 T = TypeVar("T")
 WEIGHTS_FILE = "policy.pt"

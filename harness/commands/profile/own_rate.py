@@ -10,15 +10,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.commands.profile import Entry
-from harness.predicting.points import Length, Planned, RatePoint
-from reports.figures import format as fmt
+from rlbench.harness.commands.profile import Entry
+from rlbench.harness.predicting.points import Length, Planned, RatePoint
+from rlbench.reports.figures import format as fmt
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.commands.profile.making import MeasuredProfile
-    from results.records.store import StoredRun
+    from rlbench.harness.commands.profile.making import MeasuredProfile
+    from rlbench.results.records.store import StoredRun
 
 TABLE, KEY = "cpu", "schedule_ms"
 SECONDS, NUM_SEEDS = 40.0, 2

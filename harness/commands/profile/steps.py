@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.commands.profile import ASSUMED, Entry, Table
-from harness.commands.profile.modes import find_modes
+from rlbench.harness.commands.profile import ASSUMED, Entry, Table
+from rlbench.harness.commands.profile.modes import find_modes
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from results.records.schema import Counters
+    from rlbench.results.records.schema import Counters
 
 LARGEST_SIGMA = 3.0
 LARGEST_SHARE = 0.999

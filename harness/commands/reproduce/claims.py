@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from harness.commands.reproduce.table import ClaimOutcome, Filled
-from reports.figures.format import number
+from rlbench.harness.commands.reproduce.table import ClaimOutcome, Filled
+from rlbench.reports.figures.format import number
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

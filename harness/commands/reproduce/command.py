@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING
 from rich.table import Table as Grid
 from rich.text import Text
 
-from harness.commands.reproduce.held_out import print_held_out
-from harness.commands.reproduce.measuring import MOST_EMULATED, commands, measured_rates
-from harness.commands.reproduce.papers import TABLES
-from harness.commands.reproduce.predicting import predict_rates
-from harness.commands.reproduce.table import errors_by_fit, fill, judge
-from reports.figures.format import number
-from reports.terminal.table import make_console, make_table
-from results import published
+from rlbench.harness.commands.reproduce.held_out import print_held_out
+from rlbench.harness.commands.reproduce.measuring import MOST_EMULATED, commands, measured_rates
+from rlbench.harness.commands.reproduce.papers import TABLES
+from rlbench.harness.commands.reproduce.predicting import predict_rates
+from rlbench.harness.commands.reproduce.table import errors_by_fit, fill, judge
+from rlbench.reports.figures.format import number
+from rlbench.reports.terminal.table import make_console, make_table
+from rlbench.results import published
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from rich.console import Console
 
-    from harness.commands.reproduce.table import ClaimOutcome, Filled, PaperTable
-    from harness.predicting.points import Rates
+    from rlbench.harness.commands.reproduce.table import ClaimOutcome, Filled, PaperTable
+    from rlbench.harness.predicting.points import Rates
 
 ALL = "all"
 NONE = "-"

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from harness.commands.fit.command import LEAST_RATE, fit_with_progress, numbers_of, profile_document
-from harness.commands.fit.keys import keys_to_fit
-from harness.predicting.points import Planned
-from reports.figures import format as fmt
-from reports.terminal.table import make_table
+from rlbench.harness.commands.fit.command import LEAST_RATE, fit_with_progress, numbers_of, profile_document
+from rlbench.harness.commands.fit.keys import keys_to_fit
+from rlbench.harness.predicting.points import Planned
+from rlbench.reports.figures import format as fmt
+from rlbench.reports.terminal.table import make_table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.commands.reproduce.table import Fits, PaperTable, Row
+    from rlbench.harness.commands.reproduce.table import Fits, PaperTable, Row
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

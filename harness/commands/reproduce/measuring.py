@@ -13,15 +13,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from harness.contract.scenario import WORKLOADS
-from harness.predicting.points import plan_point
-from results.records import store
+from rlbench.harness.contract.scenario import WORKLOADS
+from rlbench.harness.predicting.points import plan_point
+from rlbench.results.records import store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from harness.commands.reproduce.table import PaperTable
-    from harness.predicting.points import RatePoint, Rates
+    from rlbench.harness.commands.reproduce.table import PaperTable
+    from rlbench.harness.predicting.points import RatePoint, Rates
 
 MOST_EMULATED = 8
 """Most GPUs that a command asks for, since a laptop emulates that many; runs on more are shown if there are any."""

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from harness.commands.fit.command import LENGTH
-from harness.commands.reproduce.claims import AgainstPrediction, EachWithin, MeanErrorWithin, MostWithin, RatioWithin
-from harness.commands.reproduce.sample_factory import sample_factory_table1, sample_factory_table_a2
-from harness.commands.reproduce.table import Fit, Fits, PaperTable, Row
-from harness.predicting.points import Length, RatePoint
-from results import published
+from rlbench.harness.commands.fit.command import LENGTH
+from rlbench.harness.commands.reproduce.claims import (
+    AgainstPrediction,
+    EachWithin,
+    MeanErrorWithin,
+    MostWithin,
+    RatioWithin,
+)
+from rlbench.harness.commands.reproduce.sample_factory import sample_factory_table1, sample_factory_table_a2
+from rlbench.harness.commands.reproduce.table import Fit, Fits, PaperTable, Row
+from rlbench.harness.predicting.points import Length, RatePoint
+from rlbench.results import published
 
 STEADY = Length(seconds=200.0, num_seeds=lambda _: 3)
 OPEN_FRIDGE = Fits(

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from harness.predicting.points import Planned
+from rlbench.harness.predicting.points import Planned
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.commands.reproduce.table import PaperTable
-    from harness.predicting.points import RatePoint, Rates
+    from rlbench.harness.commands.reproduce.table import PaperTable
+    from rlbench.harness.predicting.points import RatePoint, Rates
 
 
 def predict_rates(table: PaperTable, console: Console) -> Rates:

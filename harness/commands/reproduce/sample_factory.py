@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from harness.commands.reproduce.claims import EachWithin
-from harness.commands.reproduce.table import Fit, PaperTable, Row
-from harness.predicting.points import Length, RatePoint
-from results import published
+from rlbench.harness.commands.reproduce.claims import EachWithin
+from rlbench.harness.commands.reproduce.table import Fit, PaperTable, Row
+from rlbench.harness.predicting.points import Length, RatePoint
+from rlbench.results import published
 
 SYSTEMS = {"sample_factory_appo": "appo:overlap.max_lag=1000", "deepmind_impala": "impala:overlap.max_lag=1000"}
 """Their names in the published tables, and what we predict: without a bound on the lag, as theirs are."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from harness.predicting.points import Length, RatePoint, Rates
+from rlbench.harness.predicting.points import Length, RatePoint, Rates
 
 Fit = Literal["fitted", "held out", "-"]
 """Whether a profile was fitted to a published figure, or the figure is one that the profile had no part in."""

@@ -1,4 +1,4 @@
-"""The agent on a node of a run: `python -m harness.launch.nodes.agent`, started there by the head's `--remote` command.
+"""The agent on a node of a run: this module, started there by the head's `--remote` command.
 
 It reads one line of JSON from stdin: where the head listens, the run's secret, the node's number. Then it takes the
 runner's place on its machine: it makes a folder for the node's part of the run on a local disk, starts a keeper in it,
@@ -29,19 +29,26 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.devices.kinds import gpu_indices, visible_gpus
-from harness.launch.nodes.channel import LARGEST_DATA, Channel, Closed, Message
-from harness.launch.nodes.launches import NodeSeat, address_of, interface_towards, listen
-from harness.machine import machine
-from harness.machine.telemetry import PERIOD_S, Telemetry
-from harness.metering.live import LiveMeters
-from harness.plan.cells import Cell
-from harness.processes import leftovers, process, scratch
-from harness.processes.held import CELL_FILE, Held
-from harness.processes.outcome import Outcome
-from harness.processes.removal import OTHERS_ENTER, inside, is_ours_alone, open_lock, opened_folder, remove_folder
-from harness.processes.scratch import Scratch
-from harness.processes.shared_memory import Before
+from rlbench.harness.devices.kinds import gpu_indices, visible_gpus
+from rlbench.harness.launch.nodes.channel import LARGEST_DATA, Channel, Closed, Message
+from rlbench.harness.launch.nodes.launches import NodeSeat, address_of, interface_towards, listen
+from rlbench.harness.machine import machine
+from rlbench.harness.machine.telemetry import PERIOD_S, Telemetry
+from rlbench.harness.metering.live import LiveMeters
+from rlbench.harness.plan.cells import Cell
+from rlbench.harness.processes import leftovers, process, scratch
+from rlbench.harness.processes.held import CELL_FILE, Held
+from rlbench.harness.processes.outcome import Outcome
+from rlbench.harness.processes.removal import (
+    OTHERS_ENTER,
+    inside,
+    is_ours_alone,
+    open_lock,
+    opened_folder,
+    remove_folder,
+)
+from rlbench.harness.processes.scratch import Scratch
+from rlbench.harness.processes.shared_memory import Before
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -194,7 +201,7 @@ class Agent:
         fds = [self._store.fileno()] if self._store else []
         with (folder / "keeper.err").open("wb") as err:
             keeper = subprocess.Popen(  # noqa: S603  our own interpreter and module
-                [sys.executable, "-P", "-m", "harness.run.keeper", str(folder)],
+                [sys.executable, "-P", "-m", "rlbench.harness.run.keeper", str(folder)],
                 stdin=subprocess.PIPE,
                 stdout=err,
                 stderr=err,

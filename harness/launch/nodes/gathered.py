@@ -12,12 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.launch.nodes.clocks import Shift
-from harness.launch.nodes.launches import LAUNCH_FILE
-from harness.machine.telemetry.readings import Readings
-from harness.metering.live import STARTING, Snapshot
-from results.reading.untrusted import read_json
-from results.records import schema
+from rlbench.harness.launch.nodes.clocks import Shift
+from rlbench.harness.launch.nodes.launches import LAUNCH_FILE
+from rlbench.harness.machine.telemetry.readings import Readings
+from rlbench.harness.metering.live import STARTING, Snapshot
+from rlbench.results.reading.untrusted import read_json
+from rlbench.results.records import schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -27,24 +27,24 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from harness.contract.traits import TRAITS_FILE, Traits
-from harness.launch.nodes.agent import TELEMETRY_FILE, describe
-from harness.launch.nodes.channel import Channel, Closed, Message
-from harness.launch.nodes.clocks import NUM_AT_ENDS
-from harness.launch.nodes.gathered import LIVE_FILE, NODES_FILE
-from harness.launch.nodes.launches import address_of, interface_towards, listen
-from harness.launch.nodes.node_link import END_LIMIT_S, NodeLink, decide, why_no_room, why_not_alike
-from harness.metering.live import Snapshot
-from harness.plan.cells import Cell
-from harness.processes import leftovers, process
-from harness.processes.held import CELL_FILE
-from harness.processes.outcome import Outcome
-from harness.processes.scratch import Scratch
-from results.records import store
+from rlbench.harness.contract.traits import TRAITS_FILE, Traits
+from rlbench.harness.launch.nodes import agent
+from rlbench.harness.launch.nodes.channel import Channel, Closed, Message
+from rlbench.harness.launch.nodes.clocks import NUM_AT_ENDS
+from rlbench.harness.launch.nodes.gathered import LIVE_FILE, NODES_FILE
+from rlbench.harness.launch.nodes.launches import address_of, interface_towards, listen
+from rlbench.harness.launch.nodes.node_link import END_LIMIT_S, NodeLink, decide, why_no_room, why_not_alike
+from rlbench.harness.metering.live import Snapshot
+from rlbench.harness.plan.cells import Cell
+from rlbench.harness.processes import leftovers, process
+from rlbench.harness.processes.held import CELL_FILE
+from rlbench.harness.processes.outcome import Outcome
+from rlbench.harness.processes.scratch import Scratch
+from rlbench.results.records import store
 
 if TYPE_CHECKING:
-    from harness.launch.nodes.launches import Launch
-    from harness.processes.held import KeptRun
+    from rlbench.harness.launch.nodes.launches import Launch
+    from rlbench.harness.processes.held import KeptRun
 
 START_STALLS, ANSWER_LIMIT_S = 2, 30.0
 """Nodes have this many times as long as an environment (`--stall`) to come up and connect; then, seconds to answer."""
@@ -57,7 +57,7 @@ STRAGGLER_LIMIT_S, LATE_S = 20.0, 30.0
 the run's time limit, which each node's keeper watches itself."""
 MOST_STRANGERS = 16
 PING_EVERY_S = 1.0
-OF_EACH_NODE = {"processes.txt", "keeper.err", "torchrun.err", TELEMETRY_FILE}
+OF_EACH_NODE = {"processes.txt", "keeper.err", "torchrun.err", agent.TELEMETRY_FILE}
 NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,120}")
 
 
@@ -118,7 +118,7 @@ class Head:
         self._poll.register(sys.stdin, select.POLLIN | select.POLLHUP)
         port = self._listener.getsockname()[1]
         for number in range(launch.num_nodes(self._cell.gpus)):
-            words = launch.command(number, [sys.executable, "-P", "-m", "rlbench_start", "harness.launch.nodes.agent"])
+            words = launch.command(number, [sys.executable, "-P", "-m", "rlbench_start", agent.__name__])
             with (self._folder / f"node{number}.err").open("wb") as err:
                 try:
                     command = subprocess.Popen(  # noqa: S603  what the user said reaches a host
@@ -150,7 +150,7 @@ class Head:
 
     def _compare(self) -> None:
         """Refuses nodes with other software, or with too few GPUs."""
-        reason = why_not_alike(self._nodes, describe())
+        reason = why_not_alike(self._nodes, agent.describe())
         if self._cell.device == "cuda" and not self._launch.oversubscribe:
             reason = reason or why_no_room(self._nodes)
         if reason:

@@ -9,15 +9,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.launch.nodes.channel import Channel, Closed
-from harness.launch.nodes.clocks import NodeClock
-from harness.processes.outcome import Outcome, is_consequence
-from harness.processes.process import how_it_ended
+from rlbench.harness.launch.nodes.channel import Channel, Closed
+from rlbench.harness.launch.nodes.clocks import NodeClock
+from rlbench.harness.processes.outcome import Outcome, is_consequence
+from rlbench.harness.processes.process import how_it_ended
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.metering.live import Snapshot
+    from rlbench.harness.metering.live import Snapshot
 
 
 SILENT_S = 5.0

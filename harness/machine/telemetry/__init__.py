@@ -12,9 +12,9 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 
-from harness.machine.telemetry import nvml
-from harness.machine.telemetry.processes import ProcessSampler
-from harness.machine.telemetry.readings import Readings, Row
+from rlbench.harness.machine.telemetry import nvml
+from rlbench.harness.machine.telemetry.processes import ProcessSampler
+from rlbench.harness.machine.telemetry.readings import Readings, Row
 
 __all__ = ["PERIOD_S", "Readings", "Row", "Telemetry"]
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pynvml
 
-from harness.machine.telemetry.nvml import NvmlMissingError, close_nvml, open_nvml
+from rlbench.harness.machine.telemetry.nvml import NvmlMissingError, close_nvml, open_nvml
 
 T = TypeVar("T")
 SLOWDOWNS = {

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from harness.processes.private_memory import most_private_bytes, private_bytes
+from rlbench.harness.processes.private_memory import most_private_bytes, private_bytes
 
 CPU_SOURCE = "psutil, CPU time of the process tree; 100 is one core"
 MEMORY_SOURCE = "the kernel's proportional set size of the anonymous memory of the process tree, summed"

@@ -6,9 +6,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
-from harness.machine.telemetry import nvml
-from harness.machine.telemetry.processes import CPU_SOURCE, MEMORY_SOURCE
-from results.records.schema import Reading
+from rlbench.harness.machine.telemetry import nvml
+from rlbench.harness.machine.telemetry.processes import CPU_SOURCE, MEMORY_SOURCE
+from rlbench.results.records.schema import Reading
 
 Row = dict[str, float | None]
 SUMMED = ("cpu_percent", "memory_bytes", "num_processes")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from harness.metering.batches.observations import BatchObservations
-from harness.metering.counted import (
+from rlbench.harness.metering.batches.observations import BatchObservations
+from rlbench.harness.metering.counted import (
     FRACTION_RULE,
     FRAMES_RULE,
     MOST_REWARD,

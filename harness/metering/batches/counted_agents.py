@@ -22,16 +22,16 @@ import numpy as np
 from gymnasium.spaces import Discrete
 from gymnasium.vector.utils import batch_space, iterate
 
-from harness.metering.batches.agent_rows import RESET_RULE, STEP_RULE, AgentRows
-from harness.metering.batches.steps import BatchEpisodes, BatchStep
-from harness.metering.blocks import Blocks, add
-from harness.metering.counted import RESET, SIMULATE, WAIT
+from rlbench.harness.metering.batches.agent_rows import RESET_RULE, STEP_RULE, AgentRows
+from rlbench.harness.metering.batches.steps import BatchEpisodes, BatchStep
+from rlbench.harness.metering.blocks import Blocks, add
+from rlbench.harness.metering.counted import RESET, SIMULATE, WAIT
 
 if TYPE_CHECKING:
     import gymnasium
     import numpy.typing as npt
 
-    from harness.metering.batches.agent_rows import Parallel
+    from rlbench.harness.metering.batches.agent_rows import Parallel
 
     Mask = npt.NDArray[np.bool_]
 

@@ -20,19 +20,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.metering.batches.infos import BatchInfos
-from harness.metering.batches.observations import BatchObservations
-from harness.metering.batches.steps import BatchChecks, BatchEpisodes, BatchStep
-from harness.metering.batches.vector_envs import DISABLED, NEXT_STEP, SAME_STEP, mode_of, seeded
-from harness.metering.blocks import Blocks, add
-from harness.metering.counted import RESET, SIMULATE, WAIT, refused
+from rlbench.harness.metering.batches.infos import BatchInfos
+from rlbench.harness.metering.batches.observations import BatchObservations
+from rlbench.harness.metering.batches.steps import BatchChecks, BatchEpisodes, BatchStep
+from rlbench.harness.metering.batches.vector_envs import DISABLED, NEXT_STEP, SAME_STEP, mode_of, seeded
+from rlbench.harness.metering.blocks import Blocks, add
+from rlbench.harness.metering.counted import RESET, SIMULATE, WAIT, refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from harness.metering.batches.vector_envs import VectorEnv
+    from rlbench.harness.metering.batches.vector_envs import VectorEnv
 
     Ints = npt.NDArray[np.int64]
     Floats = npt.NDArray[np.float64]

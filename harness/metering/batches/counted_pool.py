@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.metering.batches.infos import BatchInfos
-from harness.metering.batches.observations import BatchObservations
-from harness.metering.batches.pool_envs import close_pool, ids_of
-from harness.metering.batches.steps import BatchChecks, BatchEpisodes, BatchStep
-from harness.metering.blocks import Blocks
-from harness.metering.counted import RESET, SIMULATE, WAIT, refused
+from rlbench.harness.metering.batches.infos import BatchInfos
+from rlbench.harness.metering.batches.observations import BatchObservations
+from rlbench.harness.metering.batches.pool_envs import close_pool, ids_of
+from rlbench.harness.metering.batches.steps import BatchChecks, BatchEpisodes, BatchStep
+from rlbench.harness.metering.blocks import Blocks
+from rlbench.harness.metering.counted import RESET, SIMULATE, WAIT, refused
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from harness.metering.batches.pool_envs import Pool
+    from rlbench.harness.metering.batches.pool_envs import Pool
 
     Ids = npt.NDArray[np.intp]
     Mask = npt.NDArray[np.bool_]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.metering.counted import (
+from rlbench.harness.metering.counted import (
     FRACTION_RULE,
     FRAMES_RULE,
     MOST_FRAMES,
@@ -26,7 +26,7 @@ from harness.metering.counted import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from harness.metering.batches.observations import Refuse
+    from rlbench.harness.metering.batches.observations import Refuse
 
     Array = npt.NDArray[Any]
     Ints = npt.NDArray[np.int64]

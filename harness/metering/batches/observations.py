@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.metering.counted import shown
+from rlbench.harness.metering.counted import shown
 
 if TYPE_CHECKING:
     import gymnasium

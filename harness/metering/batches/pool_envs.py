@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import gymnasium
 import numpy as np
 
-from harness.metering.batches.vector_envs import NEXT_STEP, check_spaces, mode_of
-from harness.metering.counted import shown
+from rlbench.harness.metering.batches.vector_envs import NEXT_STEP, check_spaces, mode_of
+from rlbench.harness.metering.counted import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.metering.batches.vector_envs import NEXT_STEP
-from harness.metering.counted import EPISODE, EPISODE_FIELDS, MOST_REWARD, STEP_RULE, reward_rule
+from rlbench.harness.metering.batches.vector_envs import NEXT_STEP
+from rlbench.harness.metering.counted import EPISODE, EPISODE_FIELDS, MOST_REWARD, STEP_RULE, reward_rule
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from harness.metering.batches.observations import Refuse
+    from rlbench.harness.metering.batches.observations import Refuse
 
     Ints = npt.NDArray[np.int64]
     Floats = npt.NDArray[np.float64]

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reports.figures.format import number
-from reports.page.charts.chart import Chart, Entry, PageTable, Panel, datum, estimated, times, words
-from reports.page.charts.over_gpus import Quantity, intervals, rate_hover, rate_of, rates_of
-from reports.page.charts.style import Style, label, plain, styles
-from reports.page.charts.works import Placed, ScalingSeries, Work, works
-from results.records import labels, units
-from results.records.units import StepUnit
-from results.summary.document import Estimate, Summary
+from rlbench.reports.figures.format import number
+from rlbench.reports.page.charts.chart import Chart, Entry, PageTable, Panel, datum, estimated, times, words
+from rlbench.reports.page.charts.over_gpus import Quantity, intervals, rate_hover, rate_of, rates_of
+from rlbench.reports.page.charts.style import Style, label, plain, styles
+from rlbench.reports.page.charts.works import Placed, ScalingSeries, Work, works
+from rlbench.results.records import labels, units
+from rlbench.results.records.units import StepUnit
+from rlbench.results.summary.document import Estimate, Summary
 
 UP, DOWN, WHOLE = "#009E73", "#D55E00", "#808080"
 """Colours of a variant that is faster than its parent, of one that is slower, and of the system itself."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.figures import format as fmt
-from reports.figures.format import NONE, percent
-from reports.page.charts.chart import Chart, Entry, PageTable, Panel, datum, words
-from reports.page.charts.over_gpus import LEAST_HEIGHT, ROOM
-from reports.page.charts.style import in_order, label, plain, row_height, span_style
-from reports.page.charts.works import Placed, Work, works
-from results.summary.document import Summary
+from rlbench.reports.figures import format as fmt
+from rlbench.reports.figures.format import NONE, percent
+from rlbench.reports.page.charts.chart import Chart, Entry, PageTable, Panel, datum, words
+from rlbench.reports.page.charts.over_gpus import LEAST_HEIGHT, ROOM
+from rlbench.reports.page.charts.style import in_order, label, plain, row_height, span_style
+from rlbench.reports.page.charts.works import Placed, Work, works
+from rlbench.results.summary.document import Summary
 
 ROW_HEIGHT = 24
 MOST_ROWS = 40

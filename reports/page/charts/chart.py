@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from reports.figures import format as fmt
-from reports.figures.columns import spread_of
-from results.summary.document import Estimate
+from rlbench.reports.figures import format as fmt
+from rlbench.reports.figures.columns import spread_of
+from rlbench.results.summary.document import Estimate
 
 Figure = dict[str, Any]
 """What `Plotly.newPlot` takes: `data`, a list of traces, and `layout`, without the page's colours."""

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reports.figures import format as fmt
-from reports.figures.columns import unit_of
-from reports.figures.format import NONE
-from reports.page.charts.chart import Chart, Entry, Figure, PageTable, Panel, Piece, datum, estimated, words
-from reports.page.charts.over_gpus import UPON_BAR, bar_layout, intervals
-from reports.page.charts.style import NEUTRAL, Style, label, plain, styles
-from reports.page.charts.works import Placed, Work, most_common, works
-from results.records import units
-from results.statistics.learning_curves import Cost
-from results.summary.document import CurvePoint, Estimate, Learning, Summary, ToThreshold
+from rlbench.reports.figures import format as fmt
+from rlbench.reports.figures.columns import unit_of
+from rlbench.reports.figures.format import NONE
+from rlbench.reports.page.charts.chart import Chart, Entry, Figure, PageTable, Panel, Piece, datum, estimated, words
+from rlbench.reports.page.charts.over_gpus import UPON_BAR, bar_layout, intervals
+from rlbench.reports.page.charts.style import NEUTRAL, Style, label, plain, styles
+from rlbench.reports.page.charts.works import Placed, Work, most_common, works
+from rlbench.results.records import units
+from rlbench.results.statistics.learning_curves import Cost
+from rlbench.results.summary.document import CurvePoint, Estimate, Learning, Summary, ToThreshold
 
 THINNED = 6
 """Step between the points of a curve that the table lists."""

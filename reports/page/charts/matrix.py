@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from reports.figures.format import NONE
-from reports.page.charts.chart import Entry, PageTable, Piece, datum, estimated, times, words
-from reports.page.charts.over_gpus import rate_of
-from reports.page.charts.works import KINDS, Placed, Work, works
-from results.records import units
-from results.summary.document import Comparison, Kind, Summary
+from rlbench.reports.figures.format import NONE
+from rlbench.reports.page.charts.chart import Entry, PageTable, Piece, datum, estimated, times, words
+from rlbench.reports.page.charts.over_gpus import rate_of
+from rlbench.reports.page.charts.works import KINDS, Placed, Work, works
+from rlbench.results.records import units
+from rlbench.results.summary.document import Comparison, Kind, Summary
 
 
 def tables(summary: Summary) -> list[PageTable]:

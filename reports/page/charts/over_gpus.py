@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reports.figures import format as fmt
-from reports.figures.format import number
-from reports.page.charts.chart import Entry, Figure, PageTable, datum, estimated, words
-from reports.page.charts.style import Style, label, plain, row_height
-from reports.page.charts.works import Placed, ScalingSeries, Work
-from results.records import units
-from results.records.units import StepUnit
-from results.summary.document import CellSummary, Estimate
+from rlbench.reports.figures import format as fmt
+from rlbench.reports.figures.format import number
+from rlbench.reports.page.charts.chart import Entry, Figure, PageTable, datum, estimated, words
+from rlbench.reports.page.charts.style import Style, label, plain, row_height
+from rlbench.reports.page.charts.works import Placed, ScalingSeries, Work
+from rlbench.results.records import units
+from rlbench.results.records.units import StepUnit
+from rlbench.results.summary.document import CellSummary, Estimate
 
 BAR_HEIGHT = 30
 LEAST_HEIGHT = 150

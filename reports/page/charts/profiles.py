@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reports.figures import format as fmt
-from reports.page.charts.chart import Chart, Entry, Figure, PageTable, Panel, Piece, datum, estimated, words
-from reports.page.charts.learning import METRICS
-from reports.page.charts.style import Style, label, plain, styles
-from reports.page.charts.works import most_common, with_kinds
-from results.summary.document import AcrossTasks, Summary
+from rlbench.reports.figures import format as fmt
+from rlbench.reports.page.charts.chart import Chart, Entry, Figure, PageTable, Panel, Piece, datum, estimated, words
+from rlbench.reports.page.charts.learning import METRICS
+from rlbench.reports.page.charts.style import Style, label, plain, styles
+from rlbench.reports.page.charts.works import most_common, with_kinds
+from rlbench.results.summary.document import AcrossTasks, Summary
 
 MOST_COLUMNS = 12
 """Maximum number of thresholds in the table."""

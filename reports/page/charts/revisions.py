@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from reports.page.charts.chart import Chart, Entry, PageTable, Panel, datum, words
-from reports.page.charts.over_gpus import intervals, rate_of
-from reports.page.charts.style import COLOURS, DASHES, SYMBOLS, Style, label, plain
-from reports.page.charts.works import with_kinds
-from results.records import units
-from results.summary.document import Estimate, HistorySeries, Summary
+from rlbench.reports.page.charts.chart import Chart, Entry, PageTable, Panel, datum, words
+from rlbench.reports.page.charts.over_gpus import intervals, rate_of
+from rlbench.reports.page.charts.style import COLOURS, DASHES, SYMBOLS, Style, label, plain
+from rlbench.reports.page.charts.works import with_kinds
+from rlbench.results.records import units
+from rlbench.results.summary.document import Estimate, HistorySeries, Summary
 
 SHORT = 10
 """Number of digits of a commit that are shown."""

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from reports.figures.format import factor, percent
-from reports.page.charts.chart import Chart, Entry, PageTable, Panel, datum, interval_notes, words
-from reports.page.charts.over_gpus import Quantity, figure, gpus_axis, rate_of, rates_of, table
-from reports.page.charts.style import NEUTRAL, Style, label, plain, styles
-from reports.page.charts.works import Work, works
-from results.records import units
-from results.summary.document import Reference, Summary
+from rlbench.reports.figures.format import factor, percent
+from rlbench.reports.page.charts.chart import Chart, Entry, PageTable, Panel, datum, interval_notes, words
+from rlbench.reports.page.charts.over_gpus import Quantity, figure, gpus_axis, rate_of, rates_of, table
+from rlbench.reports.page.charts.style import NEUTRAL, Style, label, plain, styles
+from rlbench.reports.page.charts.works import Work, works
+from rlbench.results.records import units
+from rlbench.results.summary.document import Reference, Summary
 
 SCALING = Quantity(field="scaling", title="Speed-up (x)", write=factor, tick=",", hover_format=".3~r")
 EFFICIENCY = Quantity(field="efficiency", title="Efficiency (%)", write=percent, tick=".0%", hover_format=".1%")

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from results.records import labels
-from results.summary.document import Kind, Summary
+from rlbench.results.records import labels
+from rlbench.results.summary.document import Kind, Summary
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#C58700", "#2E96D6", "#808080")
 SYMBOLS = (

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from reports.page.charts.chart import Chart, Figure, PageTable, Panel
-from reports.page.charts.over_gpus import Quantity, intervals, rate_hover, rate_of, rates_of
-from reports.page.charts.over_gpus import table as table_of
-from reports.page.charts.style import Style, label, plain, styles
-from reports.page.charts.works import Placed, ScalingSeries, Work, most_common, works
-from results.records.units import StepUnit
-from results.summary.document import Estimate, Summary
+from rlbench.reports.page.charts.chart import Chart, Figure, PageTable, Panel
+from rlbench.reports.page.charts.over_gpus import Quantity, intervals, rate_hover, rate_of, rates_of
+from rlbench.reports.page.charts.over_gpus import table as table_of
+from rlbench.reports.page.charts.style import Style, label, plain, styles
+from rlbench.reports.page.charts.works import Placed, ScalingSeries, Work, most_common, works
+from rlbench.results.records.units import StepUnit
+from rlbench.results.summary.document import Estimate, Summary
 
 LAG = Quantity(field="lag_mean", title="Policy lag, mean (optimiser steps)", from_zero=False)
 MOST_LAG = Quantity(field="lag_max", title="largest policy lag (optimiser steps)")

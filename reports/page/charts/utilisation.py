@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from reports.figures import format as fmt
-from reports.figures.format import NONE, number, percent
-from reports.page.charts.chart import Chart, Entry, PageTable, Panel, datum, words
-from reports.page.charts.over_gpus import Quantity, figure
-from reports.page.charts.style import styles
-from reports.page.charts.works import Placed, works
-from results.summary.document import Summary
+from rlbench.reports.figures import format as fmt
+from rlbench.reports.figures.format import NONE, number, percent
+from rlbench.reports.page.charts.chart import Chart, Entry, PageTable, Panel, datum, words
+from rlbench.reports.page.charts.over_gpus import Quantity, figure
+from rlbench.reports.page.charts.style import styles
+from rlbench.reports.page.charts.works import Placed, works
+from rlbench.results.summary.document import Summary
 
 UTILISATION = Quantity(field="utilisation", title="Utilisation (%)", write=percent, tick=".0%", hover_format=".1%")
 COLUMNS = ["system", "GPUs", "utilisation", "read from", "CPU (100 % is one core)", "peak memory", "GPU power (W)"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from reports.figures import format as fmt
-from reports.page.charts.chart import Chart, Entry, PageTable, Panel, interval_notes, words
-from reports.page.charts.over_gpus import intervals, rate_hover, rate_of, rates_of
-from reports.page.charts.scaling import EFFICIENCY, SCALING
-from reports.page.charts.style import label, plain, styles
-from reports.page.charts.works import Placed, ScalingSeries, Work, with_kinds, works
-from results.summary.document import Summary
+from rlbench.reports.figures import format as fmt
+from rlbench.reports.page.charts.chart import Chart, Entry, PageTable, Panel, interval_notes, words
+from rlbench.reports.page.charts.over_gpus import intervals, rate_hover, rate_of, rates_of
+from rlbench.reports.page.charts.scaling import EFFICIENCY, SCALING
+from rlbench.reports.page.charts.style import label, plain, styles
+from rlbench.reports.page.charts.works import Placed, ScalingSeries, Work, with_kinds, works
+from rlbench.results.summary.document import Summary
 
 WORKLOADS = ("homogeneous", "heterogeneous")
 Pair = tuple[ScalingSeries, Placed, Placed]

@@ -10,9 +10,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from reports.figures.columns import unit_of
-from results.records.units import StepUnit
-from results.summary.document import CellSummary, Kind, Reference, Summary
+from rlbench.reports.figures.columns import unit_of
+from rlbench.results.records.units import StepUnit
+from rlbench.results.summary.document import CellSummary, Kind, Reference, Summary
 
 KINDS: dict[Kind, str] = {"measured": "measured", "emulated": "emulated GPUs", "predicted": "predicted"}
 """Names of the kinds in chart titles."""

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from harness.metering.meter import RankMeter
-    from systems.engine.wire.group import Group
+    from rlbench.harness.metering.meter import RankMeter
+    from rlbench.systems.engine.wire.group import Group
 
 
 class AllReducer:

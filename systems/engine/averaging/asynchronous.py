@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from systems.engine.averaging.flat_weights import Sketch, Weights, consensus_distance
+from rlbench.systems.engine.averaging.flat_weights import Sketch, Weights, consensus_distance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from harness.metering.meter import RankMeter
-    from systems.engine.wire.group import Group
-    from systems.engine.wire.mailbox import Mailbox
+    from rlbench.harness.metering.meter import RankMeter
+    from rlbench.systems.engine.wire.group import Group
+    from rlbench.systems.engine.wire.mailbox import Mailbox
 
 RUNNING, OVER, FINAL, LEAVING = 0.0, 1.0, 2.0, 3.0
 Phase = float

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from systems.choices.average import moving_rate
-from systems.engine.averaging.weights_host import ClientRank
+from rlbench.systems.choices.average import moving_rate
+from rlbench.systems.engine.averaging.weights_host import ClientRank
 
 if TYPE_CHECKING:
-    from harness.metering.meter import RankMeter
-    from systems.choices.average import Elastic, ParameterServer
-    from systems.engine.wire.group import Group
+    from rlbench.harness.metering.meter import RankMeter
+    from rlbench.systems.choices.average import Elastic, ParameterServer
+    from rlbench.systems.engine.wire.group import Group
 
 
 class ElasticRank(ClientRank):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from systems.engine.wire.sockets import Answer
+    from rlbench.systems.engine.wire.sockets import Answer
 
 SKETCH_SIZE = 4096
 

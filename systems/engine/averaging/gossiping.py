@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from systems.choices.average import choose_peer
-from systems.engine.averaging.asynchronous import FINAL, AsynchronousRank
-from systems.engine.averaging.flat_weights import Weights, from_bytes, to_bytes
+from rlbench.systems.choices.average import choose_peer
+from rlbench.systems.engine.averaging.asynchronous import FINAL, AsynchronousRank
+from rlbench.systems.engine.averaging.flat_weights import Weights, from_bytes, to_bytes
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     import numpy as np
 
-    from harness.metering.meter import RankMeter
-    from systems.choices.average import Gossip
-    from systems.engine.wire.group import Group
-    from systems.engine.wire.mailbox import Mailbox
+    from rlbench.harness.metering.meter import RankMeter
+    from rlbench.systems.choices.average import Gossip
+    from rlbench.systems.engine.wire.group import Group
+    from rlbench.systems.engine.wire.mailbox import Mailbox
 
 
 def mix_pulled(own: torch.Tensor, other: torch.Tensor, beta: float) -> torch.Tensor:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from systems.choices.average import AllReduce, Central, Elastic, Gossip, ParameterServer
-from systems.engine.averaging.all_reduce import AllReducer, OneLearner
-from systems.engine.averaging.clients import DownpourRank, ElasticRank
-from systems.engine.averaging.gossiping import open_gossip
+from rlbench.systems.choices.average import AllReduce, Central, Elastic, Gossip, ParameterServer
+from rlbench.systems.engine.averaging.all_reduce import AllReducer, OneLearner
+from rlbench.systems.engine.averaging.clients import DownpourRank, ElasticRank
+from rlbench.systems.engine.averaging.gossiping import open_gossip
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from harness.metering.meter import RankMeter
-    from systems.choices.average import AverageChoice
-    from systems.engine.averaging.averager import Averager
-    from systems.engine.wire.group import Group
+    from rlbench.harness.metering.meter import RankMeter
+    from rlbench.systems.choices.average import AverageChoice
+    from rlbench.systems.engine.averaging.averager import Averager
+    from rlbench.systems.engine.wire.group import Group
 
 
 def open_averager(

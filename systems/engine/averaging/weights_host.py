@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from systems.engine.averaging.asynchronous import FINAL, AsynchronousRank
-from systems.engine.averaging.flat_weights import Weights, from_bytes, to_bytes
+from rlbench.systems.engine.averaging.asynchronous import FINAL, AsynchronousRank
+from rlbench.systems.engine.averaging.flat_weights import Weights, from_bytes, to_bytes
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from harness.metering.meter import RankMeter
-    from systems.engine.wire.group import Group
+    from rlbench.harness.metering.meter import RankMeter
+    from rlbench.systems.engine.wire.group import Group
 
 SERVER = 0
 

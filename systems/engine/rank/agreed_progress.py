@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.contract.budget import Progress
-from harness.processes.told import Told
+from rlbench.harness.contract.budget import Progress
+from rlbench.harness.processes.told import Told
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import numpy.typing as npt
 
-    from harness.contract.system import Context
-    from harness.processes.told import StopRequests
-    from systems.engine.averaging.averager import Averager
+    from rlbench.harness.contract.system import Context
+    from rlbench.harness.processes.told import StopRequests
+    from rlbench.systems.engine.averaging.averager import Averager
 
 EPISODE_METRICS = ("return", "length", "success", "spl")
 NUM_RECENT_EPISODES = 100

@@ -12,37 +12,43 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from harness.contract.agents import agents_per_env, num_rows
-from harness.contract.device import Place
-from harness.contract.envs import envs_per_batch, envs_per_recv
-from harness.devices.emulated_gpu import EmulatedGpu
-from harness.devices.kinds import sibling
-from systems.choices.average import Central, rendering_rank
-from systems.choices.collect import ActorSide, DoubleBuffered
-from systems.choices.overlap import Continuous
-from systems.choices.preempt import Optimal
-from systems.choices.rollout import Trajectories
-from systems.engine.rank.placing import worker_cores
-from systems.engine.rollouts.opening import open_rollout, open_stream
-from systems.engine.rollouts.stale import StaleFill
-from systems.engine.workers.acting_weights import BroadcastWeights, CopiedWeights, Followed, SameWeights, weight_columns
-from systems.engine.workers.env_client import Address, EnvClient, WeightsSender
-from systems.engine.workers.env_server import EnvServer, rows_of
-from systems.engine.workers.inference import Actor
-from systems.engine.workers.tables import SharedTable, rollout_columns
-from systems.engine.workers.worker import error_path
-from systems.policies.policy import Policy, policy_of
+from rlbench.harness.contract.agents import agents_per_env, num_rows
+from rlbench.harness.contract.device import Place
+from rlbench.harness.contract.envs import envs_per_batch, envs_per_recv
+from rlbench.harness.devices.emulated_gpu import EmulatedGpu
+from rlbench.harness.devices.kinds import sibling
+from rlbench.systems.choices.average import Central, rendering_rank
+from rlbench.systems.choices.collect import ActorSide, DoubleBuffered
+from rlbench.systems.choices.overlap import Continuous
+from rlbench.systems.choices.preempt import Optimal
+from rlbench.systems.choices.rollout import Trajectories
+from rlbench.systems.engine.rank.placing import worker_cores
+from rlbench.systems.engine.rollouts.opening import open_rollout, open_stream
+from rlbench.systems.engine.rollouts.stale import StaleFill
+from rlbench.systems.engine.workers.acting_weights import (
+    BroadcastWeights,
+    CopiedWeights,
+    Followed,
+    SameWeights,
+    weight_columns,
+)
+from rlbench.systems.engine.workers.env_client import Address, EnvClient, WeightsSender
+from rlbench.systems.engine.workers.env_server import EnvServer, rows_of
+from rlbench.systems.engine.workers.inference import Actor
+from rlbench.systems.engine.workers.tables import SharedTable, rollout_columns
+from rlbench.systems.engine.workers.worker import error_path
+from rlbench.systems.policies.policy import Policy, policy_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from harness.contract.device import Seat
-    from harness.contract.system import Context
-    from systems.choices.choices import Choices
-    from systems.engine.rank.means import Means
-    from systems.engine.rollouts.rollout import Rollout
-    from systems.engine.wire.group import Group
-    from systems.engine.workers.pool import WorkerPool
+    from rlbench.harness.contract.device import Seat
+    from rlbench.harness.contract.system import Context
+    from rlbench.systems.choices.choices import Choices
+    from rlbench.systems.engine.rank.means import Means
+    from rlbench.systems.engine.rollouts.rollout import Rollout
+    from rlbench.systems.engine.wire.group import Group
+    from rlbench.systems.engine.workers.pool import WorkerPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +136,7 @@ def start_workers(
     collect, emulated = system.collect, isinstance(context.device, EmulatedGpu)
     acting = None
     if shared is not None:
-        from systems.engine.workers.acting_worker import Acting
+        from rlbench.systems.engine.workers.acting_worker import Acting
 
         seeds = np.random.SeedSequence(seed).generate_state(len(seats)).tolist()
         acting = Acting(scenario=context.scenario, weights=shared, seeds=dict(enumerate(seeds)))

@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 import torch
 
-from harness.contract.agents import agents_per_env, num_rows
-from harness.contract.device import Seat
-from harness.contract.envs import make_counted_agents, make_counted_env
-from harness.metering.meter_file import MeterFile, meter_path
-from harness.processes.raised import in_a_line
-from systems.engine.rank.agreed_progress import EPISODE_METRICS
-from systems.engine.rank.players import AgentPlayers, Players
-from systems.engine.rank.rank_loop import ALONE
-from systems.policies.policy import Policy, policy_of
+from rlbench.harness.contract.agents import agents_per_env, num_rows
+from rlbench.harness.contract.device import Seat
+from rlbench.harness.contract.envs import make_counted_agents, make_counted_env
+from rlbench.harness.metering.meter_file import MeterFile, meter_path
+from rlbench.harness.processes.raised import in_a_line
+from rlbench.systems.engine.rank.agreed_progress import EPISODE_METRICS
+from rlbench.systems.engine.rank.players import AgentPlayers, Players
+from rlbench.systems.engine.rank.rank_loop import ALONE
+from rlbench.systems.policies.policy import Policy, policy_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     import gymnasium
     import numpy.typing as npt
 
-    from harness.contract.device import Device
-    from harness.contract.scenario import Scenario
+    from rlbench.harness.contract.device import Device
+    from rlbench.harness.contract.scenario import Scenario
 
 DAMAGE = (RuntimeError, TypeError, AttributeError, EOFError, ValueError, LookupError, OSError, ArithmeticError)
 """What a file may raise that holds no state dict of the policy, while it is read or loaded into the policy."""

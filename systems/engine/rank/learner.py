@@ -12,31 +12,31 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import torch
 
-from harness.metering.fates import LEARNED
-from harness.metering.meter import LagSummary
-from systems.engine.workers.tables import episode_lengths
-from systems.learn.batch import Batch, make_batch
-from systems.learn.finite import Broken, NotFinite, Suspect, gather, most_likely
-from systems.learn.optimizers import make_optimizer
-from systems.learn.ppo import update
-from systems.learn.schedules import EntropyCoefficient, decayed
-from systems.learn.sequences import Packed, pack, singly, split_by_env, split_by_steps, split_samples
-from systems.policies.normalizing import RewardScale
+from rlbench.harness.metering.fates import LEARNED
+from rlbench.harness.metering.meter import LagSummary
+from rlbench.systems.engine.workers.tables import episode_lengths
+from rlbench.systems.learn.batch import Batch, make_batch
+from rlbench.systems.learn.finite import Broken, NotFinite, Suspect, gather, most_likely
+from rlbench.systems.learn.optimizers import make_optimizer
+from rlbench.systems.learn.ppo import update
+from rlbench.systems.learn.schedules import EntropyCoefficient, decayed
+from rlbench.systems.learn.sequences import Packed, pack, singly, split_by_env, split_by_steps, split_samples
+from rlbench.systems.policies.normalizing import RewardScale
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from contextlib import AbstractContextManager
 
-    from harness.contract.device import Device
-    from harness.contract.settings import LearnSettings
-    from harness.metering.meter import RankMeter
-    from systems.choices.rollout import Split
-    from systems.engine.averaging.averager import Averager
-    from systems.engine.rollouts.rollout import Experience
-    from systems.engine.workers.acting_weights import Followed
-    from systems.engine.workers.tables import SharedTable
-    from systems.learn.ppo import SumMoments
-    from systems.policies.policy import Policy
+    from rlbench.harness.contract.device import Device
+    from rlbench.harness.contract.settings import LearnSettings
+    from rlbench.harness.metering.meter import RankMeter
+    from rlbench.systems.choices.rollout import Split
+    from rlbench.systems.engine.averaging.averager import Averager
+    from rlbench.systems.engine.rollouts.rollout import Experience
+    from rlbench.systems.engine.workers.acting_weights import Followed
+    from rlbench.systems.engine.workers.tables import SharedTable
+    from rlbench.systems.learn.ppo import SumMoments
+    from rlbench.systems.policies.policy import Policy
 
 LET_SPEAK_S = 10.0
 """Seconds that a rank waits which is not the likely cause: the first error of all ranks is the run's reason."""

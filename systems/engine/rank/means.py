@@ -11,12 +11,12 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harness.processes.told import StopRequests
-from systems.engine.rank.deadline import Deadline
-from systems.engine.rank.learner import Learner
-from systems.engine.wire.links import REAL_LINKS, Links
-from systems.engine.workers.background import Background
-from systems.engine.workers.pool import WorkerPool
+from rlbench.harness.processes.told import StopRequests
+from rlbench.systems.engine.rank.deadline import Deadline
+from rlbench.systems.engine.rank.learner import Learner
+from rlbench.systems.engine.wire.links import REAL_LINKS, Links
+from rlbench.systems.engine.workers.background import Background
+from rlbench.systems.engine.workers.pool import WorkerPool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.devices.emulated_gpu import EmulatedGpu
-from harness.devices.kinds import num_ranks_here
-from systems.choices.collect import emulated_cores
+from rlbench.harness.devices.emulated_gpu import EmulatedGpu
+from rlbench.harness.devices.kinds import num_ranks_here
+from rlbench.systems.choices.collect import emulated_cores
 
 if TYPE_CHECKING:
-    from harness.contract.device import Device, Place
-    from harness.contract.settings import GpuCosts
-    from systems.engine.wire.group import Group
+    from rlbench.harness.contract.device import Device, Place
+    from rlbench.harness.contract.settings import GpuCosts
+    from rlbench.systems.engine.wire.group import Group
 
 RANKS_PER_CORE = 2
 """With this many ranks for each core, or more, a rank of emulated GPUs stays on one core."""

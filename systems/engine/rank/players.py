@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from harness.processes.raised import in_a_line
-from systems.policies.policy import Policy
-from systems.spaces.observations import leaves_of
+from rlbench.harness.processes.raised import in_a_line
+from rlbench.systems.policies.policy import Policy
+from rlbench.systems.spaces.observations import leaves_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from harness.contract.device import Device
-    from harness.contract.scenario import Scenario
-    from harness.metering.batches.counted_agents import CountedAgents
-    from harness.metering.counted import CountedEnv
+    from rlbench.harness.contract.device import Device
+    from rlbench.harness.contract.scenario import Scenario
+    from rlbench.harness.metering.batches.counted_agents import CountedAgents
+    from rlbench.harness.metering.counted import CountedEnv
 
 Episode = tuple[float, float, float, float]
 """The `EPISODE_METRICS` of an episode that has ended."""

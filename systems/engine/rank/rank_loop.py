@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from harness.contract.agents import agents_per_env, num_rows
-from harness.contract.device import Place
-from harness.contract.envs import envs_per_batch, envs_per_recv
-from harness.metering.fates import DISCARDED
-from systems.choices.average import Central
-from systems.choices.collect import Lockstep
-from systems.choices.overlap import Continuous
-from systems.engine.averaging.opening import open_averager
-from systems.engine.rank.agreed_progress import RunProgress
-from systems.engine.rank.assembly import (
+from rlbench.harness.contract.agents import agents_per_env, num_rows
+from rlbench.harness.contract.device import Place
+from rlbench.harness.contract.envs import envs_per_batch, envs_per_recv
+from rlbench.harness.metering.fates import DISCARDED
+from rlbench.systems.choices.average import Central
+from rlbench.systems.choices.collect import Lockstep
+from rlbench.systems.choices.overlap import Continuous
+from rlbench.systems.engine.averaging.opening import open_averager
+from rlbench.systems.engine.rank.agreed_progress import RunProgress
+from rlbench.systems.engine.rank.assembly import (
     actor_seed_of,
     connect_servers,
     make_policy,
@@ -41,28 +41,28 @@ from systems.engine.rank.assembly import (
     start_server,
     start_workers,
 )
-from systems.engine.rank.means import REAL, Means
-from systems.engine.rank.placing import machines_of, stay_on_a_core
-from systems.engine.rollouts.monitors import open_monitor
-from systems.engine.rollouts.rollout import Experience, FixedRollout, runs_of
-from systems.engine.rollouts.sampler import Sampler
-from systems.engine.rollouts.trajectories import StreamRollout
-from systems.engine.wire.group import Group
-from systems.engine.workers import fork_server
-from systems.engine.workers.inference import Actor, close_runs
-from systems.engine.workers.tables import SharedTable, episode_lengths, rollout_columns
-from systems.engine.workers.worker import error_path
-from systems.learn.finite import check_weights
+from rlbench.systems.engine.rank.means import REAL, Means
+from rlbench.systems.engine.rank.placing import machines_of, stay_on_a_core
+from rlbench.systems.engine.rollouts.monitors import open_monitor
+from rlbench.systems.engine.rollouts.rollout import Experience, FixedRollout, runs_of
+from rlbench.systems.engine.rollouts.sampler import Sampler
+from rlbench.systems.engine.rollouts.trajectories import StreamRollout
+from rlbench.systems.engine.wire.group import Group
+from rlbench.systems.engine.workers import fork_server
+from rlbench.systems.engine.workers.inference import Actor, close_runs
+from rlbench.systems.engine.workers.tables import SharedTable, episode_lengths, rollout_columns
+from rlbench.systems.engine.workers.worker import error_path
+from rlbench.systems.learn.finite import check_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy.typing as npt
 
-    from harness.contract.system import Context
-    from harness.processes.told import StopRequests
-    from systems.choices.choices import Choices
-    from systems.engine.workers.background import Background
+    from rlbench.harness.contract.system import Context
+    from rlbench.harness.processes.told import StopRequests
+    from rlbench.systems.choices.choices import Choices
+    from rlbench.systems.engine.workers.background import Background
 
 POLICY_FILE = "policy.pt"
 """The weights at the end of the run, as `torch.save` writes a state dict."""

@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from systems.choices.preempt import Never, Optimal, Plan, Threshold, is_preempted, pause_s, plan
-from systems.engine.rollouts.rollout import FixedRollout
+from rlbench.systems.choices.preempt import Never, Optimal, Plan, Threshold, is_preempted, pause_s, plan
+from rlbench.systems.engine.rollouts.rollout import FixedRollout
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from systems.choices.preempt import PreemptChoice
-    from systems.engine.rollouts.rollout import Rollout
-    from systems.engine.wire.group import Group
+    from rlbench.systems.choices.preempt import PreemptChoice
+    from rlbench.systems.engine.rollouts.rollout import Rollout
+    from rlbench.systems.engine.wire.group import Group
 
 
 class Monitor(Protocol):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from systems.choices.rollout import Fixed, Trajectories, Variable, stream_limit
-from systems.engine.rollouts.rollout import FixedRollout, Rollout, VariableRollout
-from systems.engine.rollouts.trajectories import QuotaRollout, StreamRollout
+from rlbench.systems.choices.rollout import Fixed, Trajectories, Variable, stream_limit
+from rlbench.systems.engine.rollouts.rollout import FixedRollout, Rollout, VariableRollout
+from rlbench.systems.engine.rollouts.trajectories import QuotaRollout, StreamRollout
 
 if TYPE_CHECKING:
-    from systems.choices.rollout import RolloutChoice
+    from rlbench.systems.choices.rollout import RolloutChoice
 
 
 def open_rollout(choice: RolloutChoice, num_envs: int, num_steps: int, *, ahead: int = 0, agents: int = 1) -> Rollout:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from systems.choices.collect import MOST_PLAYED
-from systems.engine.rollouts.rollout import FixedRollout
+from rlbench.systems.choices.collect import MOST_PLAYED
+from rlbench.systems.engine.rollouts.rollout import FixedRollout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from systems.engine.rollouts.monitors import Monitor
-    from systems.engine.rollouts.rollout import Rollout
-    from systems.engine.workers.inference import Actor
-    from systems.engine.workers.pool import WorkerPool
+    from rlbench.systems.engine.rollouts.monitors import Monitor
+    from rlbench.systems.engine.rollouts.rollout import Rollout
+    from rlbench.systems.engine.workers.inference import Actor
+    from rlbench.systems.engine.workers.pool import WorkerPool
 
 
 class Timeline(Protocol):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from systems.engine.rollouts.rollout import Experience, runs_of
+from rlbench.systems.engine.rollouts.rollout import Experience, runs_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt

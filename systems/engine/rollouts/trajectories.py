@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from systems.engine.rollouts.rollout import Experience, Gathered, Rollout
+from rlbench.systems.engine.rollouts.rollout import Experience, Gathered, Rollout
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from systems.choices.collect import MOST_PLAYED
+from rlbench.systems.choices.collect import MOST_PLAYED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

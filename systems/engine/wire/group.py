@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from systems.engine.wire.links import REAL_LINKS, Links
+from rlbench.systems.engine.wire.links import REAL_LINKS, Links
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import numpy.typing as npt
 
-    from harness.contract.device import Device, Place
-    from systems.engine.wire.transport import Transport
+    from rlbench.harness.contract.device import Device, Place
+    from rlbench.systems.engine.wire.transport import Transport
 
 
 class Group:

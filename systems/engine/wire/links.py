@@ -5,8 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from systems.engine.wire.mailbox import Mailbox
-from systems.engine.wire.transport import Transport
+from rlbench.systems.engine.wire.mailbox import Mailbox
+from rlbench.systems.engine.wire.transport import Transport
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

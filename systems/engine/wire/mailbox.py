@@ -27,8 +27,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from systems.engine.wire import sockets
-from systems.engine.wire.sockets import Answer
+from rlbench.systems.engine.wire import sockets
+from rlbench.systems.engine.wire.sockets import Answer
 
 MOST_SILENCES = 3
 RETRY_S = 30.0

@@ -16,11 +16,11 @@ from torch import distributed
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from harness.devices.kinds import num_ranks_here
-from harness.processes import process
+from rlbench.harness.devices.kinds import num_ranks_here
+from rlbench.harness.processes import process
 
 if TYPE_CHECKING:
-    from harness.contract.device import Place
+    from rlbench.harness.contract.device import Place
 
 START_LIMIT = timedelta(minutes=5)
 

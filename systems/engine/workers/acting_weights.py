@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from systems.engine.workers.tables import SharedColumn, SharedTable
+from rlbench.systems.engine.workers.tables import SharedColumn, SharedTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from systems.engine.workers.inference import Actor
+    from rlbench.systems.engine.workers.inference import Actor
 
 
 class Shared(Protocol):

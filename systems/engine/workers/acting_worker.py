@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from harness.devices.emulated_gpu import EmulatedCore, EmulatedGpu
-from harness.devices.kinds import CpuDevice
-from systems.engine.workers.acting_weights import read_newest
-from systems.engine.workers.inference import Actor
-from systems.policies.policy import policy_of
+from rlbench.harness.devices.emulated_gpu import EmulatedCore, EmulatedGpu
+from rlbench.harness.devices.kinds import CpuDevice
+from rlbench.systems.engine.workers.acting_weights import read_newest
+from rlbench.systems.engine.workers.inference import Actor
+from rlbench.systems.policies.policy import policy_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import numpy.typing as npt
 
-    from harness.contract.device import Device, Seat
-    from harness.contract.scenario import Scenario
-    from systems.engine.workers.tables import SharedTable
+    from rlbench.harness.contract.device import Device, Seat
+    from rlbench.harness.contract.scenario import Scenario
+    from rlbench.systems.engine.workers.tables import SharedTable
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from harness.processes import process, raised
+from rlbench.harness.processes import process, raised
 
 if TYPE_CHECKING:
     from collections.abc import Callable

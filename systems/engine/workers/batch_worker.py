@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from harness.contract.agents import agents_per_env
-from harness.contract.envs import make_counted_agents, make_counted_batch
-from harness.metering.meter_file import meter_path
-from harness.processes import process
-from systems.engine.workers.worker import Column, Worker, WorkerSettings
+from rlbench.harness.contract.agents import agents_per_env
+from rlbench.harness.contract.envs import make_counted_agents, make_counted_batch
+from rlbench.harness.metering.meter_file import meter_path
+from rlbench.harness.processes import process
+from rlbench.systems.engine.workers.worker import Column, Worker, WorkerSettings
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from harness.contract.envs import Batched
-    from harness.metering.batches.counted_agents import CountedAgents
-    from harness.metering.batches.counted_batch import CountedBatch
-    from harness.metering.batches.steps import BatchStep
+    from rlbench.harness.contract.envs import Batched
+    from rlbench.harness.metering.batches.counted_agents import CountedAgents
+    from rlbench.harness.metering.batches.counted_batch import CountedBatch
+    from rlbench.harness.metering.batches.steps import BatchStep
 
     Rows = NDArray[np.int64]
 

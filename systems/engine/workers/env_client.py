@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from systems.engine.wire import sockets
-from systems.engine.wire.errors import WorkerDied, WorkerStalled
-from systems.engine.workers import env_wire as wire
-from systems.engine.workers.acting_weights import read_newest
-from systems.engine.workers.background import Background
+from rlbench.systems.engine.wire import sockets
+from rlbench.systems.engine.wire.errors import WorkerDied, WorkerStalled
+from rlbench.systems.engine.workers import env_wire as wire
+from rlbench.systems.engine.workers.acting_weights import read_newest
+from rlbench.systems.engine.workers.background import Background
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from systems.engine.wire.group import Group
-    from systems.engine.workers.tables import SharedTable
+    from rlbench.systems.engine.wire.group import Group
+    from rlbench.systems.engine.workers.tables import SharedTable
 
 
 REASON_S = 1.0

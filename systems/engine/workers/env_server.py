@@ -28,23 +28,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from harness.processes import process, raised
-from systems.choices.collect import MOST_PLAYED
-from systems.engine.wire import sockets
-from systems.engine.wire.commands import RESET
-from systems.engine.wire.errors import WorkerDied, WorkerStalled
-from systems.engine.workers import env_wire as wire
-from systems.engine.workers.acting_weights import SharedHalves
-from systems.engine.workers.background import Background
-from systems.engine.workers.env_client import Address
+from rlbench.harness.processes import process, raised
+from rlbench.systems.choices.collect import MOST_PLAYED
+from rlbench.systems.engine.wire import sockets
+from rlbench.systems.engine.wire.commands import RESET
+from rlbench.systems.engine.wire.errors import WorkerDied, WorkerStalled
+from rlbench.systems.engine.workers import env_wire as wire
+from rlbench.systems.engine.workers.acting_weights import SharedHalves
+from rlbench.systems.engine.workers.background import Background
+from rlbench.systems.engine.workers.env_client import Address
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import numpy.typing as npt
 
-    from systems.engine.workers.pool import WorkerPool
-    from systems.engine.workers.tables import SharedTable
+    from rlbench.systems.engine.workers.pool import WorkerPool
+    from rlbench.systems.engine.workers.tables import SharedTable
 
 ACCEPT_S = 300.0
 """Seconds in which the rank that acts must connect, and then send the first weights if any; else the run fails."""

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from systems.engine.wire import sockets
+from rlbench.systems.engine.wire import sockets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from systems.engine.workers.tables import SharedTable
+    from rlbench.systems.engine.workers.tables import SharedTable
 
 HELLO = struct.Struct(f"<{sockets.KEY_BYTES}sB")
 """Key of the server; what the connection is for."""

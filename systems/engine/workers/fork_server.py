@@ -19,8 +19,8 @@ from contextlib import suppress
 from multiprocessing import connection, forkserver
 from pathlib import Path
 
-from harness.processes import process
-from harness.processes.forked import close_others, fork, is_forkable, set_command
+from rlbench.harness.processes import process
+from rlbench.harness.processes.forked import close_others, fork, is_forkable, set_command
 
 ENDED_S = 5.0
 """Seconds in which a fork server whose pipes have closed can be waited for."""

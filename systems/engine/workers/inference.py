@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from systems.policies.few_rows import MOST_ROWS, FewRows
+from rlbench.systems.policies.few_rows import MOST_ROWS, FewRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from harness.contract.device import Device
-    from systems.engine.workers.tables import SharedTable
-    from systems.policies.policy import Policy
+    from rlbench.harness.contract.device import Device
+    from rlbench.systems.engine.workers.tables import SharedTable
+    from rlbench.systems.policies.policy import Policy
 
 
 class Actor:

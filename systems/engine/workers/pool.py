@@ -28,13 +28,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.contract.envs import envs_per_recv
-from harness.processes import process, remarks, told
-from systems.engine.wire.commands import COMMAND, PLAY, RESET, commands_to_pools
-from systems.engine.wire.errors import Waits, WorkerDied, WorkerStalled
-from systems.engine.workers import fork_server
-from systems.engine.workers.serving import work
-from systems.engine.workers.worker import WorkerSettings, error_path
+from rlbench.harness.contract.envs import envs_per_recv
+from rlbench.harness.processes import process, remarks, told
+from rlbench.systems.engine.wire.commands import COMMAND, PLAY, RESET, commands_to_pools
+from rlbench.systems.engine.wire.errors import Waits, WorkerDied, WorkerStalled
+from rlbench.systems.engine.workers import fork_server
+from rlbench.systems.engine.workers.serving import work
+from rlbench.systems.engine.workers.worker import WorkerSettings, error_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from harness.contract.device import Seat
-    from harness.contract.system import Context
-    from systems.choices.collect import Priority
-    from systems.engine.workers.env_client import EnvClient
-    from systems.engine.workers.tables import SharedTable
+    from rlbench.harness.contract.device import Seat
+    from rlbench.harness.contract.system import Context
+    from rlbench.systems.choices.collect import Priority
+    from rlbench.systems.engine.workers.env_client import EnvClient
+    from rlbench.systems.engine.workers.tables import SharedTable
 
 CLOSE_S = 5.0
 NOTICE_S = 2.0
@@ -83,8 +83,7 @@ class WorkerPool:
             priority: how workers stand with the scheduler; None leaves that alone.
             acting: `systems.engine.workers.acting_worker.Acting` where the workers hold the policy.
         """
-        self.envs_per_worker = envs_per_worker
-        self.envs_per_batch = envs_per_batch
+        self.envs_per_worker, self.envs_per_batch = envs_per_worker, envs_per_batch
         self.envs_per_recv = envs_per_recv(context.scenario)
         """M, where batches are pools that answer for M of their environments at a time; else 0."""
         self._batch_at, self._batch_next = table["batch/at"], table["batch/next"]
@@ -105,8 +104,9 @@ class WorkerPool:
         self._others_wake: set[int] = set()
         self._looked_for_stalls_at = 0.0
         forkserver = multiprocessing.get_context("forkserver")
-        modules = ["harness.plan.cells", "systems.engine.workers.serving", *context.scenario.preload]
-        forkserver.set_forkserver_preload([*modules, "systems.engine.workers.acting_worker"] if acting else modules)
+        modules = ["rlbench.harness.plan.cells", "rlbench.systems.engine.workers.serving", *context.scenario.preload]
+        acts = ["rlbench.systems.engine.workers.acting_worker"] if acting else []
+        forkserver.set_forkserver_preload([*modules, *acts])
         self._envs_per_process = envs_per_worker * workers_per_process
         for first in range(0, len(seats), self._envs_per_process):
             of_process = tuple(seats[first : first + self._envs_per_process])

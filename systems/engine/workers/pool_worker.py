@@ -26,20 +26,20 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from harness.contract.envs import envs_per_recv, make_counted_pool
-from harness.metering.meter_file import meter_path
-from harness.processes import process
-from systems.engine.wire.commands import COMMAND, REPLIES_AT_ONCE, RESET, SEND
-from systems.engine.workers.batch_worker import BatchedWorker
-from systems.engine.workers.worker import WorkerSettings, error_path
+from rlbench.harness.contract.envs import envs_per_recv, make_counted_pool
+from rlbench.harness.metering.meter_file import meter_path
+from rlbench.harness.processes import process
+from rlbench.systems.engine.wire.commands import COMMAND, REPLIES_AT_ONCE, RESET, SEND
+from rlbench.systems.engine.workers.batch_worker import BatchedWorker
+from rlbench.systems.engine.workers.worker import WorkerSettings, error_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from harness.contract.envs import Batched
-    from harness.metering.batches.counted_pool import CountedPool
+    from rlbench.harness.contract.envs import Batched
+    from rlbench.harness.metering.batches.counted_pool import CountedPool
 
     Indices = NDArray[np.intp]
 

@@ -9,11 +9,11 @@ import sys
 import threading
 from contextlib import suppress
 
-from harness.contract.envs import envs_per_recv
-from harness.processes import process
-from systems.engine.workers.batch_worker import BatchWorker
-from systems.engine.workers.pool_worker import PoolWorker
-from systems.engine.workers.worker import Worker, WorkerSettings, error_path
+from rlbench.harness.contract.envs import envs_per_recv
+from rlbench.harness.processes import process
+from rlbench.systems.engine.workers.batch_worker import BatchWorker
+from rlbench.systems.engine.workers.pool_worker import PoolWorker
+from rlbench.systems.engine.workers.worker import Worker, WorkerSettings, error_path
 
 
 def work(settings: WorkerSettings) -> None:

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psutil
 
-from systems.spaces.observations import leaves_of
+from rlbench.systems.spaces.observations import leaves_of
 
 if TYPE_CHECKING:
     import gymnasium
     import numpy.typing as npt
 
-    from systems.spaces.actions import ActionLayout
+    from rlbench.systems.spaces.actions import ActionLayout
 
 ALIGNMENT = 64
 

@@ -28,22 +28,22 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contract.envs import make_counted_env
-from harness.metering.counted import CountedEnv, shown
-from harness.metering.meter_file import meter_path
-from harness.processes import process, raised, remarks
-from systems.engine.wire.commands import COMMAND, PLAY, REPLY, RESET
-from systems.spaces.actions import layout_of
-from systems.spaces.observations import Leaf, leaves_of
+from rlbench.harness.contract.envs import make_counted_env
+from rlbench.harness.metering.counted import CountedEnv, shown
+from rlbench.harness.metering.meter_file import meter_path
+from rlbench.harness.processes import process, raised, remarks
+from rlbench.systems.engine.wire.commands import COMMAND, PLAY, REPLY, RESET
+from rlbench.systems.spaces.actions import layout_of
+from rlbench.systems.spaces.observations import Leaf, leaves_of
 
 if TYPE_CHECKING:
-    from harness.contract.device import Seat
-    from harness.contract.scenario import Scenario
-    from harness.metering.batches.counted_agents import CountedAgents
-    from harness.metering.batches.counted_batch import CountedBatch
-    from harness.metering.batches.counted_pool import CountedPool
-    from systems.choices.collect import Priority
-    from systems.engine.workers.tables import SharedTable
+    from rlbench.harness.contract.device import Seat
+    from rlbench.harness.contract.scenario import Scenario
+    from rlbench.harness.metering.batches.counted_agents import CountedAgents
+    from rlbench.harness.metering.batches.counted_batch import CountedBatch
+    from rlbench.harness.metering.batches.counted_pool import CountedPool
+    from rlbench.systems.choices.collect import Priority
+    from rlbench.systems.engine.workers.tables import SharedTable
 
 MOST_SQUARES = 8192
 """Most numbers of one dot product: OpenBLAS starts threads for more than 10,000."""

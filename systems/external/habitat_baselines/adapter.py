@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rlbench.systems.external.library import CondaLibrary, Departure, LibrarySystem
+from rlbench.systems.external.spaces import why_not_actions
 from rlbench_client.flat import leaves_of
-from systems.external.library import CondaLibrary, Departure, LibrarySystem
-from systems.external.spaces import why_not_actions
 
 if TYPE_CHECKING:
-    from harness.contract.scenario import Scenario
-    from harness.contract.settings import LearnSettings
-    from harness.contract.system import Context
+    from rlbench.harness.contract.scenario import Scenario
+    from rlbench.harness.contract.settings import LearnSettings
+    from rlbench.harness.contract.system import Context
 
 HABITAT = CondaLibrary(
     name="habitat-baselines",

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from systems.external.library import Departure, LibrarySystem, PipLibrary, image_order_of, scales_observations
-from systems.external.spaces import SB3, Takes, seen_as
+from rlbench.systems.external.library import Departure, LibrarySystem, PipLibrary, image_order_of, scales_observations
+from rlbench.systems.external.spaces import SB3, Takes, seen_as
 
 if TYPE_CHECKING:
-    from harness.contract.scenario import Scenario
-    from harness.contract.settings import LearnSettings
+    from rlbench.harness.contract.scenario import Scenario
+    from rlbench.harness.contract.settings import LearnSettings
 
 
 @dataclass(frozen=True, kw_only=True)

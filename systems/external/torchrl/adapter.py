@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from systems.external.library import Departure, LibrarySystem, PipLibrary
-from systems.external.spaces import TORCHRL, Takes
+from rlbench.systems.external.library import Departure, LibrarySystem, PipLibrary
+from rlbench.systems.external.spaces import TORCHRL, Takes
 
 if TYPE_CHECKING:
-    from harness.contract.scenario import Scenario
-    from harness.contract.settings import LearnSettings
-    from harness.contract.system import Context
+    from rlbench.harness.contract.scenario import Scenario
+    from rlbench.harness.contract.settings import LearnSettings
+    from rlbench.harness.contract.system import Context
 
 
 @dataclass(frozen=True, kw_only=True)

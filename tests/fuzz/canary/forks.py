@@ -29,47 +29,47 @@ from typing import Any, Self
 
 import psutil
 
-from harness.cli.main import main
-from harness.cluster import slurm
-from harness.processes import process
+from rlbench.harness.cli.main import main
+from rlbench.harness.cluster import slurm
+from rlbench.harness.processes import process
 from tests.fuzz.canary.words import SLOW_S
 
 ROOT = Path(__file__).resolve().parents[3]
 PRELOADED = (
     *(
-        "harness.commands.run",
-        "harness.commands.doctor",
-        "harness.commands.evaluate",
-        "harness.commands.gate.command",
-        "harness.commands.listing",
+        "rlbench.harness.commands.run",
+        "rlbench.harness.commands.doctor",
+        "rlbench.harness.commands.evaluate",
+        "rlbench.harness.commands.gate.command",
+        "rlbench.harness.commands.listing",
     ),
     *(
-        "harness.commands.predict.command",
-        "harness.commands.profile.command",
-        "harness.commands.read_runs",
-        "harness.commands.reproduce.command",
+        "rlbench.harness.commands.predict.command",
+        "rlbench.harness.commands.profile.command",
+        "rlbench.harness.commands.read_runs",
+        "rlbench.harness.commands.reproduce.command",
     ),
     *(
-        "harness.cluster.slurm",
-        "harness.run.runner",
-        "reports.terminal.compared",
-        "reports.terminal.history",
-        "reports.page.html",
+        "rlbench.harness.cluster.slurm",
+        "rlbench.harness.run.runner",
+        "rlbench.reports.terminal.compared",
+        "rlbench.reports.terminal.history",
+        "rlbench.reports.page.html",
     ),
     *(
-        "reports.exports.markdown",
-        "reports.page.timeline",
-        "results.verdicts.compare",
-        "results.verdicts.gate",
-        "results.verdicts.history",
+        "rlbench.reports.exports.markdown",
+        "rlbench.reports.page.timeline",
+        "rlbench.results.verdicts.compare",
+        "rlbench.results.verdicts.gate",
+        "rlbench.results.verdicts.history",
     ),
     *(
-        "results.summary.summarise",
+        "rlbench.results.summary.summarise",
         "pandas",
         "pyarrow.parquet",
         "torch",
         "rich.progress",
-        "systems.engine.rank.evaluate",
+        "rlbench.systems.engine.rank.evaluate",
     ),
 )
 EXECUTE = "--execute"
@@ -148,8 +148,8 @@ def _serve() -> None:
 
 def _compile() -> None:
     """Has numba compile what predictions need, which takes longer than any command."""
-    from harness.predicting.options import PredictOptions
-    from harness.predicting.planning import plan_predictions, predict_cell
+    from rlbench.harness.predicting.options import PredictOptions
+    from rlbench.harness.predicting.planning import plan_predictions, predict_cell
 
     systems, workload = "sync,ver", "homogeneous,heterogeneous"
     cells, _ = plan_predictions(PredictOptions(systems=systems, gpus="1,2", workload=workload, iterations=2))

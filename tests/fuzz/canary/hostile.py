@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from harness.run.sweep import PLAN_FILE
-from results.records.store import PARTIAL_PREFIX
+from rlbench.harness.run.sweep import PLAN_FILE
+from rlbench.results.records.store import PARTIAL_PREFIX
 from tests.fuzz.canary.tree import Place
 
 T = TypeVar("T")

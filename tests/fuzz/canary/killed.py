@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.run.sweep import PLAN_FILE
-from results.records.store import PARTIAL_PREFIX
+from rlbench.harness.run.sweep import PLAN_FILE
+from rlbench.results.records.store import PARTIAL_PREFIX
 from tests.fuzz.canary.hostile import Scene, is_small, put, remove
 
 BEFORE = "shared-memory.json"

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.launch.nodes.launches import SSH
-from harness.processes.scratch import FILE, SHORT_TMPDIR
-from harness.run.sweep import PLAN_FILE
-from results.records.store import PARTIAL_PREFIX, RUN_FILE
+from rlbench.harness.launch.nodes.launches import SSH
+from rlbench.harness.processes.scratch import FILE, SHORT_TMPDIR
+from rlbench.harness.run.sweep import PLAN_FILE
+from rlbench.results.records.store import PARTIAL_PREFIX, RUN_FILE
 from tests.fuzz import samples
 from tests.fuzz.canary.tree import Place
 from tests.harness.command import QUICK, RLBENCH
@@ -98,7 +98,7 @@ def _add_killed(made: Path, folder: Path) -> Path:
     folder.mkdir()
     with RunningSweep(folder, *OPTIONS, "--seconds", str(ENDLESS_S)) as sweep:
         partial = sweep.wait_collecting(1)
-        (keeper,) = sweep.of_module("harness.run.keeper")
+        (keeper,) = sweep.of_module("rlbench.harness.run.keeper")
         sweep.process.send_signal(signal.SIGSTOP)  # so that it does not see the keeper die
         keeper.kill()
         sweep.process.kill()

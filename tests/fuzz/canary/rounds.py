@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from results.reading.untrusted import visible
+from rlbench.results.reading.untrusted import visible
 from tests.fuzz.canary import hostile, killed, planted
 from tests.fuzz.canary.forks import Ended, Forks
 from tests.fuzz.canary.hostile import Scene

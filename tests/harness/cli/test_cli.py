@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.main import OUTPUT_CLOSED, known_commands
-from harness.devices import kinds
+from rlbench.harness.cli.main import OUTPUT_CLOSED, known_commands
+from rlbench.harness.devices import kinds
 from tests.harness.command import RLBENCH, assert_refused, call, launch
 
 SYNC = ("--systems", "sync")
@@ -260,7 +260,7 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     """Help answers at once, because it loads none of the packages that take long to load."""
     program = (
         "import sys\n"
-        "from harness.cli.main import main\n"
+        "from rlbench.harness.cli.main import main\n"
         "try:\n    main()\n"
         "except SystemExit as end:\n    assert not end.code\n"
         "heavy = {'torch', 'numpy', 'pandas', 'pyarrow', 'gymnasium', 'psutil', 'vizdoom', 'ale_py', 'rich'}\n"

@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from harness.cli.flags import flags, whole
+from rlbench.harness.cli.flags import flags, whole
 
 
 @dataclass(frozen=True, kw_only=True)

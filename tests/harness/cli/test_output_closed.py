@@ -6,12 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harness.cli.main import OUTPUT_CLOSED
+from rlbench.harness.cli.main import OUTPUT_CLOSED
 from tests.harness.command import RLBENCH
 from tests.harness.runs import FAULTY_SWEEP, RunningSweep, wait_until
 from tests.results.made_records import make_record, write_run_folder
 
-QUIET = "from harness.run import progress; progress.PLAIN_PERIOD_S = 3600; from rlbench_start import main; main()"
+QUIET = (
+    "from rlbench.harness.run import progress; progress.PLAIN_PERIOD_S = 3600; from rlbench_start import main; main()"
+)
 """The command, whose lines are those of cells that begin and end, however long these take."""
 HEAD = ("bash", "-c", f"shift; set -o pipefail; {sys.executable} -P -c '{QUIET}' \"$@\" | head -1", "bash")
 

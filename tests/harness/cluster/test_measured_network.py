@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.cluster.measured_network import fit
-from harness.contract.network_costs import NetworkCosts
+from rlbench.harness.cluster.measured_network import fit
+from rlbench.harness.contract.network_costs import NetworkCosts
 
 LINKS = [(1e-3, 12.5e6), (2e-5, 1e10)]
 

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 import torch
 
-from harness.commands.evaluate import METRICS
-from harness.plan import registry
-from harness.processes.raised import in_a_line
-from harness.run.sweep import PLAN_FILE
-from results.records.store import write_run
+from rlbench.harness.commands.evaluate import METRICS
+from rlbench.harness.plan import registry
+from rlbench.harness.processes.raised import in_a_line
+from rlbench.harness.run.sweep import PLAN_FILE
+from rlbench.results.records.store import write_run
 from tests.harness.command import assert_refused, call, launch
 from tests.results.made_records import make_record, write_series
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from harness.commands import listing
-from harness.plan import registry
+from rlbench.harness.commands import listing
+from rlbench.harness.plan import registry
 from tests.harness.command import call
 
 

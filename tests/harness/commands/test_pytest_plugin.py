@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from results.records.schema import RunRecord
+from rlbench.results.records.schema import RunRecord
 from tests.results.made_records import make_record
 
 TESTS = """
@@ -187,13 +187,25 @@ def test_parametrized(throughput):
     assert (done.returncode, "3 passed" in done.stdout) == (0, True), done.stdout
 
 
-def test_a_project_with_a_package_of_our_names(tmp_path: Path) -> None:
-    """Pytest puts the project before all else on Python's path: a throughput test names the package that hides ours."""
-    (tmp_path / "results").mkdir()
-    for name in ("conftest.py", "results/__init__.py"):
+def test_a_project_with_packages_of_our_folders_names(tmp_path: Path) -> None:
+    """Pytest puts the project before all else on Python's path: its `results` is its own, and ours is measured with."""
+    for name in ("harness", "systems", "scenarios", "results", "reports"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("THEIRS = True\n", encoding="utf-8")
+    fake_runs(tmp_path)
+    theirs = "import results, systems\n\nassert results.THEIRS and systems.THEIRS\n"
+    (tmp_path / "test_it.py").write_text(theirs + RATIO.partition("def test_too_few")[0], encoding="utf-8")
+    done = run_pytest(tmp_path, "--rlbench")
+    assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout
+
+
+def test_a_project_with_a_package_called_rlbench(tmp_path: Path) -> None:
+    """A throughput test names the package that hides ours."""
+    (tmp_path / "rlbench").mkdir()
+    for name in ("conftest.py", "rlbench/__init__.py"):
         (tmp_path / name).touch()
-    (tmp_path / "test_it.py").write_text("import results\n\n\n" + REFUSED, encoding="utf-8")
+    (tmp_path / "test_it.py").write_text("import rlbench\n\n\n" + REFUSED, encoding="utf-8")
     done = run_pytest(tmp_path, "--rlbench")
     assert done.returncode == 1, done.stdout
-    assert f"rlbench: a package called 'results' in {tmp_path} (on Python's path before ours) hides" in done.stdout
+    assert f"rlbench: a package called 'rlbench' in {tmp_path} (on Python's path before ours) hides" in done.stdout
     assert "Traceback" not in done.stdout

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from harness.commands.read_runs import NEWEST, find, newest_sweep
-from results.records.store import RUN_FILE, read_runs
+from rlbench.harness.commands.read_runs import NEWEST, find, newest_sweep
+from rlbench.results.records.store import RUN_FILE, read_runs
 from tests.harness import sweeps
 from tests.harness.command import assert_refused, call
 from tests.harness.sweeps import RATES, named, spoil, write_sweep
@@ -224,5 +224,5 @@ def test_run_reads_earlier_runs_from_the_index(here: Path, monkeypatch: pytest.M
         "out",
     )
     assert call(*arguments, "--dry-run").code == 0
-    monkeypatch.setattr("results.records.index.load_run", lambda path: pytest.fail(f"reads {path}"))
+    monkeypatch.setattr("rlbench.results.records.index.load_run", lambda path: pytest.fail(f"reads {path}"))
     assert call(*arguments, "--dry-run").code == 0

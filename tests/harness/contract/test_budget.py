@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from harness.contract.budget import LARGEST, Limits, Progress, parse_condition
+from rlbench.harness.contract.budget import LARGEST, Limits, Progress, parse_condition
 
 
 @pytest.mark.parametrize(

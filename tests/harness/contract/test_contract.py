@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.contract.budget import Limits
-from harness.contract.device import RANK_VARIABLES, Place, Seat
-from harness.contract.system import Context
-from harness.devices.kinds import CpuDevice
-from harness.metering.counted import EPISODE, episodes_path
-from harness.metering.meter import RankMeter
-from harness.metering.meter_file import MeterFile
-from harness.plan.registry import load_scenario
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.contract.device import RANK_VARIABLES, Place, Seat
+from rlbench.harness.contract.system import Context
+from rlbench.harness.devices.kinds import CpuDevice
+from rlbench.harness.metering.counted import EPISODE, episodes_path
+from rlbench.harness.metering.meter import RankMeter
+from rlbench.harness.metering.meter_file import MeterFile
+from rlbench.harness.plan.registry import load_scenario
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
 

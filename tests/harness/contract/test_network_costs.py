@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.contract.network_costs import NetworkCosts, ring_all_reduce_s, tree_all_reduce_s
+from rlbench.harness.contract.network_costs import NetworkCosts, ring_all_reduce_s, tree_all_reduce_s
 
 LATENCY_S, BYTES_PER_S = 1e-3, 1e6
 

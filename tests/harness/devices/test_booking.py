@@ -4,7 +4,7 @@ import array
 
 import pytest
 
-from harness.devices.booking import (
+from rlbench.harness.devices.booking import (
     BUSY_S,
     CORES,
     COVERED_UNTIL,

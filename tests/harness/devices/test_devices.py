@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.contract.device import Place
-from harness.contract.network_costs import NetworkCosts
-from harness.contract.settings import GpuCosts, Message
-from harness.devices import booking, kinds
-from harness.devices.emulated_gpu import EmulatedCore, EmulatedGpu, cost_s, gpu_path, sleep_until
-from harness.devices.kinds import CpuDevice, check_gpus, choose_device, gpu_indices, make_device
-from harness.plan.registry import load_scenario
+from rlbench.harness.contract.device import Place
+from rlbench.harness.contract.network_costs import NetworkCosts
+from rlbench.harness.contract.settings import GpuCosts, Message
+from rlbench.harness.devices import booking, kinds
+from rlbench.harness.devices.emulated_gpu import EmulatedCore, EmulatedGpu, cost_s, gpu_path, sleep_until
+from rlbench.harness.devices.kinds import CpuDevice, check_gpus, choose_device, gpu_indices, make_device
+from rlbench.harness.plan.registry import load_scenario
 from tests.harness.runs import PATIENCE_S
 
 COSTS = GpuCosts(
@@ -40,8 +40,8 @@ COSTS = GpuCosts(
 CHILD = """
 import json, sys, time
 from pathlib import Path
-from harness.devices.emulated_gpu import EmulatedGpu
-from harness.contract.settings import GpuCosts
+from rlbench.harness.devices.emulated_gpu import EmulatedGpu
+from rlbench.harness.contract.settings import GpuCosts
 path, costs, count = Path(sys.argv[1]), json.loads(sys.argv[2]), int(sys.argv[3])
 gpu = EmulatedGpu(path, GpuCosts(**costs), 1)
 print("ready", flush=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from results.records.store import read_runs
+from rlbench.results.records.store import read_runs
 from tests.harness.disks import MAY_MOUNT, LimitedFiles, SmallDisk
 from tests.harness.runs import FAULTY_SWEEP, RunningSweep
 from tests.lanes import deep

@@ -31,7 +31,7 @@ def _rank(sweep: RunningSweep, number: int) -> psutil.Process:
 
 def _keeper(sweep: RunningSweep, number: int) -> psutil.Process:
     del number
-    return sweep.of_module("harness.run.keeper")[0]
+    return sweep.of_module("rlbench.harness.run.keeper")[0]
 
 
 def _fork_server(sweep: RunningSweep, number: int) -> psutil.Process:

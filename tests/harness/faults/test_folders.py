@@ -13,13 +13,13 @@ from typing import Any, Self
 
 import pytest
 
-from harness.metering.meter_file import MeterFile, meter_path
-from harness.plan import room
-from harness.plan.options import RunOptions
-from harness.plan.planning import plan
-from harness.plan.request import complete
-from harness.processes import shared_memory
-from harness.run.sweep import Sweep
+from rlbench.harness.metering.meter_file import MeterFile, meter_path
+from rlbench.harness.plan import room
+from rlbench.harness.plan.options import RunOptions
+from rlbench.harness.plan.planning import plan
+from rlbench.harness.plan.request import complete
+from rlbench.harness.processes import shared_memory
+from rlbench.harness.run.sweep import Sweep
 from tests.harness.command import QUICK, RLBENCH, Ended, assert_refused, call
 from tests.harness.disks import MAY_MOUNT, Mounted
 from tests.harness.faults import stepping_clock

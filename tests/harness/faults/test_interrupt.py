@@ -63,7 +63,7 @@ def _interrupted(folder: Path) -> Stage:
     """Ctrl-C, pressed three times, while the second cell collects."""
     with RunningSweep(folder, "--resume") as sweep:
         sweep.wait_collecting(2)
-        (keeper,) = sweep.of_module("harness.run.keeper")
+        (keeper,) = sweep.of_module("rlbench.harness.run.keeper")
         stop(keeper)  # or the command may be over before the third
         for _ in range(3):
             os.killpg(sweep.process.pid, signal.SIGINT)  # as a terminal does
@@ -75,7 +75,7 @@ def _interrupted(folder: Path) -> Stage:
 def _terminated(folder: Path) -> Stage:
     """SIGTERM while the processes of the second cell start."""
     with RunningSweep(folder, "--resume") as sweep:
-        wait_until(lambda: sweep.of_module("harness.launch.rank"), "a rank starts")
+        wait_until(lambda: sweep.of_module("rlbench.harness.launch.rank"), "a rank starts")
         sweep.process.terminate()
         return _left(sweep)
 

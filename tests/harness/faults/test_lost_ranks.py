@@ -13,10 +13,10 @@ import pandas as pd
 import psutil
 import pytest
 
-from harness.contract.traits import Traits
-from harness.processes.outcome import LOST_FILE, LostRank, Outcome, read_lost
-from results.records.parts import read_parts
-from results.records.store import read_runs
+from rlbench.harness.contract.traits import Traits
+from rlbench.harness.processes.outcome import LOST_FILE, LostRank, Outcome, read_lost
+from rlbench.results.records.parts import read_parts
+from rlbench.results.records.store import read_runs
 from tests.harness.run.drifting_system import PROGRAM, STEPS, install_drifters
 from tests.harness.runs import END_LIMIT_S, RunningSweep, install_faulty, wait_until
 from tests.lanes import deep

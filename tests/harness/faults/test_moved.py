@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.processes.held import Held
-from harness.run.end_of_run import REMOVED
-from harness.run.sweep import Sweep
-from harness.run.sweep_folder import CannotWrite, SweepFolder
-from results.records.store import load_run
+from rlbench.harness.processes.held import Held
+from rlbench.harness.run.end_of_run import REMOVED
+from rlbench.harness.run.sweep import Sweep
+from rlbench.harness.run.sweep_folder import CannotWrite, SweepFolder
+from rlbench.results.records.store import load_run
 from tests.harness.runs import FAULTY_SWEEP, RunningSweep, stop, wait_until
 from tests.results.made_records import make_record
 
@@ -42,7 +42,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSweep]:
         sweep.release("b")
         third = sweep.wait_collecting(3)
         shutil.copytree(third.parent, folder / "before", ignore=shutil.ignore_patterns(".*"))
-        (keeper,) = sweep.of_module("harness.run.keeper")
+        (keeper,) = sweep.of_module("rlbench.harness.run.keeper")
         stop(keeper)  # it would make one folder anew while the other is removed
         shutil.rmtree(third.parent)
         keeper.send_signal(signal.SIGCONT)

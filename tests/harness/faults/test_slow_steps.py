@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from results.records.store import read_runs
+from rlbench.results.records.store import read_runs
 from tests.harness.chosen import chosen
 from tests.harness.runs import RunningSweep
 from tests.lanes import deep

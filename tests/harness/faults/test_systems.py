@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.plan.options import RunOptions
+from rlbench.harness.plan.options import RunOptions
 from tests.harness.chosen import chosen
 from tests.harness.runs import END_LIMIT_S, RunningSweep, install_faulty, plan_sweep, wait_until
 from tests.lanes import deep

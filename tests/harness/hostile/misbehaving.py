@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from results.records import store
-from results.records.schema import RunRecord
+from rlbench.results.records import store
+from rlbench.results.records.schema import RunRecord
 from tests.harness.hostile import misbehaving_plugin
 from tests.harness.hostile.misbehaving_plugin.cases import IN_RANK, Case
 from tests.harness.runs import RunningSweep, install_family

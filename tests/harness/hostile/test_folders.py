@@ -11,14 +11,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.cluster.job import cell_lock
-from harness.cluster.slurm import make_logs
-from harness.processes import shared_memory
-from harness.processes.held import elsewhere
-from harness.processes.scratch import FILE, Scratch
-from harness.processes.shared_memory import Before
-from harness.run.sweep import PLAN_FILE, Sweep
-from results.records.store import PARTIAL_PREFIX
+from rlbench.harness.cluster.job import cell_lock
+from rlbench.harness.cluster.slurm import make_logs
+from rlbench.harness.processes import shared_memory
+from rlbench.harness.processes.held import elsewhere
+from rlbench.harness.processes.scratch import FILE, Scratch
+from rlbench.harness.processes.shared_memory import Before
+from rlbench.harness.run.sweep import PLAN_FILE, Sweep
+from rlbench.results.records.store import PARTIAL_PREFIX
 from tests.harness import sweeps
 from tests.harness.command import assert_refused, call
 from tests.harness.run.test_sweep import _planned, finish
@@ -38,7 +38,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "tmp"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    monkeypatch.setattr("harness.processes.scratch.LONGEST_TMPDIR", 1000)
+    monkeypatch.setattr("rlbench.harness.processes.scratch.LONGEST_TMPDIR", 1000)
     return folder
 
 

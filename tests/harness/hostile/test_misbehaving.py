@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.plan.options import RunOptions
+from rlbench.harness.plan.options import RunOptions
 from tests.harness.chosen import chosen
 from tests.harness.hostile import misbehaving_plugin
 from tests.harness.hostile.misbehaving import NUM_ITERATIONS, STALL_S, SYSTEMS, Ended, ended

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.cluster.slurm import JOBS_FILE, read_jobs
-from harness.commands.gate.revisions import remove_all_but
-from harness.launch.nodes.gathered import LIVE_FILE, LiveNodes
-from harness.machine import machine, virtualenvs
-from results.records.index import Index, index_path
+from rlbench.harness.cluster.slurm import JOBS_FILE, read_jobs
+from rlbench.harness.commands.gate.revisions import remove_all_but
+from rlbench.harness.launch.nodes.gathered import LIVE_FILE, LiveNodes
+from rlbench.harness.machine import machine, virtualenvs
+from rlbench.results.records.index import Index, index_path
 from tests.harness import sweeps
 from tests.harness.command import call
 from tests.harness.hostile.test_folders import tree

@@ -8,11 +8,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness.commands.predict.from_run import free_path
-from harness.run.sweep import PLAN_FILE, Sweep
-from results.reading.tables import SPANS_FILE
-from results.records.parts import SERIES_FILE
-from results.records.store import RUN_FILE, StoredRun, load_run
+from rlbench.harness.commands.predict.from_run import free_path
+from rlbench.harness.run.sweep import PLAN_FILE, Sweep
+from rlbench.results.reading.tables import SPANS_FILE
+from rlbench.results.records.parts import SERIES_FILE
+from rlbench.results.records.store import RUN_FILE, StoredRun, load_run
 from tests.fuzz import samples
 from tests.harness import sweeps
 from tests.harness.command import assert_refused, call

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.launch.torchrun import OUTPUT, first_failure
+from rlbench.harness.launch.torchrun import OUTPUT, first_failure
 
 
 def test_what_torchrun_says_of_the_first_failure(tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ import pynvml
 import pytest
 from rich.console import Console
 
-from harness.commands.doctor import print_doctor
-from harness.machine.cgroup import CgroupLimits, read_limits
-from harness.machine.findings import GIB, MachineFinding, judge
-from harness.machine.machine import Machine, commit, describe, packages, read_machine
-from harness.machine.telemetry.gpus import Gpu, read_gpus
+from rlbench.harness.commands.doctor import print_doctor
+from rlbench.harness.machine.cgroup import CgroupLimits, read_limits
+from rlbench.harness.machine.findings import GIB, MachineFinding, judge
+from rlbench.harness.machine.machine import Machine, commit, describe, packages, read_machine
+from rlbench.harness.machine.telemetry.gpus import Gpu, read_gpus
 from tests.harness.machine.fake_nvml import FakeGpu, installed
 
 GOOD_GPU = Gpu(
@@ -233,7 +233,8 @@ def test_packages() -> None:
     """Versions come from the installed metadata: nothing heavy is imported to learn them."""
     assert packages()["numpy"] == __import__("numpy").__version__
     program = (
-        "import harness.machine.machine as m, sys; m.packages(); print('torch' in sys.modules, 'numpy' in sys.modules)"
+        "import sys; from rlbench.harness.machine.machine import packages; packages(); "
+        "print('torch' in sys.modules, 'numpy' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
@@ -264,7 +265,7 @@ def test_doctor_prints_all_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     """The doctor names the machine and every finding, warnings first, and ends well even so."""
     file = io.StringIO()
     bad = dataclasses.replace(GOOD, load_1m=16.0)
-    monkeypatch.setattr("harness.commands.doctor.read_machine", lambda: bad)
+    monkeypatch.setattr("rlbench.harness.commands.doctor.read_machine", lambda: bad)
     assert print_doctor(Console(file=file, width=160), num_workers=4) == 0
     lines = file.getvalue().splitlines()
     levels = [line.split()[0] for line in lines if line.startswith(("ok ", "warning "))]
@@ -280,6 +281,6 @@ def test_doctor_of_an_unreadable_machine(monkeypatch: pytest.MonkeyPatch) -> Non
         raise PermissionError(13, "Permission denied", "/proc/meminfo")
 
     file = io.StringIO()
-    monkeypatch.setattr("harness.commands.doctor.read_machine", unreadable)
+    monkeypatch.setattr("rlbench.harness.commands.doctor.read_machine", unreadable)
     assert print_doctor(Console(file=file, width=160)) == 1
     assert file.getvalue() == "this machine cannot be read: [Errno 13] Permission denied: '/proc/meminfo'\n"

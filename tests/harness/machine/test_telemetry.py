@@ -15,9 +15,9 @@ import psutil
 import pynvml
 import pytest
 
-from harness.machine.telemetry import Telemetry
-from harness.machine.telemetry.nvml import GpuSampler, NvmlMissingError, close_nvml, open_nvml, visible_indices
-from harness.machine.telemetry.processes import ProcessSampler
+from rlbench.harness.machine.telemetry import Telemetry
+from rlbench.harness.machine.telemetry.nvml import GpuSampler, NvmlMissingError, close_nvml, open_nvml, visible_indices
+from rlbench.harness.machine.telemetry.processes import ProcessSampler
 from tests.harness.machine.fake_nvml import FakeGpu, installed
 from tests.harness.runs import PATIENCE_S, wait_until
 from tests.lanes import deep
@@ -157,7 +157,7 @@ def test_telemetry_of_this_process() -> None:
 
 def test_stop_does_not_wait_for_the_period(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopping ends a wait of an hour at once, with a first and a last row."""
-    monkeypatch.setattr("harness.machine.telemetry.SHORTEST_PERIOD_S", 3600)
+    monkeypatch.setattr("rlbench.harness.machine.telemetry.SHORTEST_PERIOD_S", 3600)
     telemetry = Telemetry(os.getpid(), 3600)
     until(lambda: len(telemetry.rows) == 1, "the first row")
     telemetry.stop()  # else the test would take an hour

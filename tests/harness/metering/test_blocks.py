@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.metering.blocks import Blocks, add
-from harness.metering.meter_file import KIND_OF, SPANS, Block, MeterFile, meter_path
+from rlbench.harness.metering.blocks import Blocks, add
+from rlbench.harness.metering.meter_file import KIND_OF, SPANS, Block, MeterFile, meter_path
 
 SIMULATE = KIND_OF["simulate"]
 NUM = 3

@@ -14,12 +14,12 @@ import gymnasium
 import numpy as np
 import pytest
 
-from harness.contract.device import Place, Seat
-from harness.contract.envs import make_counted_env
-from harness.contract.scenario import Scenario
-from harness.devices.kinds import CpuDevice
-from harness.metering.counted import EPISODE, EPISODE_FIELDS, CountedEnv, episodes_path
-from harness.metering.meter_file import MeterFile, meter_path
+from rlbench.harness.contract.device import Place, Seat
+from rlbench.harness.contract.envs import make_counted_env
+from rlbench.harness.contract.scenario import Scenario
+from rlbench.harness.devices.kinds import CpuDevice
+from rlbench.harness.metering.counted import EPISODE, EPISODE_FIELDS, CountedEnv, episodes_path
+from rlbench.harness.metering.meter_file import MeterFile, meter_path
 from tests.descriptors import open_files
 from tests.harness.hostile.misbehaving_plugin.values import ANSWERS, INFOS, RESETS, REWARDS
 

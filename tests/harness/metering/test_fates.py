@@ -6,8 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.metering.fates import DISCARDED, LEARNED, MOST_BLOCKS, NUM_BINS, FateFile, bin_of, fates_path, read_fates
-from harness.metering.meter import RankMeter
+from rlbench.harness.metering.fates import (
+    DISCARDED,
+    LEARNED,
+    MOST_BLOCKS,
+    NUM_BINS,
+    FateFile,
+    bin_of,
+    fates_path,
+    read_fates,
+)
+from rlbench.harness.metering.meter import RankMeter
 
 NUM_ENVS = 5
 

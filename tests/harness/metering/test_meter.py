@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from harness.metering.meter import SAMPLED, LagSummary, RankMeter
-from harness.metering.meter_file import SPANS, MeterFile
+from rlbench.harness.metering.meter import SAMPLED, LagSummary, RankMeter
+from rlbench.harness.metering.meter_file import SPANS, MeterFile
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.metering.meter_file import (
+from rlbench.harness.metering.meter_file import (
     COUNTERS,
     HEADER_WORDS,
     KIND_OF,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.metering.window import PROTOCOLS, choose_window, steps_per_s
+from rlbench.harness.metering.window import PROTOCOLS, choose_window, steps_per_s
 from tests.results.made_records import make_parts
 
 

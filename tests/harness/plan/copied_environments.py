@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.machine import virtualenvs
+from rlbench.harness.machine import virtualenvs
 
 
 @contextmanager

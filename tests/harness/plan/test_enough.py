@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from harness.contract.budget import Limits
-from harness.plan.cells import Cell
-from harness.plan.enough import too_short
-from harness.plan.planning import plan
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.plan.cells import Cell
+from rlbench.harness.plan.enough import too_short
+from rlbench.harness.plan.planning import plan
 from tests.harness.plan.test_planning import REQUEST
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.machine import virtualenvs
-from harness.machine.virtualenvs import READY, open_lock
-from harness.plan import libraries
+from rlbench.harness.machine import virtualenvs
+from rlbench.harness.machine.virtualenvs import READY, open_lock
+from rlbench.harness.plan import libraries
 from tests.harness.command import assert_refused, call
 from tests.harness.plan.copied_environments import copied_environments
 

@@ -14,10 +14,10 @@ from unittest.mock import patch
 
 import pytest
 
-from harness.processes.process import shared_memory_names
-from results.records.index import Index
-from results.records.store import run_folders
-from systems.model import compiling  # noqa: F401  now, as compiled code is kept below the HOME of the first import
+from rlbench.harness.processes.process import shared_memory_names
+from rlbench.results.records.index import Index
+from rlbench.results.records.store import run_folders
+from rlbench.systems.model import compiling  # noqa: F401  now, as compiled code is kept below the HOME of the first import
 from tests.harness.command import QUICK, Ended, assert_refused, call, launch
 from tests.lanes import deep
 

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from harness.contract.settings import CORRECTIONS, LearnSettings
-from harness.plan.overrides import apply_settings, settable, split_scenario, split_settings, typed_settings
+from rlbench.harness.contract.settings import CORRECTIONS, LearnSettings
+from rlbench.harness.plan.overrides import apply_settings, settable, split_scenario, split_settings, typed_settings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

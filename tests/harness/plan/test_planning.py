@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from harness.contract.budget import Limits
-from harness.plan import registry
-from harness.plan.cells import Cell
-from harness.plan.planning import LARGEST_SEED, parse_gpus, parse_seeds, plan, plan_with_skipped
-from harness.plan.request import Request
-from harness.plan.system_list import split_list
-from scenarios.emulated.profile import read_profile
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.plan import registry
+from rlbench.harness.plan.cells import Cell
+from rlbench.harness.plan.planning import LARGEST_SEED, parse_gpus, parse_seeds, plan, plan_with_skipped
+from rlbench.harness.plan.request import Request
+from rlbench.harness.plan.system_list import split_list
+from rlbench.scenarios.emulated.profile import read_profile
 
 REQUEST = Request(
     systems="sync,ddppo",
@@ -138,7 +138,7 @@ def test_duplicates_are_removed() -> None:
 def test_hash_is_the_same_in_every_process() -> None:
     """The content hash does not depend on the process, nor on Python's own hash seed."""
     cell = only(systems="ddppo:preempt.p=0.8")
-    program = "import sys; from harness.plan.cells import Cell; print(Cell.from_json(sys.stdin.read()).hash())"
+    program = "import sys; from rlbench.harness.plan.cells import Cell; print(Cell.from_json(sys.stdin.read()).hash())"
     hashes = {
         subprocess.run(
             [sys.executable, "-c", program],

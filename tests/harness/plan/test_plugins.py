@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.plan import registry
+from rlbench.harness.plan import registry
 from tests.harness.command import Ended, call, launch
 
 PLUGIN = Path(__file__).parents[3] / "examples" / "plugin"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from harness.plan import registry
-from systems.spaces.actions import ActionLayout
-from systems.spaces.observations import leaves_of
+from rlbench.harness.plan import registry
+from rlbench.systems.spaces.actions import ActionLayout
+from rlbench.systems.spaces.observations import leaves_of
 from tests.harness.command import assert_refused, call
 from tests.harness.hostile.misbehaving_plugin.raises import make_error
 
@@ -58,7 +58,7 @@ def test_scenarios_fulfil_the_contract(name: str, workload: str) -> None:
 def test_loading_by_name_imports_only_what_was_asked_for() -> None:
     """Entry points are loaded lazily: one scenario's simulator is not imported for another."""
     program = (
-        "import sys; from harness.plan import registry; registry.load_scenario('emulated', 'homogeneous', {})\n"
+        "import sys; from rlbench.harness.plan import registry; registry.load_scenario('emulated', 'homogeneous', {})\n"
         "registry.load_system('ddppo', {})\n"
         "print(sorted({'torch', 'vizdoom', 'ale_py', 'pandas'} & set(sys.modules)))"
     )

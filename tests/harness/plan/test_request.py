@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.contract.budget import Limits
-from harness.devices import kinds
-from harness.plan.options import RunOptions
-from harness.plan.request import complete
-from scenarios.emulated.profile import PROFILES_FOLDER
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.devices import kinds
+from rlbench.harness.plan.options import RunOptions
+from rlbench.harness.plan.request import complete
+from rlbench.scenarios.emulated.profile import PROFILES_FOLDER
 from tests.harness.command import assert_refused, call
 
 SHIPPED = (PROFILES_FOLDER / "open-fridge.toml").read_text(encoding="utf-8")

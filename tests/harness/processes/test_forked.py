@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.processes.forked import Forked, is_forkable
+from rlbench.harness.processes.forked import Forked, is_forkable
 
-PROGRAM = "from harness.processes.forked import *; import os, sys, time; "
+PROGRAM = "from rlbench.harness.processes.forked import *; import os, sys, time; "
 """Forks in a process of its own: this one may have threads."""
 
 
@@ -78,14 +78,14 @@ def test_the_command_line_that_is_shown() -> None:
     """It is what was set, cut where there is no room; the environment behind it stays."""
     code = PROGRAM + "set_command(sys.argv[1:3]); print(flush=True); time.sleep(1000)"
     with subprocess.Popen(
-        [sys.executable, "-c", code, "harness.launch.rank", "3", "-" * 9],
+        [sys.executable, "-c", code, "rlbench.harness.launch.rank", "3", "-" * 9],
         stdout=subprocess.PIPE,
         env={**os.environ, "MARK": "x"},
     ) as child:
         assert child.stdout is not None
         child.stdout.readline()
         shown = psutil.Process(child.pid)
-        assert [word for word in shown.cmdline() if word] == ["harness.launch.rank", "3"]
+        assert [word for word in shown.cmdline() if word] == ["rlbench.harness.launch.rank", "3"]
         assert shown.environ()["MARK"] == "x"
         child.kill()
     assert run("set_command(['y' * 100000]); print(len(open('/proc/self/cmdline').read()) < 1000)").stdout == "True\n"

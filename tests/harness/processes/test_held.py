@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.processes.held import CELL_FILE, Held, KeptRun
+from rlbench.harness.processes.held import CELL_FILE, Held, KeptRun
 from tests.harness.hostile.test_folders import deepen
 
 WRITER = """

@@ -16,14 +16,14 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from harness.processes import process, shared_memory
-from harness.processes.held import elsewhere
-from harness.processes.leftovers import end_rank, end_run, remove_files
-from harness.processes.scratch import FILE, Scratch
-from harness.processes.shared_memory import Before
-from harness.run import sweep
-from harness.run.sweep import Sweep
-from results.records.store import PARTIAL_PREFIX
+from rlbench.harness.processes import process, shared_memory
+from rlbench.harness.processes.held import elsewhere
+from rlbench.harness.processes.leftovers import end_rank, end_run, remove_files
+from rlbench.harness.processes.scratch import FILE, Scratch
+from rlbench.harness.processes.shared_memory import Before
+from rlbench.harness.run import sweep
+from rlbench.harness.run.sweep import Sweep
+from rlbench.results.records.store import PARTIAL_PREFIX
 from tests.harness.runs import FAULTY_SWEEP, RunningSweep, wait_until
 
 CLOCK_SET_BACK_S = 1000.0
@@ -223,12 +223,12 @@ def test_a_killed_sweep_leaves_nothing_of_a_run_that_went_on_elsewhere(
         scratch = Scratch.of(partial)
         assert scratch is not None
         anew = elsewhere(scratch.path)
-        (keeper,) = running.of_module("harness.run.keeper")
+        (keeper,) = running.of_module("rlbench.harness.run.keeper")
         keeper.suspend()  # it would make the folder anew where it was
         shutil.rmtree(partial)
         partial.touch()
         keeper.resume()
         wait_until(anew.is_dir, "the run goes on elsewhere")
         running.process.kill()
-        wait_until(lambda: not running.of_module("harness.run.keeper"), "the keeper has ended")
+        wait_until(lambda: not running.of_module("rlbench.harness.run.keeper"), "the keeper has ended")
         assert [path.exists() for path in (anew, scratch.path)] == [False, False]

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from harness.processes.library_variables import library_variables
+from rlbench.harness.processes.library_variables import library_variables
 
 AGAIN = """
 import ctypes, resource

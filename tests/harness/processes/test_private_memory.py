@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from harness.machine.telemetry import processes
-from harness.machine.telemetry.processes import ProcessSampler
-from harness.processes.private_memory import most_private_bytes, private_bytes
+from rlbench.harness.machine.telemetry import processes
+from rlbench.harness.machine.telemetry.processes import ProcessSampler
+from rlbench.harness.processes.private_memory import most_private_bytes, private_bytes
 
 MIB = 2**20
 FORKS = r"""

@@ -8,7 +8,7 @@ import time
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
 
-from harness.processes import process
+from rlbench.harness.processes import process
 from tests.harness.runs import PATIENCE_S
 
 WORK_S = 0.2

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.processes import process, raised
+from rlbench.harness.processes import process, raised
 from tests.harness.hostile.misbehaving_plugin.raises import ODD, ODD_NAMES, TEXTS, NotesRaise, built_in, make_error
 
 KINDS = [kind.__name__ for kind in built_in()]

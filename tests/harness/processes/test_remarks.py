@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.processes import remarks
+from rlbench.harness.processes import remarks
 
 
 def test_remarks_of_all_processes_are_read(tmp_path: Path) -> None:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from harness.plan import room
-from harness.processes import shared_memory
-from harness.processes.scratch import FILE
-from harness.processes.shared_memory import Before
+from rlbench.harness.plan import room
+from rlbench.harness.processes import shared_memory
+from rlbench.harness.processes.scratch import FILE
+from rlbench.harness.processes.shared_memory import Before
 from tests.harness.disks import own_shared_memory
 from tests.harness.runs import RunningSweep
 
 if TYPE_CHECKING:
-    from harness.plan.cells import Cell
+    from rlbench.harness.plan.cells import Cell
 
 
 def test_what_an_environment_wrote_in_shared_memory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.processes.outcome import Outcome, outcome_of
-from harness.processes.told import Sender, Told, read_told
-from results.records.store import read_runs
+from rlbench.harness.processes.outcome import Outcome, outcome_of
+from rlbench.harness.processes.told import Sender, Told, read_told
+from rlbench.results.records.store import read_runs
 from tests.harness.chosen import chosen
 from tests.harness.runs import RunningSweep
 from tests.lanes import deep
@@ -26,7 +26,7 @@ CELLS = ["sync", pytest.param("gossip", marks=deep), pytest.param("impala", mark
 EARLYOOM = Sender(pid=812, uid=0, name="earlyoom")
 PROGRAM = """
 import signal, sys, time
-from harness.processes.told import StopRequests, as_usual
+from rlbench.harness.processes.told import StopRequests, as_usual
 requests = StopRequests()
 requests.listen()
 if "take" in sys.argv:

@@ -13,9 +13,9 @@ from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.contract.budget import Progress
-from harness.contract.system import Context
-from harness.metering.meter import LagSummary
+from rlbench.harness.contract.budget import Progress
+from rlbench.harness.contract.system import Context
+from rlbench.harness.metering.meter import LagSummary
 
 PROGRAM = "sleep"
 STEPS = 4

@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from results.records.schema import Counters, RunRecord, WindowRecord
-from scenarios.emulated.profile import Profile
-from scenarios.emulated.times import BlocksOfTimes
+from rlbench.results.records.schema import Counters, RunRecord, WindowRecord
+from rlbench.scenarios.emulated.profile import Profile
+from rlbench.scenarios.emulated.times import BlocksOfTimes
 from tests.results.made_records import make_record
 
 DISPATCH_S = 1e-4

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from harness.contract.budget import Limits
-from harness.machine.telemetry import Readings
-from harness.plan.cells import Cell
-from harness.processes.outcome import Outcome
-from harness.run import end_of_run
-from harness.run.end_of_run import Ended, failed, preface, record_run
-from results.records.store import load_run, write_run
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.machine.telemetry import Readings
+from rlbench.harness.plan.cells import Cell
+from rlbench.harness.processes.outcome import Outcome
+from rlbench.harness.run import end_of_run
+from rlbench.harness.run.end_of_run import Ended, failed, preface, record_run
+from rlbench.results.records.store import load_run, write_run
 
 
 def cell_of(scenario: str = "emulated/open-fridge") -> Cell:

@@ -7,12 +7,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness.contract.budget import Limits
-from harness.contract.traits import Traits
-from harness.machine.telemetry.readings import Readings
-from harness.metering.meter_file import KIND_OF, MAY_BE_UNREPORTED, SPANS, Block, MeterFile, meter_path
-from harness.plan.cells import Cell
-from harness.run.record import ReducedRun, measure
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.contract.traits import Traits
+from rlbench.harness.machine.telemetry.readings import Readings
+from rlbench.harness.metering.meter_file import KIND_OF, MAY_BE_UNREPORTED, SPANS, Block, MeterFile, meter_path
+from rlbench.harness.plan.cells import Cell
+from rlbench.harness.run.record import ReducedRun, measure
 
 NUM_RANKS = 2
 

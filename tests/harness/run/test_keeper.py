@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from harness.contract.traits import Traits
-from harness.metering.meter_file import MeterFiles
-from harness.processes import process
-from harness.run import stacks
-from harness.run.keeper import Keeper
+from rlbench.harness.contract.traits import Traits
+from rlbench.harness.metering.meter_file import MeterFiles
+from rlbench.harness.processes import process
+from rlbench.harness.run import stacks
+from rlbench.harness.run.keeper import Keeper
 
 
 @pytest.fixture

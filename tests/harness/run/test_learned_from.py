@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.contract.budget import Limits
-from harness.machine.telemetry.readings import Readings
-from harness.metering.fates import DISCARDED, LEARNED, FateFile, Fates, read_fates
-from harness.plan.cells import Cell
-from harness.plan.registry import load_scenario
-from harness.run.figures import Clock, RunOutput
-from harness.run.learned_from import LONGEST_PART, MOST_PARTS, add_up, learned_from, parts_of, rows_of
-from results.records.schema import EnvFates
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.machine.telemetry.readings import Readings
+from rlbench.harness.metering.fates import DISCARDED, LEARNED, FateFile, Fates, read_fates
+from rlbench.harness.plan.cells import Cell
+from rlbench.harness.plan.registry import load_scenario
+from rlbench.harness.run.figures import Clock, RunOutput
+from rlbench.harness.run.learned_from import LONGEST_PART, MOST_PARTS, add_up, learned_from, parts_of, rows_of
+from rlbench.results.records.schema import EnvFates
 
 NUM_ENVS = 2
 CELL = Cell(

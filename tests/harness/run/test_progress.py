@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.contract.budget import Limits
-from harness.metering.live import STARTING, LiveMeters, Snapshot
-from harness.metering.meter_file import SPANS, Block, MeterFile, meter_path
-from harness.plan.cells import Cell
-from harness.run.progress import PLAIN_PERIOD_S, CellProgress, Display
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.metering.live import STARTING, LiveMeters, Snapshot
+from rlbench.harness.metering.meter_file import SPANS, Block, MeterFile, meter_path
+from rlbench.harness.plan.cells import Cell
+from rlbench.harness.run.progress import PLAIN_PERIOD_S, CellProgress, Display
 from tests.descriptors import open_files
 
 CELL = Cell(

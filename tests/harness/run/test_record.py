@@ -12,9 +12,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness.metering.meter_file import SPANS
-from results.records.parts import read_parts
-from results.records.store import read_runs
+from rlbench.harness.metering.meter_file import SPANS
+from rlbench.results.records.parts import read_parts
+from rlbench.results.records.store import read_runs
 from tests.harness.command import QUICK, Ended, call, launch
 
 DDPPO = "ddppo:preempt.p=0.80"

@@ -14,9 +14,9 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from harness.processes import process
-from harness.processes.process import StackDump
-from harness.run import stacks
+from rlbench.harness.processes import process
+from rlbench.harness.processes.process import StackDump
+from rlbench.harness.run import stacks
 from tests.harness.runs import PATIENCE_S, wait_until
 
 THREADS = 60
@@ -25,7 +25,7 @@ DEPTH = 90
 SPEAKS = f"""
 import sys, threading, time
 from pathlib import Path
-from harness.processes.process import dump_stacks_on_signal
+from rlbench.harness.processes.process import dump_stacks_on_signal
 
 def sink(depth):
     if depth:
@@ -46,7 +46,7 @@ print("ready", flush=True) or forever.acquire()
 FOREIGN = """
 import ctypes, sys
 from pathlib import Path
-from harness.processes.process import dump_stacks_on_signal
+from rlbench.harness.processes.process import dump_stacks_on_signal
 
 libc, zeros, ones = ctypes.CDLL(None), (ctypes.c_int * 16)(), (ctypes.c_int * 16)()
 libc.pthread_spin_init(ones, 0), libc.pthread_spin_lock(ones)
@@ -60,7 +60,7 @@ print("ready", flush=True) or libc.sem_wait(zeros)
 BUSY = """
 import sys, threading, time
 from pathlib import Path
-from harness.processes.process import dump_stacks_on_signal
+from rlbench.harness.processes.process import dump_stacks_on_signal
 
 def begin_threads():
     while True:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.contract.budget import Limits
-from harness.plan.cells import Cell
-from harness.plan.planning import plan
-from harness.plan.request import Request
-from harness.run.sweep import PLAN_FILE, Sweep
-from results.reading.untrusted import RECORD_BYTES
-from results.records import store
-from results.records.schema import SCHEMA_VERSION, Status
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.plan.cells import Cell
+from rlbench.harness.plan.planning import plan
+from rlbench.harness.plan.request import Request
+from rlbench.harness.run.sweep import PLAN_FILE, Sweep
+from rlbench.results.reading.untrusted import RECORD_BYTES
+from rlbench.results.records import store
+from rlbench.results.records.schema import SCHEMA_VERSION, Status
 from tests.harness.command import QUICK, assert_refused, call, launch
 from tests.results.made_records import make_record, write_run_folder
 
@@ -76,7 +76,7 @@ def test_one_process_at_a_time_runs_a_sweep(tmp_path: Path, cells: list[Cell]) -
     """The lock of a sweep is refused while another process holds it, and free as soon as that is killed."""
     sweep = Sweep.create(tmp_path, cells, ["rlbench"])
     program = (
-        "import sys; from pathlib import Path; from harness.run.sweep import Sweep\n"
+        "import sys; from pathlib import Path; from rlbench.harness.run.sweep import Sweep\n"
         "with Sweep.newest(Path(sys.argv[1])).lock():\n    print('held', flush=True)\n    sys.stdin.read()\n"
     )
     with subprocess.Popen(

@@ -8,9 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.metering.meter_file import Block, MeterFile, MeterFiles, meter_path
-from harness.run import watch
-from harness.run.watch import Memory, OutOfMemory, Stalls
+from rlbench.harness.metering.meter_file import Block, MeterFile, MeterFiles, meter_path
+from rlbench.harness.run import watch
+from rlbench.harness.run.watch import Memory, OutOfMemory, Stalls
 from tests.harness.runs import wait_until
 
 STALL_S = 20.0
@@ -144,7 +144,10 @@ def test_that_the_kernel_ended_processes_for_lack_of_memory_is_seen(tmp_path: Pa
 
 def test_processes_of_a_run_are_the_first_to_go_when_memory_is_short() -> None:
     """What the keeper starts inherits its score."""
-    code = "from harness.run import watch; import subprocess; watch.be_ended_first(); subprocess.run(['sleep', '1000'])"
+    code = (
+        "import subprocess; from rlbench.harness.run import watch; watch.be_ended_first(); "
+        "subprocess.run(['sleep', '1000'])"
+    )
     with subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[3], env=os.environ) as child:
         try:
             wait_until(lambda: psutil.Process(child.pid).children(), "it has a child")

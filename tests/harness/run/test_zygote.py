@@ -105,7 +105,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     code = """
 import os, signal
 from pathlib import Path
-from harness.run import zygote_client
+from rlbench.harness.run import zygote_client
 first = zygote_client.living()
 pid = first._process.pid
 os.kill(pid, signal.SIGSTOP)
@@ -141,7 +141,7 @@ def test_what_starts_threads_is_imported_by_each_rank(tmp_path: Path) -> None:
     """A module that starts a thread when it is imported makes the zygote begin anew without it; runs are the same."""
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(
-        "import sys\nif 'harness.run.zygote' in sys.orig_argv and 'plain' not in sys.orig_argv:\n    "
+        "import sys\nif 'rlbench.harness.run.zygote' in sys.orig_argv and 'plain' not in sys.orig_argv:\n    "
         + THREADS.strip().replace("\n", "\n    ")
         + "\n"
     )
@@ -172,7 +172,8 @@ def test_a_usage_error_leaves_no_process(tmp_path: Path) -> None:
 def test_environments_of_ranks_draw_other_numbers() -> None:
     """Numpy's own generator, which what is forked would share, is seeded anew in each process."""
     code = (
-        "from harness.run.zygote import _seed_anew_when_forked; from harness.processes.forked import fork; "
+        "from rlbench.harness.run.zygote import _seed_anew_when_forked; "
+        "from rlbench.harness.processes.forked import fork; "
         "import numpy as np; np.random.rand(); "
         "_seed_anew_when_forked(); "
         "[fork(lambda: print(np.random.rand()) or 0).wait() for _ in range(3)]"

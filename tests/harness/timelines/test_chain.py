@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.metering import meter_file
-from harness.metering.meter_file import SPANS
-from harness.timelines import timelines
-from harness.timelines.chain import OWN, SECOND, STAGES, gains
-from harness.timelines.timelines import Spans
+from rlbench.harness.metering import meter_file
+from rlbench.harness.metering.meter_file import SPANS
+from rlbench.harness.timelines import timelines
+from rlbench.harness.timelines.chain import OWN, SECOND, STAGES, gains
+from rlbench.harness.timelines.timelines import Spans
 
 Row = dict[str, Any]
 WORK = 10.0

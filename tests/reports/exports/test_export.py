@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from reports.exports.export import to_csv, to_json, write_parquet
-from results.records.schema import Lag, RunRecord
+from rlbench.reports.exports.export import to_csv, to_json, write_parquet
+from rlbench.results.records.schema import Lag, RunRecord
 from tests.results.made_records import make_record
 
 

@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from reports.exports.markdown import code, escape, to_markdown
-from results.fairness.differences import Difference
-from results.summary.bottleneck import Bottleneck
-from results.summary.document import Fairness, Finding, Learning, Summary
-from results.summary.summarise import summarise
+from rlbench.reports.exports.markdown import code, escape, to_markdown
+from rlbench.results.fairness.differences import Difference
+from rlbench.results.summary.bottleneck import Bottleneck
+from rlbench.results.summary.document import Fairness, Finding, Learning, Summary
+from rlbench.results.summary.summarise import summarise
 from tests.reports.summaries import between, make_summary, warning
 from tests.reports.terminal.test_table import printed_summary, scaled
 from tests.results.made_records import make_record

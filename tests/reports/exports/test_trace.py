@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from reports.exports.trace import write_trace
-from results.records.schema import RunRecord
+from rlbench.reports.exports.trace import write_trace
+from rlbench.results.records.schema import RunRecord
 from tests.results.made_records import make_record
 
 SPANS = [

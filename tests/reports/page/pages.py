@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from html.parser import HTMLParser
 from typing import Any
 
-from reports.page.charts.chart import Chart
-from results.fairness.differences import Difference
-from results.records.schema import RunRecord
-from results.summary.across_tasks import across_tasks
-from results.summary.bottleneck import Bottleneck
-from results.summary.document import (
+from rlbench.reports.page.charts.chart import Chart
+from rlbench.results.fairness.differences import Difference
+from rlbench.results.records.schema import RunRecord
+from rlbench.results.summary.across_tasks import across_tasks
+from rlbench.results.summary.bottleneck import Bottleneck
+from rlbench.results.summary.document import (
     CellSummary,
     CurvePoint,
     Estimate,
@@ -25,7 +25,7 @@ from results.summary.document import (
     Summary,
     ToThreshold,
 )
-from results.verdicts.history import series_of
+from rlbench.results.verdicts.history import series_of
 from tests.reports.summaries import NOTHING
 from tests.results.made_records import make_learned_from, make_record
 from tests.results.summaries import make_cell, make_comparison

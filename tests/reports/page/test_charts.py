@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reports.page.charts import (
+from rlbench.reports.page.charts import (
     ablation,
     breakdown,
     learning,
@@ -19,10 +19,10 @@ from reports.page.charts import (
     utilisation,
     workloads,
 )
-from reports.page.charts.chart import Chart, datum, estimated
-from reports.page.charts.style import COLOURS, DASHES, SPANS, SYMBOLS, label, styles
-from reports.page.charts.works import works
-from results.summary.document import Estimate, Reference, Summary
+from rlbench.reports.page.charts.chart import Chart, datum, estimated
+from rlbench.reports.page.charts.style import COLOURS, DASHES, SPANS, SYMBOLS, label, styles
+from rlbench.reports.page.charts.works import works
+from rlbench.results.summary.document import Estimate, Reference, Summary
 from tests.reports.page.pages import (
     at,
     entries,

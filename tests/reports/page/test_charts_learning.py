@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reports.page.charts import learning, profiles
-from reports.page.charts.chart import Chart
+from rlbench.reports.page.charts import learning, profiles
+from rlbench.reports.page.charts.chart import Chart
 from tests.reports.page.pages import full_cell, full_summary, make_learning, named, summary_of, texts
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reports.page.charts import revisions
+from rlbench.reports.page.charts import revisions
 from tests.reports.page.pages import full_summary, make_series, named, summary_of, texts
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from reports.exports import cells_csv
-from reports.exports.export import to_csv
-from reports.page.html import render, write_report
-from results.records.schema import RunRecord
-from results.summary.document import Summary
+from rlbench.reports.exports import cells_csv
+from rlbench.reports.exports.export import to_csv
+from rlbench.reports.page.html import render, write_report
+from rlbench.results.records.schema import RunRecord
+from rlbench.results.summary.document import Summary
 from tests.reports.page.pages import Page, at, full_cell, full_summary, make_learning, summary_of
 from tests.reports.page.test_timeline import summary_with, write_folder
 from tests.results.made_records import make_record

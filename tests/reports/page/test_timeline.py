@@ -6,11 +6,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from reports.page import timeline
-from reports.page.timeline import IterationTimeline, TimelineChoice, page_data, read_iterations, with_iterations
-from results.records.schema import WindowRecord
-from results.records.store import write_run
-from results.summary.document import Summary
+from rlbench.reports.page import timeline
+from rlbench.reports.page.timeline import IterationTimeline, TimelineChoice, page_data, read_iterations, with_iterations
+from rlbench.results.records.schema import WindowRecord
+from rlbench.results.records.store import write_run
+from rlbench.results.summary.document import Summary
 from tests.reports.page.pages import summary_of
 from tests.results.made_records import make_record
 from tests.results.summaries import make_cell

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from reports.figures import format as fmt
-from reports.terminal.table import make_console, print_table
-from results.fairness.differences import Difference
-from results.summary.document import CellSummary, Fairness, Finding, Summary
-from results.summary.summarise import summarise
+from rlbench.reports.figures import format as fmt
+from rlbench.reports.terminal.table import make_console, print_table
+from rlbench.results.fairness.differences import Difference
+from rlbench.results.summary.document import CellSummary, Fairness, Finding, Summary
+from rlbench.results.summary.summarise import summarise
 from tests.reports.summaries import between, make_summary, warning
 from tests.results.made_records import make_record
 from tests.results.summaries import make_cell, stored

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from results.fairness.differences import Difference, find_changes, find_differences
+from rlbench.results.fairness.differences import Difference, find_changes, find_differences
 from tests.results.made_records import make_record
 from tests.results.summaries import MACHINE, make_run
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from results.reading import pages
-from results.reading.pages import FOOTER_BYTES, PAGE_BYTES, check_pages
-from results.reading.tables import LARGEST, LONGEST_NAME, check_numbers, read_columns, read_frame
+from rlbench.results.reading import pages
+from rlbench.results.reading.pages import FOOTER_BYTES, PAGE_BYTES, check_pages
+from rlbench.results.reading.tables import LARGEST, LONGEST_NAME, check_numbers, read_columns, read_frame
 from tests.lanes import deep
 
 ONE = {"rank": "int64"}

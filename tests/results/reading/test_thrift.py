@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from results.reading.thrift import BINARY, I32, LIST, STRUCT, key, read_struct
+from rlbench.results.reading.thrift import BINARY, I32, LIST, STRUCT, key, read_struct
 
 NESTED = b"\x15\x02\x29\x2c" + (b"\x19\x1c\x15\x04\x00\x00") * 2 + b"\x00"
 """A number; a list of two structs, each of which has a list of one struct."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from results.reading.untrusted import (
+from rlbench.results.reading.untrusted import (
     LARGEST_WHOLE,
     MOST_DEPTH,
     RECORD_BYTES,
@@ -16,8 +16,8 @@ from results.reading.untrusted import (
     read_text,
     visible,
 )
-from results.records.parts import SERIES_FILE, read_parts
-from results.records.store import RUN_FILE, load_run
+from rlbench.results.records.parts import SERIES_FILE, read_parts
+from rlbench.results.records.store import RUN_FILE, load_run
 from tests.descriptors import open_files
 from tests.results.made_records import make_record, write_run_folder
 

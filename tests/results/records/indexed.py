@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from results.records import index
-from results.records.index import Index
-from results.records.store import StoredRun, load_run, run_folders
+from rlbench.results.records import index
+from rlbench.results.records.index import Index
+from rlbench.results.records.store import StoredRun, load_run, run_folders
 from tests.results.made_records import make_record, write_run_folder
 
 RATES = [50.0] * 5 + [95.0, 100.0, 105.0, 99.0, 101.0]

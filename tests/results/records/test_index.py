@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from results.records.index import FIELDS, Index
-from results.records.schema import SCHEMA_VERSION
-from results.records.store import RUN_FILE, read_runs, run_folders
+from rlbench.results.records.index import FIELDS, Index
+from rlbench.results.records.schema import SCHEMA_VERSION
+from rlbench.results.records.store import RUN_FILE, read_runs, run_folders
 from tests.results.made_records import make_record, write_run_folder
 from tests.results.records import indexed
 from tests.results.records.indexed import Loads, all_names, ids, opened, remembered
@@ -200,6 +200,6 @@ def test_the_same_folder_given_twice(runs: Path) -> None:
 def test_import_is_light() -> None:
     """Listing loads neither pandas nor pyarrow, which take longer to load than 10,000 runs to list."""
     heavy = ["pandas", "pyarrow", "numpy", "scipy"]
-    program = f"import results.records.index, sys; print([name for name in {heavy} if name in sys.modules])"
+    program = f"import rlbench.results.records.index, sys; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from results.records import index
-from results.records.index import index_path
-from results.records.store import read_runs
+from rlbench.results.records import index
+from rlbench.results.records.index import index_path
+from rlbench.results.records.store import read_runs
 from tests.results.made_records import make_record, write_run_folder
 from tests.results.records import indexed
 from tests.results.records.indexed import Loads, all_names, opened, remembered
@@ -144,7 +144,7 @@ def test_processes_that_read_at_once(runs: Path, loads: Loads) -> None:
     """Several processes that meet an empty cache all list everything, and leave a file that the next one can use."""
     program = (
         "import sys; from pathlib import Path\n"
-        "from results.records.index import Index; from results.records.store import run_folders\n"
+        "from rlbench.results.records.index import Index; from rlbench.results.records.store import run_folders\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
         "made = Index(run_folders(Path(sys.argv[1]))); print(len(made.runs())); made.close()\n"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from results.records import labels
+from rlbench.results.records import labels
 from tests.results.made_records import make_record
 
 

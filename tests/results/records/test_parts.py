@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from results.records.parts import Part, Row, join_ranks, read_parts
+from rlbench.results.records.parts import Part, Row, join_ranks, read_parts
 from tests.results.made_records import write_series
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from results.reading.untrusted import RECORD_BYTES
-from results.records.recordable import LONGEST_TEXT, cut, recordable
-from results.records.store import load_run, write_run
+from rlbench.results.reading.untrusted import RECORD_BYTES
+from rlbench.results.records.recordable import LONGEST_TEXT, cut, recordable
+from rlbench.results.records.store import load_run, write_run
 from tests.results.made_records import make_record
 
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 from pydantic import ValidationError
 
-from results.records.schema import Counters, Reading, RunRecord
+from rlbench.results.records.schema import Counters, Reading, RunRecord
 from tests.results.made_records import make_learned_from, make_record
 
 
@@ -94,6 +94,6 @@ def test_import_is_light() -> None:
     """Importing schema and store loads none of the heavy libraries, so that `rlbench --help` stays quick."""
     heavy = ["torch", "pandas", "pyarrow", "numpy"]
     loaded = f"[name for name in {heavy} if name in sys.modules]"
-    program = f"import results.records.schema, results.records.store, sys; print({loaded})"
+    program = f"import rlbench.results.records.schema, results.records.store, sys; print({loaded})"
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == "[]"

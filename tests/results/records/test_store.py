@@ -9,9 +9,9 @@ from unittest.mock import patch
 import pandas as pd
 import pytest
 
-from results.records.parts import SERIES_FILE, read_parts
-from results.records.schema import SCHEMA_VERSION
-from results.records.store import (
+from rlbench.results.records.parts import SERIES_FILE, read_parts
+from rlbench.results.records.schema import SCHEMA_VERSION
+from rlbench.results.records.store import (
     PARTIAL_PREFIX,
     RUN_FILE,
     check_writable,
@@ -41,7 +41,7 @@ def test_published_run_is_read_back(tmp_path: Path) -> None:
 
 def test_a_record_that_can_be_written_is_not_made_anew(tmp_path: Path) -> None:
     """What recordable() has made is written as it is: a record of many ranks is not built twice."""
-    with patch("results.records.store.recordable", side_effect=AssertionError):
+    with patch("rlbench.results.records.store.recordable", side_effect=AssertionError):
         write_run(tmp_path, make_record())
     assert (tmp_path / RUN_FILE).exists()
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from results.statistics.evenness import p_value
+from rlbench.results.statistics.evenness import p_value
 
 Floats = NDArray[np.float64]
 NUM_EXPERIMENTS = 300

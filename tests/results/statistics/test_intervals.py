@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from results.records.parts import Part
-from results.statistics import intervals
-from results.statistics.intervals import (
+from rlbench.results.records.parts import Part
+from rlbench.results.statistics import intervals
+from rlbench.results.statistics.intervals import (
     Floats,
     Units,
     block_length,

@@ -12,8 +12,8 @@ import pytest
 from pyarrow import parquet
 from scipy import stats
 
-from results.records.parts import SERIES_FILE
-from results.statistics.learning_curves import (
+from rlbench.results.records.parts import SERIES_FILE
+from rlbench.results.statistics.learning_curves import (
     COSTS,
     Curve,
     Median,

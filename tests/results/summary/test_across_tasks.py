@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from results.statistics.learning_curves import interquartile_mean
-from results.summary.across_tasks import across_tasks
-from results.summary.document import CellSummary, Estimate, Learning
+from rlbench.results.statistics.learning_curves import interquartile_mean
+from rlbench.results.summary.across_tasks import across_tasks
+from rlbench.results.summary.document import CellSummary, Estimate, Learning
 from tests.results.summaries import make_cell
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from results.summary.answers import answer
-from results.summary.bottleneck import Bottleneck
-from results.summary.document import CellSummary, Comparison, Estimate, Learning, ToThreshold, Verdict
+from rlbench.results.summary.answers import answer
+from rlbench.results.summary.bottleneck import Bottleneck
+from rlbench.results.summary.document import CellSummary, Comparison, Estimate, Learning, ToThreshold, Verdict
 from tests.results.summaries import make_cell, make_comparison
 
 WORK = "emulated/open-fridge, homogeneous"

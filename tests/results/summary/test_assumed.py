@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from reports.figures.columns import kind_notes
-from results.summary.assumed import assumed_keys
+from rlbench.reports.figures.columns import kind_notes
+from rlbench.results.summary.assumed import assumed_keys
 from tests.results.made_records import make_record
 from tests.results.summaries import make_cell
 

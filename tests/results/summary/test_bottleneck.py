@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from results.summary.bottleneck import STAGES, Bottleneck, find_bottleneck, what_would_help
+from rlbench.results.summary.bottleneck import STAGES, Bottleneck, find_bottleneck, what_would_help
 
 
 def bound(shares: dict[str, float], **said: Any) -> Bottleneck:

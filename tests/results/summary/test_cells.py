@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from results.records.schema import Counters, Lag, Reading, RunRecord
-from results.records.store import StoredRun
-from results.summary.cells import CellRuns, latest, make_cells
-from results.summary.document import CellSummary
+from rlbench.results.records.schema import Counters, Lag, Reading, RunRecord
+from rlbench.results.records.store import StoredRun
+from rlbench.results.summary.cells import CellRuns, latest, make_cells
+from rlbench.results.summary.document import CellSummary
 from tests.results.summaries import make_run, stored
 
 RATES = [95.0, 100.0, 105.0, 99.0, 101.0]

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from results.records.schema import Counters, Evenness, Reading, RunRecord, WindowRecord
-from results.records.store import Unreadable
-from results.summary.findings import find_all
+from rlbench.results.records.schema import Counters, Evenness, Reading, RunRecord, WindowRecord
+from rlbench.results.records.store import Unreadable
+from rlbench.results.summary.findings import find_all
 from tests.results.made_records import make_learned_from
 from tests.results.summaries import make_run
 

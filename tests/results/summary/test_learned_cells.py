@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from results.records.parts import SERIES_FILE
-from results.records.store import StoredRun
-from results.summary.document import Learning
-from results.summary.learned_cells import _against, learning_of_group
+from rlbench.results.records.parts import SERIES_FILE
+from rlbench.results.records.store import StoredRun
+from rlbench.results.summary.document import Learning
+from rlbench.results.summary.learned_cells import _against, learning_of_group
 from tests.results.made_records import make_record
 
 NUM_EXPERIMENTS = 2000

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from results.summary.references import references
+from rlbench.results.summary.references import references
 from tests.results.summaries import make_cell
 
 

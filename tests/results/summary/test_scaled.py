@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from results.records.schema import Figures, RunRecord
-from results.records.store import read_runs
-from results.summary.cells import make_cells
-from results.summary.scaled import scale
+from rlbench.results.records.schema import Figures, RunRecord
+from rlbench.results.records.store import read_runs
+from rlbench.results.summary.cells import make_cells
+from rlbench.results.summary.scaled import scale
 from tests.results.made_records import make_record, write_run_folder
 
 STEADY_RATES = [50.0] * 5 + [95.0, 100.0, 105.0, 99.0, 101.0]

@@ -8,12 +8,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from results.records.index import Index
-from results.records.parts import SERIES_FILE
-from results.records.schema import SCHEMA_VERSION, RunRecord
-from results.records.store import RUN_FILE, StoredRun, Unreadable, half_written, run_folders
-from results.summary.document import Comparison, Summary
-from results.summary.summarise import summarise
+from rlbench.results.records.index import Index
+from rlbench.results.records.parts import SERIES_FILE
+from rlbench.results.records.schema import SCHEMA_VERSION, RunRecord
+from rlbench.results.records.store import RUN_FILE, StoredRun, Unreadable, half_written, run_folders
+from rlbench.results.summary.document import Comparison, Summary
+from rlbench.results.summary.summarise import summarise
 from tests.results.made_records import make_parts, write_run_folder
 from tests.results.summaries import make_run, stored
 

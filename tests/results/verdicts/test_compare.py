@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from results.records import labels
-from results.records.schema import RunRecord
-from results.records.store import StoredRun, Unreadable
-from results.verdicts.compare import Compared, Runs, compare
+from rlbench.results.records import labels
+from rlbench.results.records.schema import RunRecord
+from rlbench.results.records.store import StoredRun, Unreadable
+from rlbench.results.verdicts.compare import Compared, Runs, compare
 from tests.results.summaries import make_run, stored
 
 RATES = [98.0, 100.0, 102.0, 99.0, 101.0, 100.0]

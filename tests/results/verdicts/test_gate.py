@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from results.records.schema import Lag, Reading
-from results.records.store import StoredRun
-from results.summary.document import Estimate
-from results.verdicts.compare import Runs
-from results.verdicts.gate import Check, Gate, judge, pooled, repetitions
+from rlbench.results.records.schema import Lag, Reading
+from rlbench.results.records.store import StoredRun
+from rlbench.results.summary.document import Estimate
+from rlbench.results.verdicts.compare import Runs
+from rlbench.results.verdicts.gate import Check, Gate, judge, pooled, repetitions
 from tests.lanes import deep
 from tests.results.summaries import make_run, stored
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from results.records.store import StoredRun
-from results.summary.document import HistoryRow
-from results.verdicts.history import (
+from rlbench.results.records.store import StoredRun
+from rlbench.results.summary.document import HistoryRow
+from rlbench.results.verdicts.history import (
     LEVEL,
     change_points,
     machine_class,

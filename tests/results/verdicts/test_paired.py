@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from results.verdicts.paired import ratio_of_pairs
+from rlbench.results.verdicts.paired import ratio_of_pairs
 
 
 def test_what_a_seed_does_to_both_is_not_noise() -> None:

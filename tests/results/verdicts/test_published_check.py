@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from benchmarks import validate_published
-from harness.commands.reproduce.papers import TABLES
-from results.verdicts.published_check import FITTED, HELD_OUT, published_errors
+from rlbench.harness.commands.reproduce.papers import TABLES
+from rlbench.results.verdicts.published_check import FITTED, HELD_OUT, published_errors
 
 
 def test_every_table_is_there_with_its_profiles() -> None:

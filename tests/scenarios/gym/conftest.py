@@ -9,7 +9,7 @@ from pathlib import Path
 import gymnasium
 import pytest
 
-from scenarios.gym import making
+from rlbench.scenarios.gym import making
 from tests.scenarios.gym.written import write_file, write_package
 
 

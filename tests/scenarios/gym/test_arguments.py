@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scenarios.gym.arguments import ends, is_range, value_of, within
+from rlbench.scenarios.gym.arguments import ends, is_range, value_of, within
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from scenarios.gym import families
+from rlbench.scenarios.gym import families
 from tests.harness.command import assert_refused, call, launch
 from tests.harness.runs import has_ended, wait_until
 from tests.scenarios.gym.test_making import scenario_of
@@ -146,7 +146,7 @@ def test_an_environment_that_ends_its_process_does_not_end_the_command(text: str
 
 
 HANGS = """
-from scenarios.gym import making, trials
+from rlbench.scenarios.gym import making, trials
 
 trials.TRIAL_S = 3
 recipes = [making.Recipe(id=f"{__import__('sys').argv[1]}:{name}") for name in ("Good", "Hangs")]
@@ -170,7 +170,7 @@ def test_a_process_that_hangs_is_killed_with_what_it_has_started(mine: Path) -> 
 
 SLEEPS = """
 import time
-from scenarios.gym import making, trials
+from rlbench.scenarios.gym import making, trials
 
 trials.TRIAL_S = 0.2
 making.make = lambda _: time.sleep(60)

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from harness.plan import registry
-from harness.plan.options import RunOptions
-from harness.plan.planning import plan
-from harness.plan.request import complete
-from harness.run.record import cell_record
-from harness.run.sweep import PLAN_FILE, Sweep
-from results.records.store import write_run
-from scenarios.gym import making
+from rlbench.harness.plan import registry
+from rlbench.harness.plan.options import RunOptions
+from rlbench.harness.plan.planning import plan
+from rlbench.harness.plan.request import complete
+from rlbench.harness.run.record import cell_record
+from rlbench.harness.run.sweep import PLAN_FILE, Sweep
+from rlbench.results.records.store import write_run
+from rlbench.scenarios.gym import making
 from tests.harness.command import assert_refused, call, launch
 from tests.results.made_records import make_record, write_series
 

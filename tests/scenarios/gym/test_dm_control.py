@@ -8,7 +8,7 @@ import gymnasium
 import pytest
 from gymnasium.envs.registration import EnvSpec
 
-from scenarios.gym import families
+from rlbench.scenarios.gym import families
 
 TASKS = ("walker-walk", "cheetah-run", "ball_in_cup-catch")
 OTHERS = ("compatibility-env", "CmuHumanoidRunGaps", "lift_brick_vision")

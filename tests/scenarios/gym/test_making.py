@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from harness.contract.scenario import Scenario
-from harness.plan.overrides import split_scenario
-from harness.plan.registry import load_scenario
+from rlbench.harness.contract.scenario import Scenario
+from rlbench.harness.plan.overrides import split_scenario
+from rlbench.harness.plan.registry import load_scenario
 from tests.scenarios.seats import seat_of
 
 
@@ -176,5 +176,7 @@ def test_settings_are_those_that_are_published(
 
 def test_importing_the_families_is_light() -> None:
     """Neither torch nor a simulator."""
-    code = "import scenarios.gym.families, sys; sys.exit(bool({'torch', 'mujoco', 'minigrid'} & set(sys.modules)))"
+    code = (
+        "import rlbench.scenarios.gym.families, sys; sys.exit(bool({'torch', 'mujoco', 'minigrid'} & set(sys.modules)))"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=Path(__file__).parents[3]).returncode == 0

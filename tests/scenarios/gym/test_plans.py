@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.plan.cells import Cell
-from harness.plan.options import RunOptions
-from harness.plan.planning import plan
-from harness.plan.request import complete
-from harness.run.record import cell_record
-from results.records import labels
+from rlbench.harness.plan.cells import Cell
+from rlbench.harness.plan.options import RunOptions
+from rlbench.harness.plan.planning import plan
+from rlbench.harness.plan.request import complete
+from rlbench.harness.run.record import cell_record
+from rlbench.results.records import labels
 from tests.harness.command import launch
 
 WAREHOUSE = "gym/my_package:Warehouse-v0:kwargs.size=20:wrappers=my_package:Norm"

@@ -10,8 +10,14 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from harness.contract.envs import envs_per_batch, envs_per_recv, make_counted_batch, make_counted_env, make_counted_pool
-from scenarios.gym import making
+from rlbench.harness.contract.envs import (
+    envs_per_batch,
+    envs_per_recv,
+    make_counted_batch,
+    make_counted_env,
+    make_counted_pool,
+)
+from rlbench.scenarios.gym import making
 from tests.harness.metering.batches.test_counted_batch import played_alone, played_in_batch
 from tests.harness.metering.batches.test_counted_pool import played_in_pool
 from tests.harness.metering.batches.vector_scenarios import meter, seats_of

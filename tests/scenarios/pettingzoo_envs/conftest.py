@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.pettingzoo_envs import making
+from rlbench.scenarios.pettingzoo_envs import making
 from tests.scenarios.pettingzoo_envs.written import write_file
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.pettingzoo_envs import families, finding
+from rlbench.scenarios.pettingzoo_envs import families, finding
 from tests.harness.command import assert_refused, call, launch
 
 OPTIONS = ("--systems", "sync", "--device", "cpu", "--out", "runs", "--dry-run")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scenarios.pettingzoo_envs import finding, making
+from rlbench.scenarios.pettingzoo_envs import finding, making
 
 NAMES = [name for name in finding.known_names() if name.startswith(("butterfly/", "mpe/", "sisl/"))]
 NUM_STEPS = 60

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from scenarios.pettingzoo_envs import making
+from rlbench.scenarios.pettingzoo_envs import making
 from tests.harness.command import assert_refused, call, launch
 from tests.scenarios.pettingzoo_envs.written import write_file
 

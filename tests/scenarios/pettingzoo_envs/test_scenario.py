@@ -7,15 +7,15 @@ import gymnasium
 import numpy as np
 import pytest
 
-from harness.contract.agents import agents_per_env, num_rows
-from harness.contract.device import Place, Seat
-from harness.devices.kinds import make_device
-from harness.plan.overrides import split_scenario
-from harness.plan.registry import load_scenario
-from scenarios.gym.published import CONTROL
-from scenarios.pettingzoo_envs.alone import Alone
-from scenarios.pettingzoo_envs.published import PARTICLES
-from scenarios.pettingzoo_envs.scenario import PettingZooScenario
+from rlbench.harness.contract.agents import agents_per_env, num_rows
+from rlbench.harness.contract.device import Place, Seat
+from rlbench.harness.devices.kinds import make_device
+from rlbench.harness.plan.overrides import split_scenario
+from rlbench.harness.plan.registry import load_scenario
+from rlbench.scenarios.gym.published import CONTROL
+from rlbench.scenarios.pettingzoo_envs.alone import Alone
+from rlbench.scenarios.pettingzoo_envs.published import PARTICLES
+from rlbench.scenarios.pettingzoo_envs.scenario import PettingZooScenario
 
 HETEROGENEOUS = "pettingzoo/./game.py:Tag:kwargs.reach=0.1..0.9"
 
@@ -115,7 +115,7 @@ def test_an_environment_of_one_agent_is_like_any_other(tmp_path: Path) -> None:
 )
 def test_what_names_code_is_told_without_loading_it(scenario: str, settings: dict[str, str], expected: bool) -> None:
     """PettingZoo's own environments are data; any other module, file or wrapper is code."""
-    from harness.plan import registry
+    from rlbench.harness.plan import registry
 
     assert registry.names_code(scenario, settings) is expected
 

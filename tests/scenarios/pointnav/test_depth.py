@@ -3,9 +3,9 @@ import math
 import numpy as np
 import pytest
 
-from scenarios.pointnav.depth import CAMERA_HEIGHT_M, DepthCamera
-from scenarios.pointnav.geodesic import FreeSpace
-from scenarios.pointnav.plan import Door, FloorPlan, PlanSettings, generate_plan
+from rlbench.scenarios.pointnav.depth import CAMERA_HEIGHT_M, DepthCamera
+from rlbench.scenarios.pointnav.geodesic import FreeSpace
+from rlbench.scenarios.pointnav.plan import Door, FloorPlan, PlanSettings, generate_plan
 
 TWO_ROOMS = FloorPlan(
     settings=PlanSettings(num_columns=2, num_rows=1),

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from harness.contract.device import Seat
-from harness.contract.settings import LearnSettings
-from scenarios.pointnav import FAMILY, PointNav
-from scenarios.pointnav.geodesic import FreeSpace
-from scenarios.pointnav.task import MOVE_FORWARD, STOP, TURN_LEFT, TURN_RIGHT, PointNavEnv
-from scenarios.pointnav.workload import rooms_per_side, spread
-from scenarios.pointnav.world import FloorPlanWorld
+from rlbench.harness.contract.device import Seat
+from rlbench.harness.contract.settings import LearnSettings
+from rlbench.scenarios.pointnav import FAMILY, PointNav
+from rlbench.scenarios.pointnav.geodesic import FreeSpace
+from rlbench.scenarios.pointnav.task import MOVE_FORWARD, STOP, TURN_LEFT, TURN_RIGHT, PointNavEnv
+from rlbench.scenarios.pointnav.workload import rooms_per_side, spread
+from rlbench.scenarios.pointnav.world import FloorPlanWorld
 from tests.scenarios.seats import seat_of
 
 
@@ -194,7 +194,7 @@ def test_the_family_makes_the_scenario() -> None:
 def test_environment_workers_import_nothing_heavy() -> None:
     """Making and stepping an environment imports no torch, no trimesh and no habitat-sim."""
     code = (
-        "import sys; from scenarios.pointnav import PointNav; from tests.scenarios.seats import seat_of\n"
+        "import sys; from rlbench.scenarios.pointnav import PointNav; from tests.scenarios.seats import seat_of\n"
         "[__import__(name) for name in PointNav().preload]\n"
         "env = PointNav().make_env(seat_of()); env.reset(); env.step(1)\n"
         "sys.exit(', '.join({'torch', 'trimesh', 'habitat_sim', 'pandas'} & set(sys.modules)) or 0)"

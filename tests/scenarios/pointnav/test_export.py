@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import trimesh
 
-from scenarios.pointnav.depth import CEILING_M
-from scenarios.pointnav.export import FLOOR_M, export_scenes, plan_of_scene, scene_names
-from scenarios.pointnav.plan import FloorPlan
+from rlbench.scenarios.pointnav.depth import CEILING_M
+from rlbench.scenarios.pointnav.export import FLOOR_M, export_scenes, plan_of_scene, scene_names
+from rlbench.scenarios.pointnav.plan import FloorPlan
 
 
 def read(path: Path) -> Any:

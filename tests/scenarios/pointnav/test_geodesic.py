@@ -4,8 +4,8 @@ import math
 import numpy as np
 import pytest
 
-from scenarios.pointnav.geodesic import FreeSpace, GeodesicField, Point2
-from scenarios.pointnav.plan import Door, FloorPlan, PlanSettings, generate_plan
+from rlbench.scenarios.pointnav.geodesic import FreeSpace, GeodesicField, Point2
+from rlbench.scenarios.pointnav.plan import Door, FloorPlan, PlanSettings, generate_plan
 
 RADIUS = 0.15
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from scenarios.pointnav.geodesic import FreeSpace
-from scenarios.pointnav.plan import CORNER_M, PlanSettings, generate_plan
+from rlbench.scenarios.pointnav.geodesic import FreeSpace
+from rlbench.scenarios.pointnav.plan import CORNER_M, PlanSettings, generate_plan
 
 
 def connected_rooms(settings: PlanSettings, seed: int) -> int:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from scenarios.pointnav.task import (
+from rlbench.scenarios.pointnav.task import (
     MOVE_FORWARD,
     STOP,
     TURN_LEFT,

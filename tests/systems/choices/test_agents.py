@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from harness.contract.budget import Limits
-from harness.contract.prediction import Times
-from harness.contract.settings import LearnSettings, learns_from_samples
-from harness.plan.registry import load_system
-from systems.choices.batches import why_not_in_agents
-from systems.choices.collect import ActorSide, Collector, DoubleBuffered, Dynamic, Lockstep
-from systems.choices.overlap import Alternate, Continuous, OneAhead
-from systems.choices.preempt import Never
-from systems.choices.rollout import Fixed, RolloutChoice, Trajectories, Variable
-from systems.ddppo.spec import SPEC as DDPPO
-from systems.external.command import Command
-from systems.external.document import Trainer
-from systems.model.predict import why_not
-from systems.sync.spec import SPEC as SYNC
-from systems.ver.spec import SPEC as VER
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.contract.prediction import Times
+from rlbench.harness.contract.settings import LearnSettings, learns_from_samples
+from rlbench.harness.plan.registry import load_system
+from rlbench.systems.choices.batches import why_not_in_agents
+from rlbench.systems.choices.collect import ActorSide, Collector, DoubleBuffered, Dynamic, Lockstep
+from rlbench.systems.choices.overlap import Alternate, Continuous, OneAhead
+from rlbench.systems.choices.preempt import Never
+from rlbench.systems.choices.rollout import Fixed, RolloutChoice, Trajectories, Variable
+from rlbench.systems.ddppo.spec import SPEC as DDPPO
+from rlbench.systems.external.command import Command
+from rlbench.systems.external.document import Trainer
+from rlbench.systems.model.predict import why_not
+from rlbench.systems.sync.spec import SPEC as SYNC
+from rlbench.systems.ver.spec import SPEC as VER
 from tests.systems.engine.agents.crowds import NUM_AGENTS, NUM_ENVS, NUM_STEPS, CrowdScenario
 
 AGENTS = 3

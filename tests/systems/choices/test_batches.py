@@ -4,14 +4,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from harness.contract.settings import LearnSettings
-from systems.choices.batches import ALONE, why_not_in_batches
-from systems.choices.collect import ActorSide, Collector, DoubleBuffered, Dynamic, Lockstep
-from systems.choices.overlap import Alternate, Continuous, OneAhead
-from systems.choices.rollout import Fixed, RolloutChoice, Trajectories, Variable
-from systems.nover.spec import SPEC as NOVER
-from systems.sync.spec import SPEC as SYNC
-from systems.ver.spec import SPEC as VER
+from rlbench.harness.contract.settings import LearnSettings
+from rlbench.systems.choices.batches import ALONE, why_not_in_batches
+from rlbench.systems.choices.collect import ActorSide, Collector, DoubleBuffered, Dynamic, Lockstep
+from rlbench.systems.choices.overlap import Alternate, Continuous, OneAhead
+from rlbench.systems.choices.rollout import Fixed, RolloutChoice, Trajectories, Variable
+from rlbench.systems.nover.spec import SPEC as NOVER
+from rlbench.systems.sync.spec import SPEC as SYNC
+from rlbench.systems.ver.spec import SPEC as VER
 from tests.systems.engine.batched import BatchedScenario
 
 SIZE = 4

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from systems.choices.collect import DoubleBuffered, fewest_per_worker, group_of, whole_groups
+from rlbench.systems.choices.collect import DoubleBuffered, fewest_per_worker, group_of, whole_groups
 
 SHAPES = [(num_envs, k) for num_envs in range(2, 26, 2) for k in range(2, num_envs + 1, 2) if num_envs % k == 0]
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from systems.choices.collect import Dynamic, choose_batch
+from rlbench.systems.choices.collect import Dynamic, choose_batch
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from harness.plan.registry import load_scenario, load_system, names
-from systems.choices.mixes import nearest, why_impossible
-from systems.spec import EngineSystem
+from rlbench.harness.plan.registry import load_scenario, load_system, names
+from rlbench.systems.choices.mixes import nearest, why_impossible
+from rlbench.systems.spec import EngineSystem
 
 VARIANTS = EngineSystem.VARIANTS
 Mix = dict[str, str]

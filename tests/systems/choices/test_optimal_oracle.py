@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from harness.contract.scenario import WORKLOADS
-from scenarios.emulated import FAMILY
-from scenarios.emulated.times import StepTimes
-from systems.choices.preempt import plan
+from rlbench.harness.contract.scenario import WORKLOADS
+from rlbench.scenarios.emulated import FAMILY
+from rlbench.scenarios.emulated.times import StepTimes
+from rlbench.systems.choices.preempt import plan
 
 Times = npt.NDArray[np.float64]
 NUM_SEEDS = 30

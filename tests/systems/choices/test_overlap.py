@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from systems.choices.overlap import Alternate, Continuous, OneAhead
-from systems.engine.workers import background
-from systems.engine.workers.background import Background
+from rlbench.systems.choices.overlap import Alternate, Continuous, OneAhead
+from rlbench.systems.engine.workers import background
+from rlbench.systems.engine.workers.background import Background
 
 LIMIT_S = 60.0
 

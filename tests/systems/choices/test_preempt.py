@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.contract.device import Place
-from systems.choices.preempt import Threshold, is_preempted
-from systems.engine.rollouts.monitors import open_monitor
-from systems.engine.rollouts.rollout import FixedRollout, VariableRollout
-from systems.engine.wire.group import Group
+from rlbench.harness.contract.device import Place
+from rlbench.systems.choices.preempt import Threshold, is_preempted
+from rlbench.systems.engine.rollouts.monitors import open_monitor
+from rlbench.systems.engine.rollouts.rollout import FixedRollout, VariableRollout
+from rlbench.systems.engine.wire.group import Group
 from tests.harness.command import launch
 from tests.systems.engine.ranks import run_ranks
 

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from harness.plan.registry import SYSTEMS, load_scenario, load_system, names
-from systems.choices.average import AllReduce, Central, Elastic, Gossip, ParameterServer
-from systems.choices.collect import ActorSide, DoubleBuffered, Dynamic, Lockstep
-from systems.choices.overlap import Alternate, Continuous, OneAhead
-from systems.choices.preempt import Never, Optimal, Threshold
-from systems.choices.rollout import Fixed, Trajectories, Variable
-from systems.ddppo.spec import SPEC as DDPPO
-from systems.spec import EngineSystem
-from systems.sync.spec import SPEC as SYNC
+from rlbench.harness.plan.registry import SYSTEMS, load_scenario, load_system, names
+from rlbench.systems.choices.average import AllReduce, Central, Elastic, Gossip, ParameterServer
+from rlbench.systems.choices.collect import ActorSide, DoubleBuffered, Dynamic, Lockstep
+from rlbench.systems.choices.overlap import Alternate, Continuous, OneAhead
+from rlbench.systems.choices.preempt import Never, Optimal, Threshold
+from rlbench.systems.choices.rollout import Fixed, Trajectories, Variable
+from rlbench.systems.ddppo.spec import SPEC as DDPPO
+from rlbench.systems.spec import EngineSystem
+from rlbench.systems.sync.spec import SPEC as SYNC
 
 
 def ddppo(**settings: str) -> EngineSystem:

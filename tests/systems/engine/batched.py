@@ -18,7 +18,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from harness.contract.settings import GpuCosts, LearnSettings
+from rlbench.harness.contract.settings import GpuCosts, LearnSettings
 from tests.harness.metering.batches.vector_scenarios import NativeEnvs
 from tests.systems.engine import doubles
 from tests.systems.engine.cells import make_cell
@@ -28,8 +28,8 @@ from tests.systems.engine.recorded import record
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from harness.contract.device import Seat
-    from harness.plan.cells import Cell
+    from rlbench.harness.contract.device import Seat
+    from rlbench.harness.plan.cells import Cell
 
 NUM_ENVS, PER_BATCH, NUM_STEPS = 4, 2, 8
 MOST_STEPS = 6

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from harness.contract.budget import Limits
-from harness.contract.device import Place
-from harness.launch import rank
-from harness.plan.cells import Cell
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.contract.device import Place
+from rlbench.harness.launch import rank
+from rlbench.harness.plan.cells import Cell
 from tests.systems.engine import ranks
 from tests.systems.engine.ranks import LIMIT_S, Run, join_group, run_ranks
 
 if TYPE_CHECKING:
-    from systems.engine.rank.means import Means
+    from rlbench.systems.engine.rank.means import Means
 
 CELLS_FILE = "cells.json"
 CELLS_PER_LIMIT = 5
@@ -122,8 +122,8 @@ def run_here(folder: Path, means: Means | None = None) -> None:
 
 def run_with(means: Means, folder: Path, place: Place) -> None:
     """Does what `harness.launch.rank.run` does, for a system of the engine with other means."""
-    from systems.engine.rank.rank_loop import run_rank
-    from systems.spec import EngineSystem
+    from rlbench.systems.engine.rank.rank_loop import run_rank
+    from rlbench.systems.spec import EngineSystem
 
     system, context = rank.open_context(folder, place)
     assert isinstance(system, EngineSystem)

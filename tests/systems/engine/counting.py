@@ -13,10 +13,10 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
-from harness.contract.settings import GpuCosts, LearnSettings
+from rlbench.harness.contract.settings import GpuCosts, LearnSettings
 
 if TYPE_CHECKING:
-    from harness.contract.device import Seat
+    from rlbench.harness.contract.device import Seat
 
 NUM_STEPS = 12
 """T."""

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from harness.plan import registry
+from rlbench.harness.plan import registry
 from tests.systems.engine.cells import run_in_turn
 from tests.systems.engine.recorded import Recorded
 
 if TYPE_CHECKING:
     import pytest
 
-    from harness.plan.cells import Cell
+    from rlbench.harness.plan.cells import Cell
 
 MIXING = {"gossip", "easgd", "downpour"}
 

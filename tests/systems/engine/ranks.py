@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.contract.budget import Limits
-from harness.launch.local import listen, rank_variables
-from harness.launch.rank import PARENT_VARIABLE
-from harness.metering.counted import episodes_path
-from harness.metering.fates import Fates, fates_path, read_fates
-from harness.metering.meter_file import MeterFile, meter_path
-from harness.plan.cells import Cell
-from harness.processes import process
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.launch.local import listen, rank_variables
+from rlbench.harness.launch.rank import PARENT_VARIABLE
+from rlbench.harness.metering.counted import episodes_path
+from rlbench.harness.metering.fates import Fates, fates_path, read_fates
+from rlbench.harness.metering.meter_file import MeterFile, meter_path
+from rlbench.harness.plan.cells import Cell
+from rlbench.harness.processes import process
 from tests.systems.engine import zygote
 from tests.systems.engine.zygote import Forked
 
@@ -138,7 +138,7 @@ def run_cell(folder: Path, name: str, scenario: str, scenario_settings: dict[str
     run = Run(folder / name)
     run.folder.mkdir()
     (run.folder / "cell.json").write_text(cell.to_json())
-    _run(["harness.launch.rank", str(run.folder)], cell.gpus)
+    _run(["rlbench.harness.launch.rank", str(run.folder)], cell.gpus)
     return run
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.plan.cells import Cell
+from rlbench.harness.plan.cells import Cell
 from tests.systems.engine.cells import run_here, run_in_turn
 from tests.systems.engine.ranks import Run
 
@@ -28,10 +28,10 @@ def record(folder: Path) -> None:
     """Runs this rank of the cell in `folder`."""
     import torch
 
-    from systems.engine.rank.learner import Learner
-    from systems.engine.rank.means import Means
-    from systems.engine.rollouts.rollout import Experience
-    from systems.engine.workers.tables import SharedTable
+    from rlbench.systems.engine.rank.learner import Learner
+    from rlbench.systems.engine.rank.means import Means
+    from rlbench.systems.engine.rollouts.rollout import Experience
+    from rlbench.systems.engine.workers.tables import SharedTable
 
     samples: list[dict[str, npt.NDArray[Any]]] = []
     weights: list[dict[str, torch.Tensor]] = []

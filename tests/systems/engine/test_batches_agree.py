@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from harness.plan.cells import Cell
+from rlbench.harness.plan.cells import Cell
 from tests.systems.engine.batched import KINDS, MODES, NUM_ENVS, NUM_STEPS, cell_of, record_batched, registered
 from tests.systems.engine.cells import run_in_turn
 from tests.systems.engine.recorded import Recorded

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands.predict.gains import gains
-from harness.contract.traits import Traits
-from harness.machine.telemetry.readings import Readings
-from harness.predicting.planning import predict_cell
-from harness.run.record import measure
+from rlbench.harness.commands.predict.gains import gains
+from rlbench.harness.contract.traits import Traits
+from rlbench.harness.machine.telemetry.readings import Readings
+from rlbench.harness.predicting.planning import predict_cell
+from rlbench.harness.run.record import measure
 from tests.lanes import sampled
 from tests.systems.model.agreement import cell_of
 from tests.systems.model.profiles import BUSY, Changes

@@ -15,12 +15,12 @@ from typing import Any, TypeGuard
 
 import pytest
 
-from harness.contract.traits import Traits
-from harness.machine.telemetry.readings import Readings
-from harness.plan.cells import Cell
-from harness.run.learned_from import Account, add_up, learned_from, parts_of
-from harness.run.record import _read
-from results.records.schema import LearnedFrom
+from rlbench.harness.contract.traits import Traits
+from rlbench.harness.machine.telemetry.readings import Readings
+from rlbench.harness.plan.cells import Cell
+from rlbench.harness.run.learned_from import Account, add_up, learned_from, parts_of
+from rlbench.harness.run.record import _read
+from rlbench.results.records.schema import LearnedFrom
 from tests.lanes import deep
 from tests.systems.engine.cells import make_cell, profile, run_in_turn
 from tests.systems.engine.ranks import Run

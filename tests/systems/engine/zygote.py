@@ -28,12 +28,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from harness.processes import process
+from rlbench.harness.processes import process
 from tests import left_behind
 
 ROOT = Path(__file__).parents[3]
 ANSWER = struct.Struct("q")
-PRELOADED = ("torch.distributed", "systems.engine.rank.assembly", "systems.engine.rank.rank_loop")
+PRELOADED = ("torch.distributed", "rlbench.systems.engine.rank.assembly", "rlbench.systems.engine.rank.rank_loop")
 MOST_BYTES, MOST_FILES = 1 << 20, 200
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import rlbench_client
+from rlbench.systems.external.counts import WAIT_S, BadCounters, CounterFiles
 from rlbench_client.counters import AT, SIZE, SPANS_AT, CounterFile
-from systems.external.counts import WAIT_S, BadCounters, CounterFiles
 from tests.rlbench_client.counting_env import CountingEnv
 from tests.rlbench_client.reading import counters
 from tests.rlbench_client.test_counted import play

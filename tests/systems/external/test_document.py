@@ -7,8 +7,8 @@ from textwrap import dedent
 
 import pytest
 
-from harness.cli.main import app  # noqa: F401  what `call` runs
-from systems.external.document import LARGEST_BYTES, PLACEHOLDERS, fill, read
+from rlbench.harness.cli.main import app  # noqa: F401  what `call` runs
+from rlbench.systems.external.document import LARGEST_BYTES, PLACEHOLDERS, fill, read
 from tests.harness.command import assert_refused, call
 
 GOOD = """

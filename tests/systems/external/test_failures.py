@@ -63,7 +63,7 @@ UNMEASURABLE = (
 still counts."""
 
 
-VICTIMS = ("harness.launch.rank", "harness.run.keeper", "rlbench")
+VICTIMS = ("rlbench.harness.launch.rank", "rlbench.harness.run.keeper", "rlbench")
 """Who is killed, each in a cell of its own; the sweep goes on until the last."""
 
 

@@ -6,13 +6,13 @@ from typing import Any, cast
 
 import pytest
 
-from harness.plan import libraries, registry
-from harness.plan.cells import Cell
-from harness.plan.options import RunOptions
-from harness.plan.planning import plan
-from harness.plan.request import complete
-from harness.plan.system_list import CannotRun
-from systems.external.library import LibrarySystem
+from rlbench.harness.plan import libraries, registry
+from rlbench.harness.plan.cells import Cell
+from rlbench.harness.plan.options import RunOptions
+from rlbench.harness.plan.planning import plan
+from rlbench.harness.plan.request import complete
+from rlbench.harness.plan.system_list import CannotRun
+from rlbench.systems.external.library import LibrarySystem
 
 ROOT = Path(__file__).resolve().parents[3]
 OF_RESNET = ("habitat-ddppo", "habitat-ver")

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from harness.machine.virtualenvs import READY
-from harness.plan import libraries, registry
-from harness.plan.registry import load_system
+from rlbench.harness.machine.virtualenvs import READY
+from rlbench.harness.plan import libraries, registry
+from rlbench.harness.plan.registry import load_system
 from tests.harness.command import call
 from tests.harness.runs import RunningSweep, wait_until
 from tests.systems.external.trainer_runs import script, write_trainer
@@ -21,7 +21,7 @@ ADAPTER = """
 from dataclasses import dataclass
 from pathlib import Path
 
-from systems.external.library import Departure, LibrarySystem, PipLibrary
+from rlbench.systems.external.library import Departure, LibrarySystem, PipLibrary
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from systems.external.output import MOST_LINES, FirstTraceback, Pump
+from rlbench.systems.external.output import MOST_LINES, FirstTraceback, Pump
 
 PLAIN = """step 1
 Traceback (most recent call last):

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.plan.cells import Cell
-from harness.plan.options import RunOptions
-from harness.plan.planning import plan
-from harness.plan.request import complete
-from harness.run.sweep import Sweep
+from rlbench.harness.plan.cells import Cell
+from rlbench.harness.plan.options import RunOptions
+from rlbench.harness.plan.planning import plan
+from rlbench.harness.plan.request import complete
+from rlbench.harness.run.sweep import Sweep
 from tests.harness.command import assert_refused, call
 from tests.systems.external.trainer_runs import write_trainer
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 
-from harness.contract.settings import LearnSettings
-from harness.contract.traits import Traits
-from harness.plan import registry
-from systems.external.library import LibrarySystem
-from systems.external.spaces import LIBRARIES, OURS, Takes, why_not_spaces
+from rlbench.harness.contract.settings import LearnSettings
+from rlbench.harness.contract.traits import Traits
+from rlbench.harness.plan import registry
+from rlbench.systems.external.library import LibrarySystem
+from rlbench.systems.external.spaces import LIBRARIES, OURS, Takes, why_not_spaces
 from tests.libraries.spaces_scenario import FAMILY, SPACES, AnySpaces
 
 NUMBERS, ARM = SPACES["arm"]

@@ -8,11 +8,11 @@ import torch
 from gymnasium.spaces import Box
 from torch import Tensor
 
-from harness.contract.settings import LearnSettings
-from systems.learn.batch import Batch, make_batch
-from systems.learn.sequences import fixed_runs
-from systems.policies.policy import Policy
-from systems.spaces.actions import Categorical
+from rlbench.harness.contract.settings import LearnSettings
+from rlbench.systems.learn.batch import Batch, make_batch
+from rlbench.systems.learn.sequences import fixed_runs
+from rlbench.systems.policies.policy import Policy
+from rlbench.systems.spaces.actions import Categorical
 
 GOAL = Box(-np.inf, np.inf, (3,), np.float32)
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.contract.settings import LearnSettings
-from systems.learn.batch import Batch, make_batch, sampling_weights
-from systems.learn.gae import next_values
+from rlbench.harness.contract.settings import LearnSettings
+from rlbench.systems.learn.batch import Batch, make_batch, sampling_weights
+from rlbench.systems.learn.gae import next_values
 
 
 def batch_of(runs: list[list[int]], envs: list[int], starts: list[int], states: Tensor) -> Batch:

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from systems.learn.gae import gae, gae_over_runs
+from rlbench.systems.learn.gae import gae, gae_over_runs
 
 DISCOUNT = 0.97
 LAMBDA = 0.9

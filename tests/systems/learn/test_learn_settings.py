@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from harness.contract.settings import LearnSettings
+from rlbench.harness.contract.settings import LearnSettings
 
 
 @pytest.mark.parametrize(

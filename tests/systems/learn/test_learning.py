@@ -5,12 +5,12 @@ import torch
 from gymnasium.spaces import Box, Dict
 from torch import Tensor
 
-from harness.contract.settings import LearnSettings
-from systems.learn.batch import make_batch
-from systems.learn.optimizers import make_optimizer
-from systems.learn.ppo import mean_rows, update
-from systems.learn.sequences import fixed_runs, pack, split_by_env
-from systems.policies.policy import Policy, build_policy
+from rlbench.harness.contract.settings import LearnSettings
+from rlbench.systems.learn.batch import make_batch
+from rlbench.systems.learn.optimizers import make_optimizer
+from rlbench.systems.learn.ppo import mean_rows, update
+from rlbench.systems.learn.sequences import fixed_runs, pack, split_by_env
+from rlbench.systems.policies.policy import Policy, build_policy
 from tests.systems.actions import choices
 
 NUM_ENVS = 16

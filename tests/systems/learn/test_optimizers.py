@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from harness.contract.settings import LearnSettings
-from systems.learn.optimizers import make_optimizer
+from rlbench.harness.contract.settings import LearnSettings
+from rlbench.systems.learn.optimizers import make_optimizer
 
 ADAM = LearnSettings(learning_rate=0.01, adam_eps=1e-6)
 PLAIN = LearnSettings(optimizer="sgd", learning_rate=0.1, momentum=0.0)
@@ -71,8 +71,8 @@ def test_torchs_compiler_is_not_imported() -> None:
     """A whole update leaves out the second that it takes; torch's own class does import it."""
     program = """
 import sys, torch
-from harness.contract.settings import LearnSettings
-from systems.learn.optimizers import make_optimizer
+from rlbench.harness.contract.settings import LearnSettings
+from rlbench.systems.learn.optimizers import make_optimizer
 parameter = torch.nn.Parameter(torch.ones(3))
 optimizer = make_optimizer([parameter], LearnSettings())
 optimizer.zero_grad()

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from harness.contract.settings import CORRECTIONS, LearnSettings
-from systems.learn.batch import Batch
-from systems.learn.optimizers import make_optimizer
-from systems.learn.ppo import STATS, mean_rows, ppo_loss, update
-from systems.learn.sequences import Packed, Sequence, pack
-from systems.policies.policy import Policy, build_policy
+from rlbench.harness.contract.settings import CORRECTIONS, LearnSettings
+from rlbench.systems.learn.batch import Batch
+from rlbench.systems.learn.optimizers import make_optimizer
+from rlbench.systems.learn.ppo import STATS, mean_rows, ppo_loss, update
+from rlbench.systems.learn.sequences import Packed, Sequence, pack
+from rlbench.systems.policies.policy import Policy, build_policy
 from tests.systems.actions import choices
 
 from .rollouts import play, sharpen, space

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from harness.contract.settings import LearnSettings
-from systems.learn.schedules import EntropyCoefficient, decayed
+from rlbench.harness.contract.settings import LearnSettings
+from rlbench.systems.learn.schedules import EntropyCoefficient, decayed
 
 SPENT = (0.0, 0.25, 0.5, 0.75, 1.0)
 

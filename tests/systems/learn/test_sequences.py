@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pack_sequence
 
-from systems.learn.sequences import Sequence, cut_sequences, fixed_runs, pack, split_by_env, split_by_steps
+from rlbench.systems.learn.sequences import Sequence, cut_sequences, fixed_runs, pack, split_by_env, split_by_steps
 
 
 def some_sequences(lengths: list[int]) -> list[Sequence]:

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from systems.learn.sequences import Sequence, pack
-from systems.learn.vtrace import vtrace
+from rlbench.systems.learn.sequences import Sequence, pack
+from rlbench.systems.learn.vtrace import vtrace
 
 DISCOUNT = 0.97
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.contract.budget import Limits
-from harness.contract.prediction import Prediction
-from harness.contract.traits import Traits
-from harness.plan.cells import Cell
-from harness.predicting.planning import predict_cell
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.contract.prediction import Prediction
+from rlbench.harness.contract.traits import Traits
+from rlbench.harness.plan.cells import Cell
+from rlbench.harness.predicting.planning import predict_cell
 from tests.systems.engine.cells import make_cell
 from tests.systems.engine.ranks import Run
 from tests.systems.model.profiles import Changes, write_profile

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-from systems.choices.mixes import why_impossible
-from systems.spec import EngineSystem
+from rlbench.systems.choices.mixes import why_impossible
+from rlbench.systems.spec import EngineSystem
 
 VARIANTS = EngineSystem.VARIANTS
 Mix = tuple[str, ...]

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scenarios.emulated.times import StepTimes
+from rlbench.scenarios.emulated.times import StepTimes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scenarios.emulated import EmulatedScenario
+    from rlbench.scenarios.emulated import EmulatedScenario
 
 Step = list[tuple[float, bool]]
 """Seconds that each of N environments simulates, and whether its episode ends."""

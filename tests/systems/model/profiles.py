@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from scenarios.emulated.profile import PROFILES_FOLDER, Profile
+from rlbench.scenarios.emulated.profile import PROFILES_FOLDER, Profile
 
 Changes = dict[str, dict[str, Any]]
 

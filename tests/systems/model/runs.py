@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from harness.contract.budget import Limits
-from harness.contract.prediction import Prediction
-from harness.plan.registry import load_system
-from scenarios.emulated import FAMILY, EmulatedScenario
-from systems.spec import EngineSystem
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.contract.prediction import Prediction
+from rlbench.harness.plan.registry import load_system
+from rlbench.scenarios.emulated import FAMILY, EmulatedScenario
+from rlbench.systems.spec import EngineSystem
 from tests.systems.model.profiles import BUSY, Changes
 
 

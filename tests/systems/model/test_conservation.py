@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from harness.contract.budget import Limits
-from harness.contract.prediction import Prediction
-from systems.choices.average import Central
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.contract.prediction import Prediction
+from rlbench.systems.choices.average import Central
 from tests.systems.model.mixes import COVERED, POSSIBLE, Mix, is_covered, name_of
 from tests.systems.model.runs import load, predicted, scenario_of
 

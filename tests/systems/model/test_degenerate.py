@@ -4,8 +4,8 @@ from statistics import fmean
 
 import pytest
 
-from harness.contract.budget import Limits
-from harness.contract.scenario import WORKLOADS
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.contract.scenario import WORKLOADS
 from tests.systems.model.profiles import BUSY, Changes
 from tests.systems.model.runs import ends_of, predicted, scenario_of
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.contract.prediction import Prediction
-from systems.model import setup
+from rlbench.harness.contract.prediction import Prediction
+from rlbench.systems.model import setup
 from tests.systems.model.runs import predicted, scenario_of
 
 ROOT = Path(__file__).parents[3]

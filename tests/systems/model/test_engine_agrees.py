@@ -6,8 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from harness.contract.budget import Limits
-from harness.predicting.planning import predict_cell
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.predicting.planning import predict_cell
 from tests.lanes import deep, sampled
 from tests.systems.model.agreement import cell_of, hold
 from tests.systems.model.mixes import COVERED, name_of

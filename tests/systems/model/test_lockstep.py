@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness.contract.budget import Limits
-from harness.contract.scenario import WORKLOADS
-from scenarios.emulated import EmulatedScenario
-from systems.choices.preempt import Threshold
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.contract.scenario import WORKLOADS
+from rlbench.scenarios.emulated import EmulatedScenario
+from rlbench.systems.choices.preempt import Threshold
 from tests.systems.model.paper import write_down
 from tests.systems.model.profiles import Changes
 from tests.systems.model.runs import ends_of, load, predicted, scenario_of

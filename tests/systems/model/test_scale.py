@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from systems.model.setup import make_fleet_state, make_rules
+from rlbench.systems.model.setup import make_fleet_state, make_rules
 from tests.systems.model.runs import ends_of, load, predicted, scenario_of
 
 OPEN_FRIDGE = scenario_of({})

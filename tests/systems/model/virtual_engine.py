@@ -26,13 +26,13 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from harness.contract.device import Place
-from harness.devices.emulated_gpu import EmulatedGpu
-from systems.engine.rank.means import Means
-from systems.engine.wire.commands import PLAY, RESET
-from systems.engine.wire.links import Links
-from systems.engine.workers.batch_worker import BatchWorker
-from systems.engine.workers.worker import Worker, WorkerSettings
+from rlbench.harness.contract.device import Place
+from rlbench.harness.devices.emulated_gpu import EmulatedGpu
+from rlbench.systems.engine.rank.means import Means
+from rlbench.systems.engine.wire.commands import PLAY, RESET
+from rlbench.systems.engine.wire.links import Links
+from rlbench.systems.engine.workers.batch_worker import BatchWorker
+from rlbench.systems.engine.workers.worker import Worker, WorkerSettings
 from tests.systems.engine.cells import run_with
 from tests.systems.engine.ranks import Run
 from tests.systems.model.virtual_time import Queue, VirtualTime
@@ -40,11 +40,11 @@ from tests.systems.model.virtual_time import Queue, VirtualTime
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from harness.contract.device import Seat
-    from harness.contract.system import Context
-    from harness.plan.cells import Cell
-    from systems.engine.wire.group import Group
-    from systems.engine.workers.tables import SharedTable
+    from rlbench.harness.contract.device import Seat
+    from rlbench.harness.contract.system import Context
+    from rlbench.harness.plan.cells import Cell
+    from rlbench.systems.engine.wire.group import Group
+    from rlbench.systems.engine.workers.tables import SharedTable
 
 Command = tuple[int, int, Any]
 """Environment, slot of the action (or `RESET`, or `PLAY`), slot of what follows (or all of them)."""

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from systems.policies.auto import AutoEncoder, Grid, GridTrunk
-from systems.policies.encoders import NATURE, ConvEncoder
-from systems.spaces.layout import Layout
-from systems.spaces.observations import leaves_of
+from rlbench.systems.policies.auto import AutoEncoder, Grid, GridTrunk
+from rlbench.systems.policies.encoders import NATURE, ConvEncoder
+from rlbench.systems.spaces.layout import Layout
+from rlbench.systems.spaces.observations import leaves_of
 
 PICTURE = Box(0, 255, (84, 84, 4), np.uint8)
 GRID = Box(0, 255, (7, 7, 3), np.uint8)

@@ -12,8 +12,8 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sp
 from torch import Tensor, nn
 from torch import distributions as published
 
-from systems.policies.distributions import ActionDistribution, ActionHead, _nodes
-from systems.spaces.actions import BOUNDS, STDS, ActionLayout, Bounds, Std
+from rlbench.systems.policies.distributions import ActionDistribution, ActionHead, _nodes
+from rlbench.systems.spaces.actions import BOUNDS, STDS, ActionLayout, Bounds, Std
 
 NUM_UNITS = 5
 LOW, HIGH = np.array([-1, 0, -3], np.float32), np.array([1, 4, -2.5], np.float32)

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from systems.policies.encoders import ConvEncoder, SmallEncoder
-from systems.policies.policy import build_policy
-from systems.policies.resnet import ResNet50, ResNetEncoder
-from systems.spaces.layout import Layout
+from rlbench.systems.policies.encoders import ConvEncoder, SmallEncoder
+from rlbench.systems.policies.policy import build_policy
+from rlbench.systems.policies.resnet import ResNet50, ResNetEncoder
+from rlbench.systems.spaces.layout import Layout
 from tests.systems.actions import choices
 from tests.systems.learn.rollouts import space
 

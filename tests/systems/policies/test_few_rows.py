@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from systems.policies.few_rows import MOST_ROWS, THREADS_VARIABLE, FewRows
-from systems.policies.policy import Policy, build_policy
+from rlbench.systems.policies.few_rows import MOST_ROWS, THREADS_VARIABLE, FewRows
+from rlbench.systems.policies.policy import Policy, build_policy
 from tests.systems.actions import choices
 
 NUM_ACTIONS = 5

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from systems.policies.lstm import lstm_layer, lstm_step
+from rlbench.systems.policies.lstm import lstm_layer, lstm_step
 
 NUM_FEATURES, NUM_UNITS = 5, 3
 

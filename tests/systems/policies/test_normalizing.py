@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harness.contract.settings import LearnSettings
-from systems.learn.finite import NotFinite, check_weights
-from systems.learn.optimizers import make_optimizer
-from systems.learn.sequences import fixed_runs
-from systems.policies.normalizing import Moments, Normalizer, RewardScale
+from rlbench.harness.contract.settings import LearnSettings
+from rlbench.systems.learn.finite import NotFinite, check_weights
+from rlbench.systems.learn.optimizers import make_optimizer
+from rlbench.systems.learn.sequences import fixed_runs
+from rlbench.systems.policies.normalizing import Moments, Normalizer, RewardScale
 
 Floats = NDArray[np.float64]
 DISCOUNT = 0.97

@@ -9,10 +9,10 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 from torch import Tensor
 
-from systems.policies.encoders import NATURE, ConvEncoder, Encoder, SmallEncoder
-from systems.policies.observations import joined_vectors, stacked_images
-from systems.policies.resnet import ResNetEncoder
-from systems.spaces.layout import MOST_CLASSES, Classes, Layout
+from rlbench.systems.policies.encoders import NATURE, ConvEncoder, Encoder, SmallEncoder
+from rlbench.systems.policies.observations import joined_vectors, stacked_images
+from rlbench.systems.policies.resnet import ResNetEncoder
+from rlbench.systems.spaces.layout import MOST_CLASSES, Classes, Layout
 from tests.systems.learn.rollouts import random_obs, space
 
 SPACES = {

@@ -6,8 +6,8 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, Text
 
-from systems.learn.sequences import pack
-from systems.policies.policy import KINDS, build_policy
+from rlbench.systems.learn.sequences import pack
+from rlbench.systems.policies.policy import KINDS, build_policy
 from tests.systems.actions import choices, no_action
 from tests.systems.learn.rollouts import GOAL, play, random_obs, sharpen, space
 
@@ -150,7 +150,7 @@ def test_images_in_parts(monkeypatch: pytest.MonkeyPatch, num_at_once: int) -> N
     batch = play(policy, of, num_steps=3, num_envs=3)
     results = []
     for most in (num_at_once, 1000):
-        monkeypatch.setattr("systems.policies.encoders.NUM_AT_ONCE", most)
+        monkeypatch.setattr("rlbench.systems.policies.encoders.NUM_AT_ONCE", most)
         policy.zero_grad()
         features = policy.encoder(batch.obs)
         torch.autograd.backward(features.square().sum())

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from systems.spaces.actions import BOUNDS, ActionLayout, Bits, Bounds, Categorical, Numbers, Part
+from rlbench.systems.spaces.actions import BOUNDS, ActionLayout, Bits, Bounds, Categorical, Numbers, Part
 
 HAND = Dict(
     {

@@ -5,7 +5,7 @@ import pytest
 from gymnasium.spaces import Box
 from numpy.typing import DTypeLike
 
-from systems.spaces.images import Image, image_of
+from rlbench.systems.spaces.images import Image, image_of
 
 
 def bytes_of(*shape: int, high: int = 255) -> Box:

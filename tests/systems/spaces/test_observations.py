@@ -10,7 +10,7 @@ from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from systems.spaces.observations import leaves_of
+from rlbench.systems.spaces.observations import leaves_of
 
 LEAVES: list[tuple[gymnasium.Space[Any], tuple[int, ...], type]] = [
     (Box(-1, 1, (2, 3), np.float64), (2, 3), np.float64),

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands.fit.figures import read_figures
-from harness.predicting.points import Length, Planned, RatePoint
-from scenarios.emulated.profile import PROFILES_FOLDER, read_profile
+from rlbench.harness.commands.fit.figures import read_figures
+from rlbench.harness.predicting.points import Length, Planned, RatePoint
+from rlbench.scenarios.emulated.profile import PROFILES_FOLDER, read_profile
 from tests.harness.command import assert_refused, call
 
 HEAD = "system,gpus,steps_per_s,settings,workload,held_out\n"

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from harness.commands.fit.command import numbers_of
-from harness.commands.fit.fitting import fit
-from harness.commands.fit.keys import Key, keys_to_fit
-from scenarios.emulated.profile import read_profile, shipped_profiles
+from rlbench.harness.commands.fit.command import numbers_of
+from rlbench.harness.commands.fit.fitting import fit
+from rlbench.harness.commands.fit.keys import Key, keys_to_fit
+from rlbench.scenarios.emulated.profile import read_profile, shipped_profiles
 
 NUMBERS = {
     "step.median_ms": 3.0,

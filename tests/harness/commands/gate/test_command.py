@@ -19,11 +19,11 @@ from xml.etree import ElementTree as ET
 import psutil
 import pytest
 
-from harness.commands.gate import in_turn
-from harness.commands.gate.command import noise_floor
-from harness.commands.gate.revisions import checked_out, find_commit, remove_all_but
-from results.verdicts.compare import Runs
-from results.verdicts.gate import judge
+from rlbench.harness.commands.gate import in_turn
+from rlbench.harness.commands.gate.command import noise_floor
+from rlbench.harness.commands.gate.revisions import checked_out, find_commit, remove_all_but
+from rlbench.results.verdicts.compare import Runs
+from rlbench.results.verdicts.gate import judge
 from tests.harness import sweeps
 from tests.harness.command import RLBENCH, Ended, assert_refused, call
 from tests.harness.commands.gate import toy_repository

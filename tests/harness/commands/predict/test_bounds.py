@@ -14,16 +14,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.commands.predict.command import predict_sweep
-from harness.commands.profile.making import to_toml
-from harness.contract.budget import LARGEST
-from harness.predicting.options import PredictOptions
-from harness.predicting.planning import plan_predictions
-from harness.run.sweep import Sweep
-from reports.terminal.table import make_console, print_table
-from results.records import store
-from results.summary.summarise import summarise
-from scenarios.emulated.profile import Profile, read_profile
+from rlbench.harness.commands.predict.command import predict_sweep
+from rlbench.harness.commands.profile.making import to_toml
+from rlbench.harness.contract.budget import LARGEST
+from rlbench.harness.predicting.options import PredictOptions
+from rlbench.harness.predicting.planning import plan_predictions
+from rlbench.harness.run.sweep import Sweep
+from rlbench.reports.terminal.table import make_console, print_table
+from rlbench.results.records import store
+from rlbench.results.summary.summarise import summarise
+from rlbench.scenarios.emulated.profile import Profile, read_profile
 from tests.harness.command import assert_refused, call
 
 SHIPPED = read_profile("open-fridge").document

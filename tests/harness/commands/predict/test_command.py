@@ -9,19 +9,19 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness.contract.budget import Limits
-from harness.contract.prediction import STAGES
-from harness.metering.window import PROTOCOLS
-from harness.plan import registry
-from harness.predicting.options import PredictOptions
-from harness.predicting.planning import plan_predictions, predict_cell
-from harness.run.sweep import Sweep
-from results.records import store
-from results.records.parts import SERIES_FILE
-from results.records.schema import RunRecord
-from results.summary.scaled import scale
-from results.summary.summarise import summarise
-from scenarios.emulated.profile import PROFILES_FOLDER
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.contract.prediction import STAGES
+from rlbench.harness.metering.window import PROTOCOLS
+from rlbench.harness.plan import registry
+from rlbench.harness.predicting.options import PredictOptions
+from rlbench.harness.predicting.planning import plan_predictions, predict_cell
+from rlbench.harness.run.sweep import Sweep
+from rlbench.results.records import store
+from rlbench.results.records.parts import SERIES_FILE
+from rlbench.results.records.schema import RunRecord
+from rlbench.results.summary.scaled import scale
+from rlbench.results.summary.summarise import summarise
+from rlbench.scenarios.emulated.profile import PROFILES_FOLDER
 from tests.harness.command import Ended, assert_refused, call, launch
 
 SMALL = ("--scenario", "emulated/open-fridge:num_envs=4:rollout_steps=16")

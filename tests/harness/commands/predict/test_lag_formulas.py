@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.predicting.options import PredictOptions
-from harness.predicting.planning import plan_predictions, predict_cell
-from scenarios.emulated.profile import PROFILES_FOLDER
+from rlbench.harness.predicting.options import PredictOptions
+from rlbench.harness.predicting.planning import plan_predictions, predict_cell
+from rlbench.scenarios.emulated.profile import PROFILES_FOLDER
 
 SETTLED = 6
 """Waves of trajectories after which the lag no longer depends on how the run began."""

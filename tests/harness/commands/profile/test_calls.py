@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.commands.profile.calls import once_each
-from harness.commands.profile.gpu import AssumedLink
-from harness.commands.profile.making import MeasuredProfile, mean_step_ms, measure, write_profile
-from harness.commands.profile.own_rate import NUM_SEEDS, SECONDS, brought_to_its_rate
-from harness.predicting.points import Length, Planned, RatePoint
-from results.records.store import StoredRun
-from scenarios.emulated.profile import Profile, read_profile
+from rlbench.harness.commands.profile.calls import once_each
+from rlbench.harness.commands.profile.gpu import AssumedLink
+from rlbench.harness.commands.profile.making import MeasuredProfile, mean_step_ms, measure, write_profile
+from rlbench.harness.commands.profile.own_rate import NUM_SEEDS, SECONDS, brought_to_its_rate
+from rlbench.harness.predicting.points import Length, Planned, RatePoint
+from rlbench.results.records.store import StoredRun
+from rlbench.scenarios.emulated.profile import Profile, read_profile
 from tests.harness.run.synthetic_run import make_series, make_spans, record_of, write_run
 
 SIZE = 4

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands.profile.command import with_other_minibatches
-from harness.commands.profile.gpu import AssumedLink
-from harness.commands.profile.making import measure, write_profile
-from harness.commands.profile.own_rate import NUM_SEEDS, SECONDS, brought_to_its_rate
-from harness.devices import kinds
-from harness.plan.options import RunOptions
-from harness.plan.planning import plan
-from harness.plan.request import complete
-from harness.predicting.points import Length, Planned, RatePoint
-from results.records.store import read_runs
-from scenarios.emulated.profile import Profile, read_profile
+from rlbench.harness.commands.profile.command import with_other_minibatches
+from rlbench.harness.commands.profile.gpu import AssumedLink
+from rlbench.harness.commands.profile.making import measure, write_profile
+from rlbench.harness.commands.profile.own_rate import NUM_SEEDS, SECONDS, brought_to_its_rate
+from rlbench.harness.devices import kinds
+from rlbench.harness.plan.options import RunOptions
+from rlbench.harness.plan.planning import plan
+from rlbench.harness.plan.request import complete
+from rlbench.harness.predicting.points import Length, Planned, RatePoint
+from rlbench.results.records.store import read_runs
+from rlbench.scenarios.emulated.profile import Profile, read_profile
 from tests.harness.command import Ended, assert_refused, call, launch
 from tests.harness.commands.profile.measured_profile import write_truth
 

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.commands.profile.cores import Cores, CpuShares, with_work
-from harness.commands.profile.gpu import (
+from rlbench.harness.commands.profile.cores import Cores, CpuShares, with_work
+from rlbench.harness.commands.profile.gpu import (
     AssumedLink,
     Inferences,
     Learning,
@@ -15,7 +15,7 @@ from harness.commands.profile.gpu import (
     read_learning,
     schedule_item,
 )
-from scenarios.emulated.profile import read_profile
+from rlbench.scenarios.emulated.profile import read_profile
 from tests.harness.run.synthetic_run import infer_s, make_series, make_spans
 
 OPEN_FRIDGE = read_profile("open-fridge")

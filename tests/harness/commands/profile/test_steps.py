@@ -9,15 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.commands.profile.cores import Cores, CpuShares, cores_of, seconds_of_work, with_work
-from harness.commands.profile.gpu import AssumedLink
-from harness.commands.profile.making import mean_step_ms, measure, to_toml, write_profile
-from harness.commands.profile.modes import find_modes
-from harness.commands.profile.steps import EnvSteps, read_steps, step_tables
-from results.records.schema import Counters
-from results.records.store import StoredRun
-from scenarios.emulated.profile import Profile, read_profile
-from scenarios.emulated.times import BlocksOfTimes
+from rlbench.harness.commands.profile.cores import Cores, CpuShares, cores_of, seconds_of_work, with_work
+from rlbench.harness.commands.profile.gpu import AssumedLink
+from rlbench.harness.commands.profile.making import mean_step_ms, measure, to_toml, write_profile
+from rlbench.harness.commands.profile.modes import find_modes
+from rlbench.harness.commands.profile.steps import EnvSteps, read_steps, step_tables
+from rlbench.results.records.schema import Counters
+from rlbench.results.records.store import StoredRun
+from rlbench.scenarios.emulated.profile import Profile, read_profile
+from rlbench.scenarios.emulated.times import BlocksOfTimes
 from tests.harness.run.synthetic_run import LEARN_S, make_series, make_spans, record_of, write_run
 
 OPEN_FRIDGE = read_profile("open-fridge")

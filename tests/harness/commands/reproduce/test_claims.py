@@ -1,7 +1,13 @@
 from __future__ import annotations
 
-from harness.commands.reproduce.claims import AgainstPrediction, EachWithin, MeanErrorWithin, MostWithin, RatioWithin
-from harness.commands.reproduce.table import Claim, ClaimOutcome, Filled
+from rlbench.harness.commands.reproduce.claims import (
+    AgainstPrediction,
+    EachWithin,
+    MeanErrorWithin,
+    MostWithin,
+    RatioWithin,
+)
+from rlbench.harness.commands.reproduce.table import Claim, ClaimOutcome, Filled
 from tests.harness.commands.reproduce.tiny_table import make_row
 
 

@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 
-from harness.commands.reproduce import command
-from harness.commands.reproduce.claims import AgainstPrediction, EachWithin, MeanErrorWithin
-from harness.commands.reproduce.measuring import commands, measured_rates
-from harness.commands.reproduce.papers import TABLES
-from harness.commands.reproduce.predicting import predict_rates
-from harness.commands.reproduce.table import ClaimOutcome, Fits, PaperTable, fill, judge
-from harness.predicting.options import PredictOptions
-from harness.predicting.planning import plan_predictions
-from harness.predicting.points import Length, Planned, RatePoint, plan_point
-from harness.run.record import cell_record
-from reports.figures.format import number
-from reports.terminal.table import make_console
-from results.records.schema import Figures, RunRecord
-from results.records.store import read_runs
-from scenarios.emulated.profile import PROFILES_FOLDER
+from rlbench.harness.commands.reproduce import command
+from rlbench.harness.commands.reproduce.claims import AgainstPrediction, EachWithin, MeanErrorWithin
+from rlbench.harness.commands.reproduce.measuring import commands, measured_rates
+from rlbench.harness.commands.reproduce.papers import TABLES
+from rlbench.harness.commands.reproduce.predicting import predict_rates
+from rlbench.harness.commands.reproduce.table import ClaimOutcome, Fits, PaperTable, fill, judge
+from rlbench.harness.predicting.options import PredictOptions
+from rlbench.harness.predicting.planning import plan_predictions
+from rlbench.harness.predicting.points import Length, Planned, RatePoint, plan_point
+from rlbench.harness.run.record import cell_record
+from rlbench.reports.figures.format import number
+from rlbench.reports.terminal.table import make_console
+from rlbench.results.records.schema import Figures, RunRecord
+from rlbench.results.records.store import read_runs
+from rlbench.scenarios.emulated.profile import PROFILES_FOLDER
 from tests.harness.command import QUICK, assert_refused, call, launch
 from tests.harness.commands.reproduce.tiny_table import make_row, make_table
 from tests.results.made_records import make_record, write_run_folder

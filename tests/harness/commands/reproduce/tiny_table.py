@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.commands.reproduce.table import Claim, PaperTable, Row
-from harness.predicting.points import Length, RatePoint
+from rlbench.harness.commands.reproduce.table import Claim, PaperTable, Row
+from rlbench.harness.predicting.points import Length, RatePoint
 
 
 def make_row(name: str, published: float | None, **fields: Any) -> Row:

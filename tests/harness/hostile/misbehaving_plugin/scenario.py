@@ -15,8 +15,8 @@ from typing import Any, ClassVar, cast
 import gymnasium
 import numpy as np
 
-from harness.contract.device import Seat
-from harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
+from rlbench.harness.contract.device import Seat
+from rlbench.harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
 
 from .cases import CASES, LEARNING
 from .raises import make_error

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.launch.nodes import agent
-from harness.processes.scratch import Scratch
-from harness.processes.shared_memory import Before
+from rlbench.harness.launch.nodes import agent
+from rlbench.harness.processes.scratch import Scratch
+from rlbench.harness.processes.shared_memory import Before
 
 
 def test_what_killed_agents_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

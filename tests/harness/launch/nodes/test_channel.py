@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.launch.nodes.channel import LARGEST_DATA, LARGEST_HEADER, SIZES, Channel, Closed, Message
-from harness.launch.nodes.clocks import NodeClock, Shift
+from rlbench.harness.launch.nodes.channel import LARGEST_DATA, LARGEST_HEADER, SIZES, Channel, Closed, Message
+from rlbench.harness.launch.nodes.clocks import NodeClock, Shift
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_who_does_not_read_is_not_waited_for_without_end(
     ends: tuple[Channel, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stopped process holds nobody up for long."""
-    monkeypatch.setattr("harness.launch.nodes.channel.SEND_LIMIT_S", 0.2)
+    monkeypatch.setattr("rlbench.harness.launch.nodes.channel.SEND_LIMIT_S", 0.2)
     channel, _ = ends
 
     def send_on() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.launch.nodes import gathered
-from harness.launch.nodes.clocks import Shift
-from harness.machine.telemetry.readings import Readings, Row
+from rlbench.harness.launch.nodes import gathered
+from rlbench.harness.launch.nodes.clocks import Shift
+from rlbench.harness.machine.telemetry.readings import Readings, Row
 
 
 def row(t: float, cpu: float | None, **gpus: float) -> Row:

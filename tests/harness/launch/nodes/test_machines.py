@@ -12,18 +12,27 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.cluster.job import own_job
-from harness.commands.run import PlaceCheck, run_sweep
-from harness.launch.launcher import choose
-from harness.launch.nodes.launches import SRUN, SSH, Launch, NodeSeat, Slurm, address_of, interface_towards, launch_of
-from harness.launch.nodes.node_link import NodeLink, decide
-from harness.launch.options import LaunchOptions
-from harness.launch.torchrun import dry_run_lines, endpoint
-from harness.plan.options import RunOptions
-from harness.plan.planning import plan
-from harness.plan.request import complete
-from harness.processes.outcome import Outcome
-from harness.run.sweep import Sweep
+from rlbench.harness.cluster.job import own_job
+from rlbench.harness.commands.run import PlaceCheck, run_sweep
+from rlbench.harness.launch.launcher import choose
+from rlbench.harness.launch.nodes.launches import (
+    SRUN,
+    SSH,
+    Launch,
+    NodeSeat,
+    Slurm,
+    address_of,
+    interface_towards,
+    launch_of,
+)
+from rlbench.harness.launch.nodes.node_link import NodeLink, decide
+from rlbench.harness.launch.options import LaunchOptions
+from rlbench.harness.launch.torchrun import dry_run_lines, endpoint
+from rlbench.harness.plan.options import RunOptions
+from rlbench.harness.plan.planning import plan
+from rlbench.harness.plan.request import complete
+from rlbench.harness.processes.outcome import Outcome
+from rlbench.harness.run.sweep import Sweep
 from tests.harness.runs import PATIENCE_S, wait_until
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "ppo.toml"
@@ -155,8 +164,8 @@ def test_hosts_of_an_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
         assert words == ["scontrol", "show", "hostnames", "n[1-2]"]
         return subprocess.CompletedProcess(words, 0, "n1\nn2\n", "")
 
-    monkeypatch.setattr("harness.launch.launcher.subprocess.run", run)
-    monkeypatch.setattr("harness.launch.launcher.shutil.which", lambda _: "/usr/bin/srun")
+    monkeypatch.setattr("rlbench.harness.launch.launcher.subprocess.run", run)
+    monkeypatch.setattr("rlbench.harness.launch.launcher.shutil.which", lambda _: "/usr/bin/srun")
     made = choose(LaunchOptions(launcher="torchrun", gpus_per_node=2), {"SLURM_JOB_NODELIST": "n[1-2]"})
     assert made == Launch(hosts=("n1", "n2"), gpus_per_node=2, remote=SRUN)
 
@@ -189,7 +198,7 @@ def test_a_plan_brings_no_command(tmp_path: Path) -> None:
 )
 def test_options_of_sbatch(slurm: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By their long names."""
-    monkeypatch.setattr("harness.launch.launcher.shutil.which", lambda _: "/usr/bin/sbatch")
+    monkeypatch.setattr("rlbench.harness.launch.launcher.shutil.which", lambda _: "/usr/bin/sbatch")
     monkeypatch.setattr("harness.launch.launcher.importlib.util.find_spec", lambda _: object())
     options = {"launcher": "slurm", "gpus_per_node": 8, "partition": "gpu"}
     with pytest.raises(ValueError, match=why):
@@ -201,10 +210,10 @@ def test_options_of_sbatch(slurm: str, why: str, monkeypatch: pytest.MonkeyPatch
 
 def test_slurm_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """One line that says what is missing."""
-    monkeypatch.setattr("harness.launch.launcher.shutil.which", lambda _: None)
+    monkeypatch.setattr("rlbench.harness.launch.launcher.shutil.which", lambda _: None)
     with pytest.raises(ValueError, match="sbatch is not found; this is no login node of a Slurm cluster"):
         choose(LaunchOptions(launcher="slurm", gpus_per_node=8), {})
-    monkeypatch.setattr("harness.launch.launcher.shutil.which", lambda _: "/usr/bin/sbatch")
+    monkeypatch.setattr("rlbench.harness.launch.launcher.shutil.which", lambda _: "/usr/bin/sbatch")
     monkeypatch.setattr("harness.launch.launcher.importlib.util.find_spec", lambda _: None)
     with pytest.raises(ValueError, match=r"submitit is not installed; use: pip install 'rlbench\[slurm\]'"):
         choose(LaunchOptions(launcher="slurm", gpus_per_node=8), {})
@@ -311,7 +320,7 @@ def test_a_dry_run_prints_torchruns_commands() -> None:
         "--rdzv-conf=rank=1",
         "--max-restarts=0",
         "-m",
-        "harness.launch.rank",
+        "rlbench.harness.launch.rank",
         "FOLDER",
     ]
 
@@ -325,9 +334,9 @@ def test_a_sweep_of_an_allocation_goes_on_in_another(tmp_path: Path, monkeypatch
     with pytest.raises(ValueError, match=r"planned inside a Slurm allocation; .* \(salloc\)"):
         run_sweep(RunOptions(), out, resume=True, dry_run=True, command=[])
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n")
-    monkeypatch.setattr("harness.launch.launcher.allocated_hosts", lambda _: ("n7", "n8"))
+    monkeypatch.setattr("rlbench.harness.launch.launcher.allocated_hosts", lambda _: ("n7", "n8"))
     assert run_sweep(RunOptions(), out, resume=True, dry_run=True, command=[]) == 0
-    monkeypatch.setattr("harness.launch.launcher.allocated_hosts", lambda _: ("n7",))
+    monkeypatch.setattr("rlbench.harness.launch.launcher.allocated_hosts", lambda _: ("n7",))
     with pytest.raises(ValueError, match="needs 2 hosts of 4 GPUs"):
         run_sweep(RunOptions(), out, resume=True, dry_run=True, command=[])
 

@@ -13,7 +13,7 @@ from tests.harness.metering.batches.vector_scenarios import ACTIONS, SPACE
 if TYPE_CHECKING:
     import gymnasium
 
-    from harness.contract.device import Seat
+    from rlbench.harness.contract.device import Seat
 
 ENDS = ((True, False), (False, True), (True, True))
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
-from harness.contract.device import Seat
+from rlbench.harness.contract.device import Seat
 from tests.harness.metering.batches.vector_scenarios import ACTIONS, SPACE, RandomEnv
 
 RESET = object()

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
-from harness.contract.agents import InAgents, agents_per_env, num_rows
-from harness.contract.device import Seat
-from harness.contract.envs import make_counted_agents
-from harness.metering.batches.counted_agents import CountedAgents
+from rlbench.harness.contract.agents import InAgents, agents_per_env, num_rows
+from rlbench.harness.contract.device import Seat
+from rlbench.harness.contract.envs import make_counted_agents
+from rlbench.harness.metering.batches.counted_agents import CountedAgents
 from tests.harness.metering.batches.vector_scenarios import meter, seats_of
 
 AGENTS = ("wolf", "sheep_0", "sheep_1")

@@ -11,10 +11,10 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from harness.contract.device import Seat
-from harness.contract.envs import InBatches, make_counted_batch
-from harness.metering.batches.counted_batch import CountedBatch
-from harness.metering.meter_file import MeterFile, meter_path
+from rlbench.harness.contract.device import Seat
+from rlbench.harness.contract.envs import InBatches, make_counted_batch
+from rlbench.harness.metering.batches.counted_batch import CountedBatch
+from rlbench.harness.metering.meter_file import MeterFile, meter_path
 from tests.harness.metering.batches.vector_scenarios import RandomScenario, meter, seats_of
 
 

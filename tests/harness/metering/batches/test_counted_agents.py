@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.contract.envs import make_counted_agents
-from harness.metering.batches.counted_agents import CountedAgents
-from harness.metering.batches.steps import BatchStep
-from harness.metering.meter_file import MeterFile
+from rlbench.harness.contract.envs import make_counted_agents
+from rlbench.harness.metering.batches.counted_agents import CountedAgents
+from rlbench.harness.metering.batches.steps import BatchStep
+from rlbench.harness.metering.meter_file import MeterFile
 from tests.harness.metering.batches.parallel_scenarios import ParallelScenario, RandomParallel, names
 from tests.harness.metering.batches.test_counted_batch import flat, records, rows_of
 from tests.harness.metering.batches.vector_scenarios import ACTIONS, meter, seats_of

@@ -13,10 +13,10 @@ from gymnasium.vector import AutoresetMode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.contract.envs import make_counted_batch, make_counted_env
-from harness.metering.batches.counted_batch import CountedBatch
-from harness.metering.batches.steps import BatchStep
-from harness.metering.counted import EPISODE, episodes_path
+from rlbench.harness.contract.envs import make_counted_batch, make_counted_env
+from rlbench.harness.metering.batches.counted_batch import CountedBatch
+from rlbench.harness.metering.batches.steps import BatchStep
+from rlbench.harness.metering.counted import EPISODE, episodes_path
 from tests.harness.metering.batches.vector_scenarios import ACTIONS, RandomScenario, meter, seats_of
 
 MODES = list(AutoresetMode)

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.contract.envs import make_counted_batch, make_counted_env, make_counted_pool
-from harness.contract.pools import PoolLike
-from harness.metering.batches.counted_pool import CountedPool
-from harness.metering.meter_file import MeterFile
+from rlbench.harness.contract.envs import make_counted_batch, make_counted_env, make_counted_pool
+from rlbench.harness.contract.pools import PoolLike
+from rlbench.harness.metering.batches.counted_pool import CountedPool
+from rlbench.harness.metering.meter_file import MeterFile
 from tests.harness.metering.batches.pool_double import DoublePool, PoolScenario
 from tests.harness.metering.batches.test_counted_batch import COUNTERS, played_alone, played_in_batch, records, rows_of
 from tests.harness.metering.batches.vector_scenarios import ACTIONS, RandomEnv, meter, seats_of

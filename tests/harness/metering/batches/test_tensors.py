@@ -12,15 +12,15 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 
-from harness.contract.envs import make_counted_batch
-from harness.metering.batches.tensors import as_tensors, first_tensor, on_host
+from rlbench.harness.contract.envs import make_counted_batch
+from rlbench.harness.metering.batches.tensors import as_tensors, first_tensor, on_host
 from tests.harness.metering.batches import device_tensors
 from tests.harness.metering.batches.device_tensors import DEVICE, KINDS, DeviceTensor, Tensored
 from tests.harness.metering.batches.test_counted_batch import COUNTERS, MODES, played_in_batch, records
 from tests.harness.metering.batches.vector_scenarios import ACTIONS, RandomScenario, meter, seats_of
 
 if TYPE_CHECKING:
-    from harness.contract.device import Seat
+    from rlbench.harness.contract.device import Seat
 
 NUM, CALLS = 4, 60
 
@@ -203,7 +203,7 @@ import tempfile
 from pathlib import Path
 import numpy as np
 from gymnasium.vector import AutoresetMode
-from harness.contract.envs import make_counted_batch
+from rlbench.harness.contract.envs import make_counted_batch
 from tests.harness.metering.batches.vector_scenarios import RandomScenario, meter, seats_of
 
 folder = Path(tempfile.mkdtemp(dir=sys.argv[1])) / "run"

@@ -14,9 +14,9 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
-from harness.contract.device import Place, Seat
-from harness.devices.kinds import CpuDevice
-from harness.metering.meter_file import MeterFile, meter_path
+from rlbench.harness.contract.device import Place, Seat
+from rlbench.harness.devices.kinds import CpuDevice
+from rlbench.harness.metering.meter_file import MeterFile, meter_path
 
 SPACE = Dict({"x": Box(-9.0, 9.0, (2,), np.float32), "b": Tuple((Discrete(99), MultiBinary(3)))})
 ACTIONS = Discrete(5)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.contract.settings import GpuCosts, LearnSettings
+from rlbench.harness.contract.settings import GpuCosts, LearnSettings
 from tests.harness.metering.batches.parallel_scenarios import Crowd, names
 from tests.systems.engine import doubles
 from tests.systems.engine.batched import ACTIONS, LOG, SLOW_MS, SPACE
@@ -27,8 +27,8 @@ from tests.systems.engine.recorded import record
 if TYPE_CHECKING:
     import gymnasium
 
-    from harness.contract.device import Seat
-    from harness.plan.cells import Cell
+    from rlbench.harness.contract.device import Seat
+    from rlbench.harness.plan.cells import Cell
 
 NUM_ENVS, NUM_AGENTS, NUM_STEPS = 4, 3, 8
 MOST_STEPS = 6

@@ -15,8 +15,8 @@ import numpy as np
 import psutil
 import pytest
 
-from harness.plan.system_list import CannotRun
-from systems.policies.policy import build_policy
+from rlbench.harness.plan.system_list import CannotRun
+from rlbench.systems.policies.policy import build_policy
 from tests.harness.runs import PATIENCE_S, has_ended, wait_until
 from tests.lanes import sampled
 from tests.systems.actions import choices

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.metering.meter import RankMeter
+from rlbench.harness.metering.meter import RankMeter
 from tests.systems.engine.averaging.offices import meter_in
 
 

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness.contract.device import Place
-from harness.metering.meter import RankMeter
-from systems.choices.average import AverageChoice
-from systems.engine.averaging.averager import Averager
-from systems.engine.averaging.opening import open_averager
-from systems.engine.wire.group import Group
-from systems.engine.wire.links import Links
-from systems.engine.wire.mailbox import Handler
-from systems.engine.wire.sockets import Answer
-from systems.policies.normalizing import Normalizer
+from rlbench.harness.contract.device import Place
+from rlbench.harness.metering.meter import RankMeter
+from rlbench.systems.choices.average import AverageChoice
+from rlbench.systems.engine.averaging.averager import Averager
+from rlbench.systems.engine.averaging.opening import open_averager
+from rlbench.systems.engine.wire.group import Group
+from rlbench.systems.engine.wire.links import Links
+from rlbench.systems.engine.wire.mailbox import Handler
+from rlbench.systems.engine.wire.sockets import Answer
+from rlbench.systems.policies.normalizing import Normalizer
 from tests.systems.engine import ranks
 
 ALONE = Place(rank=0, num_ranks=1, local_rank=0)

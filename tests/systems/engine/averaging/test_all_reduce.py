@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from harness.contract.device import Place
-from harness.contract.settings import NORMALIZED, LearnSettings
-from systems.choices.average import AllReduce, Elastic, Gossip, ParameterServer
-from systems.engine.averaging.averager import Averager
-from systems.engine.averaging.opening import open_averager
-from systems.engine.wire.group import Group
-from systems.learn.optimizers import make_optimizer
-from systems.learn.ppo import update
-from systems.learn.sequences import pack
-from systems.policies.policy import build_policy
+from rlbench.harness.contract.device import Place
+from rlbench.harness.contract.settings import NORMALIZED, LearnSettings
+from rlbench.systems.choices.average import AllReduce, Elastic, Gossip, ParameterServer
+from rlbench.systems.engine.averaging.averager import Averager
+from rlbench.systems.engine.averaging.opening import open_averager
+from rlbench.systems.engine.wire.group import Group
+from rlbench.systems.learn.optimizers import make_optimizer
+from rlbench.systems.learn.ppo import update
+from rlbench.systems.learn.sequences import pack
+from rlbench.systems.policies.policy import build_policy
 from tests.systems.actions import choices
 from tests.systems.engine.averaging.offices import ALONE, Quadratic, meter_in, sgd
 from tests.systems.engine.ranks import run_ranks

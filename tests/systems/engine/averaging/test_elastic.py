@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from harness.metering.meter import RankMeter
-from systems.choices.average import Elastic, moving_rate
-from systems.engine.averaging.asynchronous import FINAL
+from rlbench.harness.metering.meter import RankMeter
+from rlbench.systems.choices.average import Elastic, moving_rate
+from rlbench.systems.engine.averaging.asynchronous import FINAL
 from tests.systems.engine.averaging.offices import Quadratic, open_averagers, sgd
 
 RATE = 0.05

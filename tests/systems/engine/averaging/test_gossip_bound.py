@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from harness.metering.meter import RankMeter
-from systems.choices.average import Gossip, choose_peer
-from systems.engine.averaging.gossiping import mix_pulled
+from rlbench.harness.metering.meter import RankMeter
+from rlbench.systems.choices.average import Gossip, choose_peer
+from rlbench.systems.engine.averaging.gossiping import mix_pulled
 from tests.systems.engine.averaging.offices import Quadratic, open_averagers, sgd
 from tests.systems.engine.moments import Array, exact, theorem_1
 

@@ -14,17 +14,17 @@ import pytest
 import torch
 from torch import distributed, nn
 
-from harness.contract.device import Place
-from harness.metering.meter import RankMeter
-from systems.choices.average import AllReduce, Gossip, choose_peer
-from systems.engine.averaging.asynchronous import RUNNING, AsynchronousRank
-from systems.engine.averaging.averager import Averager
-from systems.engine.averaging.flat_weights import SKETCH_SIZE, Sketch, consensus_distance, to_bytes
-from systems.engine.averaging.gossiping import GossipingRank, Received, mix_pulled, mix_pushed
-from systems.engine.averaging.opening import open_averager
-from systems.engine.wire.group import Group
-from systems.engine.wire.mailbox import Mailbox
-from systems.engine.wire.sockets import Answer
+from rlbench.harness.contract.device import Place
+from rlbench.harness.metering.meter import RankMeter
+from rlbench.systems.choices.average import AllReduce, Gossip, choose_peer
+from rlbench.systems.engine.averaging.asynchronous import RUNNING, AsynchronousRank
+from rlbench.systems.engine.averaging.averager import Averager
+from rlbench.systems.engine.averaging.flat_weights import SKETCH_SIZE, Sketch, consensus_distance, to_bytes
+from rlbench.systems.engine.averaging.gossiping import GossipingRank, Received, mix_pulled, mix_pushed
+from rlbench.systems.engine.averaging.opening import open_averager
+from rlbench.systems.engine.wire.group import Group
+from rlbench.systems.engine.wire.mailbox import Mailbox
+from rlbench.systems.engine.wire.sockets import Answer
 from tests.systems.engine.averaging.offices import Quadratic, meter_in, open_averagers, run_losing, sgd
 from tests.systems.engine.ranks import join_group, run_ranks
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from harness.metering.meter import RankMeter
-from systems.choices.average import Central, rendering_rank
-from systems.engine.averaging.opening import open_averager
+from rlbench.harness.metering.meter import RankMeter
+from rlbench.systems.choices.average import Central, rendering_rank
+from rlbench.systems.engine.averaging.opening import open_averager
 from tests.systems.engine.averaging.offices import Apart, group_of
 
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from harness.contract.device import Place
-from harness.metering.meter import RankMeter
-from systems.choices.average import ParameterServer
-from systems.engine.averaging.asynchronous import FINAL
-from systems.engine.averaging.averager import Averager
-from systems.engine.averaging.opening import open_averager
-from systems.engine.wire.group import Group
+from rlbench.harness.contract.device import Place
+from rlbench.harness.metering.meter import RankMeter
+from rlbench.systems.choices.average import ParameterServer
+from rlbench.systems.engine.averaging.asynchronous import FINAL
+from rlbench.systems.engine.averaging.averager import Averager
+from rlbench.systems.engine.averaging.opening import open_averager
+from rlbench.systems.engine.wire.group import Group
 from tests.systems.engine.averaging.offices import Quadratic, meter_in, open_averagers, run_losing, sgd
 from tests.systems.engine.ranks import run_ranks
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from harness.contract.device import Place
-from harness.metering.meter import RankMeter
-from systems.choices.average import AverageChoice, Elastic, Gossip, ParameterServer
-from systems.engine.averaging.asynchronous import FINAL, AsynchronousRank
-from systems.engine.wire.group import Group
-from systems.learn.sequences import fixed_runs
-from systems.policies.normalizing import Normalizer, RewardScale
+from rlbench.harness.contract.device import Place
+from rlbench.harness.metering.meter import RankMeter
+from rlbench.systems.choices.average import AverageChoice, Elastic, Gossip, ParameterServer
+from rlbench.systems.engine.averaging.asynchronous import FINAL, AsynchronousRank
+from rlbench.systems.engine.wire.group import Group
+from rlbench.systems.learn.sequences import fixed_runs
+from rlbench.systems.policies.normalizing import Normalizer, RewardScale
 from tests.systems.engine.averaging.offices import Observing, open_averagers, sgd
 from tests.systems.engine.ranks import run_ranks
 

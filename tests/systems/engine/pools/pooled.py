@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import numpy as np
 
-from harness.contract.settings import GpuCosts, LearnSettings
+from rlbench.harness.contract.settings import GpuCosts, LearnSettings
 from tests.harness.metering.batches.pool_double import DoublePool
 from tests.systems.engine import doubles
 from tests.systems.engine.cells import make_cell
@@ -26,8 +26,8 @@ from tests.systems.engine.recorded import record
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from harness.contract.device import Seat
-    from harness.plan.cells import Cell
+    from rlbench.harness.contract.device import Seat
+    from rlbench.harness.plan.cells import Cell
 
 NUM_ENVS, PER_POOL, PER_RECV, NUM_STEPS = 8, 4, 2, 8
 MOST_STEPS = 6

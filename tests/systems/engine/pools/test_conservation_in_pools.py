@@ -15,8 +15,8 @@ import numpy as np
 import psutil
 import pytest
 
-from harness.plan.cells import Cell
-from harness.plan.system_list import CannotRun
+from rlbench.harness.plan.cells import Cell
+from rlbench.harness.plan.system_list import CannotRun
 from tests.harness.runs import PATIENCE_S, has_ended, wait_until
 from tests.systems.engine.cells import leave_cell, run_in_turn
 from tests.systems.engine.doubles import Ran, all_ways, log_path

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from harness.contract.budget import Limits
-from harness.contract.device import Place
-from harness.contract.settings import Message
-from harness.contract.system import Context
-from harness.metering.meter import LagSummary, RankMeter
-from harness.processes.told import Sender, StopRequests, Told, read_told
-from systems.engine.rank.agreed_progress import NUM_RECENT_EPISODES, RunProgress
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.contract.device import Place
+from rlbench.harness.contract.settings import Message
+from rlbench.harness.contract.system import Context
+from rlbench.harness.metering.meter import LagSummary, RankMeter
+from rlbench.harness.processes.told import Sender, StopRequests, Told, read_told
+from rlbench.systems.engine.rank.agreed_progress import NUM_RECENT_EPISODES, RunProgress
 from tests.scenarios.seats import PlainDevice
 from tests.systems.engine.counting import CountingScenario
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from harness.contract.budget import Limits
-from harness.contract.device import Place
-from harness.contract.system import Context
-from harness.devices.kinds import CpuDevice
-from harness.metering.meter import RankMeter
-from harness.plan.registry import load_scenario
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.contract.device import Place
+from rlbench.harness.contract.system import Context
+from rlbench.harness.devices.kinds import CpuDevice
+from rlbench.harness.metering.meter import RankMeter
+from rlbench.harness.plan.registry import load_scenario
 from tests.systems.engine.ranks import Run, run_cell, same_weights
 
 POINTNAV = ("pointnav", {"num_envs": "2", "rollout_steps": "16"})

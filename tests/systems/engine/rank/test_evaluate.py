@@ -11,15 +11,15 @@ import gymnasium
 import pytest
 import torch
 
-from harness.contract.device import Seat
-from harness.contract.envs import env_seeds
-from harness.devices.kinds import CpuDevice
-from harness.plan.registry import load_system
-from harness.processes.raised import in_a_line
-from systems.engine.rank.evaluate import Evaluation, evaluate, evaluation_seeds
-from systems.engine.rank.rank_loop import POLICY_FILE, RANK_POLICY_FILE
-from systems.gossip.spec import SPEC as GOSSIP
-from systems.policies.policy import Policy, build_policy
+from rlbench.harness.contract.device import Seat
+from rlbench.harness.contract.envs import env_seeds
+from rlbench.harness.devices.kinds import CpuDevice
+from rlbench.harness.plan.registry import load_system
+from rlbench.harness.processes.raised import in_a_line
+from rlbench.systems.engine.rank.evaluate import Evaluation, evaluate, evaluation_seeds
+from rlbench.systems.engine.rank.rank_loop import POLICY_FILE, RANK_POLICY_FILE
+from rlbench.systems.gossip.spec import SPEC as GOSSIP
+from rlbench.systems.policies.policy import Policy, build_policy
 from tests.systems.actions import choices
 from tests.systems.engine.cells import profile
 from tests.systems.engine.counting import LENGTHS, SPACE, CountingEnv, CountingScenario

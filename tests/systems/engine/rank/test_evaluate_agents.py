@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from harness.contract.device import Seat
-from harness.devices.kinds import CpuDevice
-from systems.engine.rank.evaluate import Evaluation, evaluate
-from systems.policies.policy import Policy, build_policy
+from rlbench.harness.contract.device import Seat
+from rlbench.harness.devices.kinds import CpuDevice
+from rlbench.systems.engine.rank.evaluate import Evaluation, evaluate
+from rlbench.systems.policies.policy import Policy, build_policy
 from tests.systems.actions import choices
 from tests.systems.engine.agents.crowds import NUM_AGENTS, NUM_ENVS, CrowdScenario, LoggedCrowd
 from tests.systems.engine.batched import SPACE

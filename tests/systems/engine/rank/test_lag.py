@@ -10,7 +10,7 @@ from unittest.mock import patch
 import psutil
 import pytest
 
-from harness.plan.cells import Cell
+from rlbench.harness.plan.cells import Cell
 from tests.harness.runs import wait_until
 from tests.systems.engine.cells import make_cell, profile, run_here, run_in_turn
 from tests.systems.engine.ranks import Run
@@ -86,12 +86,12 @@ def learn_slowly(folder: Path) -> None:
 
     No learner is slower: whatever the machine does meanwhile, the environments have been as fast as may be.
     """
-    from systems.engine.rank.learner import Learner
-    from systems.engine.rank.means import Means
-    from systems.engine.rollouts import opening
-    from systems.engine.rollouts.rollout import Experience
-    from systems.engine.rollouts.trajectories import StreamRollout
-    from systems.engine.workers.tables import SharedTable
+    from rlbench.systems.engine.rank.learner import Learner
+    from rlbench.systems.engine.rank.means import Means
+    from rlbench.systems.engine.rollouts import opening
+    from rlbench.systems.engine.rollouts.rollout import Experience
+    from rlbench.systems.engine.rollouts.trajectories import StreamRollout
+    from rlbench.systems.engine.workers.tables import SharedTable
 
     memory_bytes: list[int] = []
     num_learned = 0

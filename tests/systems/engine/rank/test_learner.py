@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from harness.contract.settings import LearnSettings, Message, Work
-from harness.metering.meter import RankMeter
-from systems.choices.rollout import Split
-from systems.engine.rank import learner
-from systems.engine.rank.learner import Learner
-from systems.engine.rollouts.rollout import Experience, FixedRollout, runs_of
-from systems.engine.workers.tables import SharedTable, rollout_columns
-from systems.learn.ppo import ppo_loss
-from systems.learn.sequences import pack
-from systems.policies.policy import build_policy
+from rlbench.harness.contract.settings import LearnSettings, Message, Work
+from rlbench.harness.metering.meter import RankMeter
+from rlbench.systems.choices.rollout import Split
+from rlbench.systems.engine.rank import learner
+from rlbench.systems.engine.rank.learner import Learner
+from rlbench.systems.engine.rollouts.rollout import Experience, FixedRollout, runs_of
+from rlbench.systems.engine.workers.tables import SharedTable, rollout_columns
+from rlbench.systems.learn.ppo import ppo_loss
+from rlbench.systems.learn.sequences import pack
+from rlbench.systems.policies.policy import build_policy
 from tests.systems.actions import choices
 from tests.systems.engine.counting import SPACE
 

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import torch
 
-from harness.contract.settings import LearnSettings
-from systems.engine.rank import learner
-from systems.learn import finite
-from systems.learn.finite import NotFinite, check_weights, gather
-from systems.learn.ppo import STATS, mean_rows
+from rlbench.harness.contract.settings import LearnSettings
+from rlbench.systems.engine.rank import learner
+from rlbench.systems.learn import finite
+from rlbench.systems.learn.finite import NotFinite, check_weights, gather
+from rlbench.systems.learn.ppo import STATS, mean_rows
 from tests.systems.engine.rank.test_learner import NUM_ENVS, NUM_STEPS, SETTINGS, Bench
 
 HUGE = 3e38

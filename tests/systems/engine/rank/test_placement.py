@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from harness.devices.booking import BUSY_S
-from harness.devices.emulated_gpu import gpu_path
+from rlbench.harness.devices.booking import BUSY_S
+from rlbench.harness.devices.emulated_gpu import gpu_path
 from tests.systems.engine.cells import make_cell, profile, run_in_turn
 from tests.systems.engine.ranks import Run
 

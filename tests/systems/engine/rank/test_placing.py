@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from harness.contract.device import Device, Place
-from harness.contract.settings import GpuCosts
-from harness.devices.emulated_gpu import EmulatedGpu, gpu_path
-from harness.devices.kinds import CpuDevice
-from systems.engine.rank.placing import machines_of, stay_on_a_core, worker_cores
+from rlbench.harness.contract.device import Device, Place
+from rlbench.harness.contract.settings import GpuCosts
+from rlbench.harness.devices.emulated_gpu import EmulatedGpu, gpu_path
+from rlbench.harness.devices.kinds import CpuDevice
+from rlbench.systems.engine.rank.placing import machines_of, stay_on_a_core, worker_cores
 
 CORES = sorted(os.sched_getaffinity(0))
 MANY = 2 * len(CORES)

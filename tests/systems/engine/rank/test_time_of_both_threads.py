@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.contract.budget import Limits
-from harness.metering.meter import LANE_PREFIX
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.metering.meter import LANE_PREFIX
 from tests.systems.model.agreement import cell_of
 from tests.systems.model.profiles import BUSY
 from tests.systems.model.virtual_engine import run_virtually

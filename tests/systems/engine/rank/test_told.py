@@ -24,10 +24,10 @@ CELLS = {
 
 def note(folder: Path) -> None:
     """Runs this rank of the cell in `folder`, and writes down what it told."""
-    from systems.engine.rank import rank_loop
-    from systems.engine.rank.learner import Learner
-    from systems.engine.rank.means import Means
-    from systems.engine.rollouts.monitors import open_monitor
+    from rlbench.systems.engine.rank import rank_loop
+    from rlbench.systems.engine.rank.learner import Learner
+    from rlbench.systems.engine.rank.means import Means
+    from rlbench.systems.engine.rollouts.monitors import open_monitor
 
     told: dict[str, Any] = {}
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from scenarios.emulated.env import NUM_CUES, OBSERVATION_SPACE
-from systems.policies.policy import Policy, build_policy
+from rlbench.scenarios.emulated.env import NUM_CUES, OBSERVATION_SPACE
+from rlbench.systems.policies.policy import Policy, build_policy
 from tests.systems.actions import choices
 from tests.systems.engine.cells import make_cell, profile
 from tests.systems.engine.recorded import Recorded, record_in_turn

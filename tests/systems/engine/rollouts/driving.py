@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from systems.engine.rollouts.rollout import Rollout
+from rlbench.systems.engine.rollouts.rollout import Rollout
 
 Step = Sequence[int]
 """Environment, slot."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from systems.choices.rollout import Fixed, Variable
-from systems.engine.rollouts.monitors import has_enough
-from systems.engine.rollouts.opening import open_rollout
-from systems.engine.rollouts.rollout import FixedRollout
-from systems.engine.rollouts.stale import StaleFill
-from systems.engine.rollouts.trajectories import StreamRollout
+from rlbench.systems.choices.rollout import Fixed, Variable
+from rlbench.systems.engine.rollouts.monitors import has_enough
+from rlbench.systems.engine.rollouts.opening import open_rollout
+from rlbench.systems.engine.rollouts.rollout import FixedRollout
+from rlbench.systems.engine.rollouts.stale import StaleFill
+from rlbench.systems.engine.rollouts.trajectories import StreamRollout
 from tests.systems.engine.rollouts.driving import Driver
 
 AGENTS, NUM_ENVS = 3, 2

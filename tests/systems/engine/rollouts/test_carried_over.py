@@ -10,10 +10,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from harness.processes.told import StopRequests
-from systems.engine.rank.rank_loop import RankLoop
-from systems.policies.policy import build_policy
-from systems.ver.spec import SPEC as VER
+from rlbench.harness.processes.told import StopRequests
+from rlbench.systems.engine.rank.rank_loop import RankLoop
+from rlbench.systems.policies.policy import build_policy
+from rlbench.systems.ver.spec import SPEC as VER
 from tests.systems.actions import choices
 from tests.systems.engine.counting import LENGTHS, NUM_STEPS, SPACE
 from tests.systems.engine.ranks import run_ranks

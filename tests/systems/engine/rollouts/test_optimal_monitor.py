@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from harness.contract.device import Place
-from systems.choices.preempt import Optimal, Plan, arrivals_s, pause_s, plan
-from systems.engine.rollouts.monitors import open_monitor
-from systems.engine.rollouts.rollout import FixedRollout, Rollout, VariableRollout
-from systems.engine.wire.group import Group
+from rlbench.harness.contract.device import Place
+from rlbench.systems.choices.preempt import Optimal, Plan, arrivals_s, pause_s, plan
+from rlbench.systems.engine.rollouts.monitors import open_monitor
+from rlbench.systems.engine.rollouts.rollout import FixedRollout, Rollout, VariableRollout
+from rlbench.systems.engine.wire.group import Group
 from tests.systems.engine.averaging.offices import ALONE, Apart, group_of
 from tests.systems.engine.ranks import run_ranks
 

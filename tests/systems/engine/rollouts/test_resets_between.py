@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from systems.choices.rollout import Fixed, Variable
-from systems.engine.rollouts.monitors import has_enough
-from systems.engine.rollouts.opening import open_rollout
-from systems.engine.rollouts.rollout import FixedRollout, Rollout, VariableRollout
-from systems.engine.rollouts.trajectories import StreamRollout
+from rlbench.systems.choices.rollout import Fixed, Variable
+from rlbench.systems.engine.rollouts.monitors import has_enough
+from rlbench.systems.engine.rollouts.opening import open_rollout
+from rlbench.systems.engine.rollouts.rollout import FixedRollout, Rollout, VariableRollout
+from rlbench.systems.engine.rollouts.trajectories import StreamRollout
 from tests.systems.engine.rollouts.driving import Driver
 
 NUM_ENVS, NUM_STEPS = 6, 7

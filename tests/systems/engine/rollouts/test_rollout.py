@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from systems.choices.rollout import Fixed
-from systems.engine.rollouts.opening import open_rollout
-from systems.engine.rollouts.rollout import FixedRollout, runs_of
+from rlbench.systems.choices.rollout import Fixed
+from rlbench.systems.engine.rollouts.opening import open_rollout
+from rlbench.systems.engine.rollouts.rollout import FixedRollout, runs_of
 from tests.systems.engine.rollouts.driving import Driver
 
 ENVS = np.arange(2)

@@ -9,12 +9,20 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from systems.choices.collect import MOST_PLAYED, ActorSide, Collector, DoubleBuffered, Dynamic, Lockstep, group_of
-from systems.engine.rollouts.monitors import NeverMonitor
-from systems.engine.rollouts.rollout import FixedRollout, Rollout, VariableRollout
-from systems.engine.rollouts.sampler import Sampler
-from systems.engine.rollouts.trajectories import QuotaRollout
-from systems.engine.workers.tables import SharedTable, rollout_columns
+from rlbench.systems.choices.collect import (
+    MOST_PLAYED,
+    ActorSide,
+    Collector,
+    DoubleBuffered,
+    Dynamic,
+    Lockstep,
+    group_of,
+)
+from rlbench.systems.engine.rollouts.monitors import NeverMonitor
+from rlbench.systems.engine.rollouts.rollout import FixedRollout, Rollout, VariableRollout
+from rlbench.systems.engine.rollouts.sampler import Sampler
+from rlbench.systems.engine.rollouts.trajectories import QuotaRollout
+from rlbench.systems.engine.workers.tables import SharedTable, rollout_columns
 from tests.systems.actions import choices
 from tests.systems.engine.counting import SPACE
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from systems.choices.collect import Collector, DoubleBuffered, Dynamic, Lockstep
-from systems.engine.rollouts.rollout import FixedRollout, Rollout, VariableRollout
+from rlbench.systems.choices.collect import Collector, DoubleBuffered, Dynamic, Lockstep
+from rlbench.systems.engine.rollouts.rollout import FixedRollout, Rollout, VariableRollout
 from tests.systems.engine.rollouts.test_sampler import NUM_ENVS, Bench
 
 PER_BATCH, NUM_STEPS = 2, 8

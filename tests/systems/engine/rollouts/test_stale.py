@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from systems.engine.rollouts.stale import StaleFill
+from rlbench.systems.engine.rollouts.stale import StaleFill
 from tests.systems.engine.rollouts.driving import Step
 
 

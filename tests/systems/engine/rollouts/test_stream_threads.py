@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from systems.engine.rollouts.trajectories import StreamRollout
+from rlbench.systems.engine.rollouts.trajectories import StreamRollout
 
 LIMIT_S = 60.0
 """A thread that has not ended by then never will."""

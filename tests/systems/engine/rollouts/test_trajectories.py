@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from systems.choices.rollout import MOST_BATCHES_WAITING, Trajectories, stream_limit
-from systems.engine.rollouts.opening import open_rollout
-from systems.engine.rollouts.rollout import Experience
-from systems.engine.rollouts.trajectories import QuotaRollout, StreamRollout
+from rlbench.systems.choices.rollout import MOST_BATCHES_WAITING, Trajectories, stream_limit
+from rlbench.systems.engine.rollouts.opening import open_rollout
+from rlbench.systems.engine.rollouts.rollout import Experience
+from rlbench.systems.engine.rollouts.trajectories import QuotaRollout, StreamRollout
 from tests.systems.engine.rollouts.driving import Driver
 
 LIMIT_S = 60.0

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from systems.choices.rollout import Variable
-from systems.engine.rollouts.opening import open_rollout
-from systems.engine.rollouts.stale import StaleFill
+from rlbench.systems.choices.rollout import Variable
+from rlbench.systems.engine.rollouts.opening import open_rollout
+from rlbench.systems.engine.rollouts.stale import StaleFill
 from tests.systems.engine.rollouts.driving import Driver, Step
 
 NUM_ENVS, NUM_STEPS = 6, 5

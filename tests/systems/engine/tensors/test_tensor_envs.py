@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from harness.plan import registry
+from rlbench.harness.plan import registry
 from tests.harness.runs import RunningSweep, install_family
 from tests.systems.engine.cells import make_cell, run_in_turn
 from tests.systems.engine.recorded import Recorded, record

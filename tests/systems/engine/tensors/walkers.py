@@ -14,8 +14,8 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import AutoresetMode
 
-from harness.contract.device import Seat
-from harness.contract.settings import GpuCosts, LearnSettings
+from rlbench.harness.contract.device import Seat
+from rlbench.harness.contract.settings import GpuCosts, LearnSettings
 
 LOOK = Dict({"where": Box(-1, np.inf, (4,), np.float32)})
 STEER = Discrete(4)

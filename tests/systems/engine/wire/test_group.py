@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from harness.contract.device import Place
-from harness.contract.settings import LearnSettings
-from systems.engine.wire.group import Group
-from systems.learn.batch import Batch
-from systems.learn.ppo import ppo_loss
-from systems.learn.sequences import Sequence, pack
-from systems.policies.policy import Policy, build_policy
+from rlbench.harness.contract.device import Place
+from rlbench.harness.contract.settings import LearnSettings
+from rlbench.systems.engine.wire.group import Group
+from rlbench.systems.learn.batch import Batch
+from rlbench.systems.learn.ppo import ppo_loss
+from rlbench.systems.learn.sequences import Sequence, pack
+from rlbench.systems.policies.policy import Policy, build_policy
 from tests.systems.actions import choices
 from tests.systems.engine.ranks import run_ranks
 from tests.systems.learn.rollouts import play, sharpen, space

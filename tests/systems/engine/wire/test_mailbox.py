@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.contract.device import Place
-from systems.engine.wire import sockets
-from systems.engine.wire.group import Group
-from systems.engine.wire.mailbox import MOST_SILENCES, Handler, Mailbox
+from rlbench.harness.contract.device import Place
+from rlbench.systems.engine.wire import sockets
+from rlbench.systems.engine.wire.group import Group
+from rlbench.systems.engine.wire.mailbox import MOST_SILENCES, Handler, Mailbox
 from tests.systems.engine.averaging.offices import ALONE, run_losing
 from tests.systems.engine.ranks import run_ranks
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from systems.engine.wire import errors
-from systems.engine.wire.errors import Waits
+from rlbench.systems.engine.wire import errors
+from rlbench.systems.engine.wire.errors import Waits
 
 LIMIT_S = 10.0
 PER_POOL, PER_RECV = 4, 2

@@ -12,11 +12,11 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from harness.processes import process
-from systems.engine.workers.acting_weights import BroadcastWeights, CopiedWeights, read_newest, weight_columns
-from systems.engine.workers.inference import Actor
-from systems.engine.workers.tables import SharedTable, rollout_columns
-from systems.policies.policy import Policy, build_policy
+from rlbench.harness.processes import process
+from rlbench.systems.engine.workers.acting_weights import BroadcastWeights, CopiedWeights, read_newest, weight_columns
+from rlbench.systems.engine.workers.inference import Actor
+from rlbench.systems.engine.workers.tables import SharedTable, rollout_columns
+from rlbench.systems.policies.policy import Policy, build_policy
 from tests.scenarios.seats import PlainDevice
 from tests.systems.actions import choices
 from tests.systems.engine.counting import SPACE

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from harness.contract.budget import Limits
-from harness.contract.device import Place
-from harness.contract.system import Context
-from harness.devices.kinds import CpuDevice
-from harness.metering.meter import RankMeter
-from systems.engine.workers.acting_weights import BroadcastWeights, weight_columns
-from systems.engine.workers.acting_worker import Acting, Player
-from systems.engine.workers.pool import WorkerPool
-from systems.engine.workers.tables import SharedTable, rollout_columns
-from systems.policies.policy import Policy, build_policy
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.contract.device import Place
+from rlbench.harness.contract.system import Context
+from rlbench.harness.devices.kinds import CpuDevice
+from rlbench.harness.metering.meter import RankMeter
+from rlbench.systems.engine.workers.acting_weights import BroadcastWeights, weight_columns
+from rlbench.systems.engine.workers.acting_worker import Acting, Player
+from rlbench.systems.engine.workers.pool import WorkerPool
+from rlbench.systems.engine.workers.tables import SharedTable, rollout_columns
+from rlbench.systems.policies.policy import Policy, build_policy
 from tests.scenarios.seats import seat_of
 from tests.systems.actions import choices
 from tests.systems.engine.counting import LENGTHS, SPACE, CountingScenario

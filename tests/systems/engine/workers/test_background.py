@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from systems.engine.workers import background
-from systems.engine.workers.background import Background
+from rlbench.systems.engine.workers import background
+from rlbench.systems.engine.workers.background import Background
 from tests.systems.engine.ranks import LIMIT_S, ROOT
 
 

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import torch
 
-from scenarios.emulated.env import NUM_CUES, OBSERVATION_SPACE
-from systems.engine.workers import env_wire as wire
-from systems.engine.workers.tables import SharedTable, rollout_columns
-from systems.policies.policy import build_policy
+from rlbench.scenarios.emulated.env import NUM_CUES, OBSERVATION_SPACE
+from rlbench.systems.engine.workers import env_wire as wire
+from rlbench.systems.engine.workers.tables import SharedTable, rollout_columns
+from rlbench.systems.policies.policy import build_policy
 from tests.systems.actions import choices
 from tests.systems.engine.cells import make_cell, profile
 from tests.systems.engine.rank.test_weights_arrive import log_probs_with

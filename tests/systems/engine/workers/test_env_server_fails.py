@@ -16,17 +16,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.contract.budget import Limits
-from harness.contract.device import Place
-from harness.contract.system import Context
-from harness.metering.meter import RankMeter
-from systems.engine.wire.errors import WorkerDied, WorkerStalled
-from systems.engine.workers import background, env_server, pool
-from systems.engine.workers import env_wire as wire
-from systems.engine.workers.env_client import Address, EnvClient
-from systems.engine.workers.env_server import EnvServer, rows_of
-from systems.engine.workers.pool import WorkerPool
-from systems.engine.workers.tables import SharedTable
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.contract.device import Place
+from rlbench.harness.contract.system import Context
+from rlbench.harness.metering.meter import RankMeter
+from rlbench.systems.engine.wire.errors import WorkerDied, WorkerStalled
+from rlbench.systems.engine.workers import background, env_server, pool
+from rlbench.systems.engine.workers import env_wire as wire
+from rlbench.systems.engine.workers.env_client import Address, EnvClient
+from rlbench.systems.engine.workers.env_server import EnvServer, rows_of
+from rlbench.systems.engine.workers.pool import WorkerPool
+from rlbench.systems.engine.workers.tables import SharedTable
 from tests.harness.faulty_scenario import FAULT_AT, FaultyFamily, FaultyScenario
 from tests.harness.runs import PATIENCE_S
 from tests.scenarios.seats import PlainDevice

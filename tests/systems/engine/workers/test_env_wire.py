@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from systems.engine.workers.env_wire import BEGIN, HEAD, STEP, WEIGHTS, Inbox, WireMessage, receive, send
+from rlbench.systems.engine.workers.env_wire import BEGIN, HEAD, STEP, WEIGHTS, Inbox, WireMessage, receive, send
 
 LIMIT_S = 120.0
 MESSAGES = ((BEGIN, 3, b"abc"), (STEP, 2**31, b""), (WEIGHTS, 7, b"x" * 5000))

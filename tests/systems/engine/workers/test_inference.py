@@ -10,19 +10,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harness.contract.budget import Limits
-from harness.contract.device import Place
-from harness.contract.system import Context
-from harness.devices.kinds import CpuDevice
-from harness.metering.meter import RankMeter
-from harness.processes.told import StopRequests
-from systems.engine.rank.rank_loop import RankLoop
-from systems.engine.rollouts.monitors import NeverMonitor
-from systems.engine.rollouts.rollout import Experience, Rollout
-from systems.engine.workers.inference import Actor, close_runs
-from systems.engine.workers.tables import SharedTable, rollout_columns
-from systems.policies.policy import Policy, build_policy
-from systems.sync.spec import SPEC as SYNC
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.contract.device import Place
+from rlbench.harness.contract.system import Context
+from rlbench.harness.devices.kinds import CpuDevice
+from rlbench.harness.metering.meter import RankMeter
+from rlbench.harness.processes.told import StopRequests
+from rlbench.systems.engine.rank.rank_loop import RankLoop
+from rlbench.systems.engine.rollouts.monitors import NeverMonitor
+from rlbench.systems.engine.rollouts.rollout import Experience, Rollout
+from rlbench.systems.engine.workers.inference import Actor, close_runs
+from rlbench.systems.engine.workers.tables import SharedTable, rollout_columns
+from rlbench.systems.policies.policy import Policy, build_policy
+from rlbench.systems.sync.spec import SPEC as SYNC
 from tests.systems.actions import choices
 from tests.systems.engine.counting import LENGTHS, NUM_STEPS, SPACE, CountingScenario
 from tests.systems.engine.ranks import run_ranks

@@ -13,16 +13,16 @@ import numpy as np
 import psutil
 import pytest
 
-from harness.contract.budget import Limits
-from harness.contract.device import Place
-from harness.contract.system import Context
-from harness.metering.meter import RankMeter
-from harness.processes import process
-from systems.engine.wire.errors import WorkerDied, WorkerStalled
-from systems.engine.workers import pool as engine_pool
-from systems.engine.workers.env_client import EnvClient
-from systems.engine.workers.pool import WorkerPool
-from systems.engine.workers.tables import SharedTable
+from rlbench.harness.contract.budget import Limits
+from rlbench.harness.contract.device import Place
+from rlbench.harness.contract.system import Context
+from rlbench.harness.metering.meter import RankMeter
+from rlbench.harness.processes import process
+from rlbench.systems.engine.wire.errors import WorkerDied, WorkerStalled
+from rlbench.systems.engine.workers import pool as engine_pool
+from rlbench.systems.engine.workers.env_client import EnvClient
+from rlbench.systems.engine.workers.pool import WorkerPool
+from rlbench.systems.engine.workers.tables import SharedTable
 from tests.descriptors import open_files
 from tests.harness.faulty_scenario import FAULT_AT, FaultyFamily
 from tests.harness.runs import PATIENCE_S

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.processes import process
-from systems.engine.workers.tables import ALIGNMENT, SharedColumn, SharedTable, rollout_columns
+from rlbench.harness.processes import process
+from rlbench.systems.engine.workers.tables import ALIGNMENT, SharedColumn, SharedTable, rollout_columns
 from tests.descriptors import open_files
 from tests.systems.actions import choices
 from tests.systems.engine.counting import SPACE

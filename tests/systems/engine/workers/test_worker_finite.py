@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from systems.engine.workers.worker import MOST_SQUARES, _is_finite
+from rlbench.systems.engine.workers.worker import MOST_SQUARES, _is_finite
 
 
 @pytest.mark.parametrize("size", [1, 3, MOST_SQUARES, MOST_SQUARES + 1, 100_000])

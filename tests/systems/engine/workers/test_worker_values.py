@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 
-from harness.contract.device import Place, Seat
-from harness.devices.kinds import CpuDevice
-from harness.metering.meter import RankMeter
-from harness.metering.meter_file import MeterFile, meter_path
-from harness.processes.remarks import read
-from systems.engine.wire.commands import COMMAND, RESET
-from systems.engine.workers.serving import serve
-from systems.engine.workers.tables import SharedColumn, SharedTable
-from systems.engine.workers.worker import Worker, WorkerSettings, error_path
-from systems.spaces.observations import Leaf
+from rlbench.harness.contract.device import Place, Seat
+from rlbench.harness.devices.kinds import CpuDevice
+from rlbench.harness.metering.meter import RankMeter
+from rlbench.harness.metering.meter_file import MeterFile, meter_path
+from rlbench.harness.processes.remarks import read
+from rlbench.systems.engine.wire.commands import COMMAND, RESET
+from rlbench.systems.engine.workers.serving import serve
+from rlbench.systems.engine.workers.tables import SharedColumn, SharedTable
+from rlbench.systems.engine.workers.worker import Worker, WorkerSettings, error_path
+from rlbench.systems.spaces.observations import Leaf
 from tests.harness.hostile.misbehaving_plugin.scenario import MisbehavingScenario
 from tests.harness.hostile.misbehaving_plugin.values import OBSERVATIONS
 from tests.systems.actions import columns_of

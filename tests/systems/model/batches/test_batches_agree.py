@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.plan.system_list import CannotRun
-from harness.predicting.planning import check_predictable
-from harness.predicting.points import Length, Planned, RatePoint
+from rlbench.harness.plan.system_list import CannotRun
+from rlbench.harness.predicting.planning import check_predictable
+from rlbench.harness.predicting.points import Length, Planned, RatePoint
 from tests.lanes import sampled
 from tests.systems.model.agreement import cell_of, hold
 from tests.systems.model.profiles import BATCHES_WITHOUT_GPU, IN_BATCHES, Changes, write_profile

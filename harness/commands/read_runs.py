@@ -207,8 +207,7 @@ def report(
         if not history_file.exists():
             raise ValueError(f"--history {history_file}: is not there; `rlbench history RUNS` makes one")
         summary = summary.model_copy(update={"history": history.series_of(history.read(history_file))})
-    title = visible(f"rlbench: {', '.join(folder.resolve().name for folder in folders)}")
-    write_report(summary, found.folders(), out, title=title, command=command)
+    write_report(summary, found.folders(), out, command=command)
     sys.stdout.writelines(f"{line}\n" for line in (out, *summary.answers))
 
 

@@ -1,42 +1,29 @@
 """The HTML report: one file that needs no network, for screens, phones, paper and screen readers.
 
-It holds plotly.js once, the figures, the summary as JSON, and cells and runs as CSV. Everything that comes from a run
-(names, paths, reasons, configurations) is text: the template escapes it, JSON is in elements that no browser runs, and
-the content security policy of the page allows only the two scripts whose hashes it names, and no loading.
+It holds plotly.js, the figures, the summary as JSON, and cells and runs as CSV. All that comes from a run (names,
+paths, reasons, configurations) is text: the template escapes it, data are in elements that no browser runs, and the
+content security policy of the page allows only the two scripts whose hashes it names, and no loading.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import importlib.util
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
-from pydantic_core import to_json as any_to_json
 
 from rlbench.reports.exports import cells_csv, export
 from rlbench.reports.figures import format as fmt
-from rlbench.reports.figures.columns import kind_notes
-from rlbench.reports.page.charts import (
-    ablation,
-    breakdown,
-    learning,
-    matrix,
-    profiles,
-    revisions,
-    scaling,
-    tradeoffs,
-    utilisation,
-    workloads,
-)
-from rlbench.reports.page.charts.chart import Chart, Entry, PageTable, datum, words
-from rlbench.reports.page.charts.style import in_order, span_style
+from rlbench.reports.page import caveats, embedding, sections
+from rlbench.reports.page.charts import matrix
+from rlbench.reports.page.charts.chart import Entry, PageTable, datum, run_facets, without_common, words
+from rlbench.reports.page.charts.style import in_order, span_style, styles
+from rlbench.reports.page.embedding import TEMPLATES, packed, packed_json
+from rlbench.reports.page.first_screen import FirstScreen, first_screens
+from rlbench.reports.page.headline import title as title_of
 from rlbench.reports.page.learned_from import tables as learned_from_tables
 from rlbench.reports.page.provenance import as_typed, provenance
 from rlbench.reports.page.timeline import (
@@ -53,101 +40,14 @@ from rlbench.reports.page.timeline import (
 from rlbench.results.reading.outputs import write_output
 from rlbench.results.records import units
 from rlbench.results.records.schema import RunRecord
-from rlbench.results.summary.document import Finding, Iteration, Summary
+from rlbench.results.summary.document import Iteration, Summary
 
-TEMPLATES = Path(__file__).parent / "templates"
-PLOTLY = Path("package_data", "plotly.min.js")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Section:
-    """A part of the page that consists of charts."""
-
-    id: str
-    title: str
-    make: Callable[[Summary], list[Chart]]
-    nothing: str
-    """Text that the page shows if there is nothing to draw."""
-
-
-BEFORE_TIMELINE = (
-    Section(
-        id="speed-up",
-        title="Speed-up",
-        make=scaling.speed_up,
-        nothing="No system has finished runs on two numbers of GPUs of the same sweep.",
-    ),
-    Section(
-        id="efficiency",
-        title="Efficiency",
-        make=scaling.efficiency,
-        nothing="No system has finished runs on two numbers of GPUs of the same sweep.",
-    ),
-    Section(
-        id="throughput",
-        title="Throughput",
-        make=scaling.throughput,
-        nothing="No run finished, so there is no rate.",
-    ),
-    Section(
-        id="workloads",
-        title="Homogeneous beside heterogeneous",
-        make=workloads.charts,
-        nothing="No scenario has finished runs of one system on both workloads.",
-    ),
-    Section(
-        id="time",
-        title="Where the time went",
-        make=breakdown.charts,
-        nothing="No finished run has spans of time.",
-    ),
-)
-AFTER_TIMELINE = (
-    Section(
-        id="utilisation",
-        title="Utilisation",
-        make=utilisation.charts,
-        nothing="No run could read how busy its GPUs were.",
-    ),
-    Section(
-        id="samples",
-        title="Throughput beside lag, reuse and useful samples",
-        make=tradeoffs.charts,
-        nothing="No finished run says how old, how often used and how useful its samples were.",
-    ),
-    Section(
-        id="learning",
-        title="Learning",
-        make=lambda summary: [
-            *learning.curves(summary),
-            *learning.results(summary),
-            *learning.thresholds(summary),
-            *profiles.charts(summary),
-        ],
-        nothing="No finished run has a learning curve: it takes 100 episodes.",
-    ),
-    Section(
-        id="ablation",
-        title="Ablation",
-        make=ablation.charts,
-        nothing="No system was run with several settings on the same work: `--systems ver,ver:preempt=never` does.",
-    ),
-    Section(
-        id="history",
-        title="History",
-        make=revisions.charts,
-        nothing="No history was given: `rlbench report --history` draws what `rlbench history` keeps.",
-    ),
-)
-PAGE_BYTES = 7_600_000
+PAGE_BYTES = 4_000_000
 """Size of a page; worker timelines take what the other parts leave of it."""
-HTML_BYTES = 9_000
-"""Approximate size of the table entries about one cell."""
-SEVERITIES = {"unreadable": "Cannot be read", "failed": "Did not finish, or is invalid", "warning": "Warning"}
 
 
 def write_report(
-    summary: Summary, folders: Mapping[str, Path], out: Path, *, title: str, command: Sequence[str]
+    summary: Summary, folders: Mapping[str, Path], out: Path, *, command: Sequence[str], title: str | None = None
 ) -> None:
     """Writes the page; the file appears complete or not at all.
 
@@ -155,12 +55,12 @@ def write_report(
         summary: the content of the page.
         folders: run folders by `sweep/id` or by run id, for the worker timelines; some may be missing.
         out: the file.
-        title: title of the page.
         command: the command that made the page, shown at its end.
+        title: title of the page; by default it says what was compared.
 
     Raises ValueError if the file cannot be written.
     """
-    page = render(summary, folders, title=title, command=command)
+    page = render(summary, folders, command=command, title=title)
     try:
         write_output(out, [page])
     except BrokenPipeError:  # the reader of `--out /dev/stdout` has closed it
@@ -169,7 +69,7 @@ def write_report(
         raise ValueError(f"{out}: cannot be written ({problem.strerror or problem}); choose another --out") from None
 
 
-def render(summary: Summary, folders: Mapping[str, Path], *, title: str, command: Sequence[str]) -> str:
+def render(summary: Summary, folders: Mapping[str, Path], *, command: Sequence[str], title: str | None = None) -> str:
     """The page as text; arguments as for `write_report`."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
@@ -180,33 +80,37 @@ def render(summary: Summary, folders: Mapping[str, Path], *, title: str, command
     )
     read = read_iterations(summary, folders)
     summary = with_iterations(summary, read)
-    before = [_filled(section, summary) for section in BEFORE_TIMELINE]
-    after = [_filled(section, summary) for section in AFTER_TIMELINE]
-    charts = [chart for section in (*before, *after) for chart in section["charts"]]
-    scripts = [_plotly(), (TEMPLATES / "report.js").read_text(encoding="utf-8")]
+    first = first_screens(summary)
+    before = sections.filled(sections.BEFORE_TIMELINE, summary)
+    after = sections.filled(sections.AFTER_TIMELINE, summary)
+    scripts = [embedding.plotly(), embedding.script()]
+    figures = _figures(first, before, after)
     embedded = {
-        "figures-data": _embedded({panel.id: panel.figure for chart in charts for panel in chart.panels}),
-        "summary-data": _inert(summary.model_dump_json()),
-        "csv-data": _embedded({"cells": cells_csv.to_csv(summary.cells), "runs": export.to_csv(summary.runs)}),
+        "plotly": packed(scripts[0]),
+        "figures-data": packed_json(figures),
+        "summary-data": packed(summary.model_dump_json()),
+        "csv-data": packed_json({"cells": cells_csv.to_csv(summary.cells), "runs": export.to_csv(summary.runs)}),
     }
-    taken = len(scripts[0]) + sum(map(len, embedded.values())) + HTML_BYTES * len(summary.cells)
-    choices = timelines(read, _num_spans(PAGE_BYTES - taken))
+    choices = timelines(read, _num_spans(PAGE_BYTES - sum(map(len, embedded.values()))))
     embedded |= {
-        "timelines-data": _embedded({f"timeline-{number}": page_data(choice) for number, choice in enumerate(choices)}),
-        "spans-data": _embedded({kind: span_style(kind)[0] for kind in _span_kinds(choices)}),
+        "timelines-data": packed_json(
+            {f"timeline-{number}": page_data(choice) for number, choice in enumerate(choices)}
+        ),
+        "spans-data": packed_json({kind: span_style(kind)[0] for kind in _span_kinds(choices)}),
     }
+    found = caveats.groups(summary)
     return environment.get_template("report.html.j2").render(
-        title=title,
+        title=title or title_of(summary),
         command=as_typed(command),
-        policy=_policy(scripts),
+        policy=embedding.policy(scripts),
         css=Markup((TEMPLATES / "report.css").read_text(encoding="utf-8")),  # noqa: S704  ours
-        plotly=Markup(scripts[0]),  # noqa: S704  plotly's
         script=Markup(scripts[1]),  # noqa: S704  ours
         overview=_overview(summary),
-        answers=[_with_code(answer) for answer in summary.answers],
-        kinds=list(_kinds(summary)),
-        findings=[(SEVERITIES[kind], list(_findings(summary, kind))) for kind in SEVERITIES],
-        fairness=list(_fairness(summary)),
+        with_code=_with_code,
+        filters=_filters(summary),
+        first=first,
+        caveats=found,
+        num_caveats=caveats.num_caveats(found),
         tables=matrix.tables(summary),
         comparisons=matrix.comparisons(summary),
         before=before,
@@ -221,41 +125,31 @@ def render(summary: Summary, folders: Mapping[str, Path], *, title: str, command
     )
 
 
+def _figures(first: Sequence[FirstScreen], *parts: Sequence[sections.Section]) -> dict[str, Any]:
+    """All plotly figures of the page, by the id of their element."""
+    figures = {name: figure for each in first for name, figure in each.bars.items()}
+    figures |= {each.beside[0]: each.beside[2] for each in first if each.beside is not None}
+    charts = [chart for part in parts for section in part for chart in section.charts]
+    return figures | {panel.id: panel.figure for chart in charts for panel in chart.panels}
+
+
+def _filters(summary: Summary) -> list[tuple[str, str, list[tuple[str, str]]]]:
+    """What the page can be narrowed to: facet, name, and values with their colours; only what there are several of."""
+    look = styles(summary)
+    values = {
+        "system": [(name, look[name].colour) for name in dict.fromkeys(cell.system for cell in summary.cells)],
+        "scenario": [(name, "") for name in dict.fromkeys(cell.scenario for cell in summary.cells)],
+        "workload": [(name, "") for name in dict.fromkeys(cell.workload for cell in summary.cells)],
+        "gpus": [(str(gpus), "") for gpus in sorted({cell.gpus for cell in summary.cells})],
+        "device": [(name, "") for name in dict.fromkeys(cell.device for cell in summary.cells)],
+    }
+    names = {"system": "System", "scenario": "Scenario", "workload": "Workload", "gpus": "GPUs", "device": "Device"}
+    return [(facet, names[facet], known) for facet, known in values.items() if len(known) > 1]
+
+
 def _num_spans(room_bytes: int) -> int:
     """Number of spans that fit into the rest of a page: at least a tenth of `MOST_SPANS`, however large the page is."""
     return min(max(room_bytes // SPAN_BYTES, MOST_SPANS // 10), MOST_SPANS)
-
-
-def _plotly() -> str:
-    """plotly.js from its Python package, found without importing the package, which would take a second."""
-    found = importlib.util.find_spec("plotly")
-    assert found is not None
-    assert found.submodule_search_locations is not None
-    text = Path(found.submodule_search_locations[0], PLOTLY).read_text(encoding="utf-8")
-    assert "</script" not in text.lower()
-    return text
-
-
-def _policy(scripts: Sequence[str]) -> str:
-    """A content security policy: only our scripts run, by their hashes, and nothing is loaded from anywhere."""
-    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
-    allowed = " ".join(f"'sha256-{each}'" for each in hashes)
-    return (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
-def _embedded(value: object) -> Markup:
-    """Data for the page's script."""
-    return _inert(any_to_json(value, inf_nan_mode="null").decode())
-
-
-def _inert(json_text: str) -> Markup:
-    """Escapes JSON for a `script` element: nothing in it looks like markup, and its values stay the same."""
-    for letter in "<>&\u2028\u2029":
-        json_text = json_text.replace(letter, f"\\u{ord(letter):04x}")
-    return Markup(json_text)  # noqa: S704  no HTML is left in it
 
 
 def _with_code(text: str) -> list[tuple[str, bool]]:
@@ -263,99 +157,56 @@ def _with_code(text: str) -> list[tuple[str, bool]]:
     return [(part, bool(at % 2)) for at, part in enumerate(text.split("`")) if part]
 
 
-def _filled(section: Section, summary: Summary) -> dict[str, Any]:
-    return {
-        "id": section.id,
-        "title": section.title,
-        "charts": section.make(summary),
-        "nothing": _with_code(section.nothing),
-    }
-
-
 def _overview(summary: Summary) -> str:
-    """The content of the page in one line."""
+    """What all runs have in common, in one line."""
     statuses = Counter(run.status for run in summary.runs)
     sweeps = len({run.sweep for run in summary.runs})
+    counted = f"{len(summary.runs)} {'run' if len(summary.runs) == 1 else 'runs'}"
+    if len(statuses) > 1 or "finished" not in statuses:
+        counted += f" ({', '.join(f'{count} {status}' for status, count in statuses.items())})"
     said = [
-        f"{len(summary.runs)} {'run' if len(summary.runs) == 1 else 'runs'}"
-        f" ({', '.join(f'{count} {status}' for status, count in statuses.items())})"
-        if statuses
-        else "no runs",
+        _common(summary),
+        counted if summary.runs else "no runs",
         f"{sweeps} sweeps" if sweeps > 1 else "",
-        f"from {min(run.started_at for run in summary.runs)[:16].replace('T', ' ')}" if summary.runs else "",
-        f"held against {summary.reference}" if summary.reference else "",
+        min(run.started_at for run in summary.runs)[:16].replace("T", " ") if summary.runs else "",
+        f"baseline {summary.reference}" if summary.reference else "",
     ]
-    return "; ".join(part for part in said if part)
+    return " · ".join(part for part in said if part)
 
 
-def _kinds(summary: Summary) -> Iterator[tuple[str, str]]:
-    """Kinds of figures that were not measured on hardware, each with an explanation."""
-    for note in kind_notes(summary.cells):
-        kind, _, text = note.partition(": ")
-        yield kind, text
-    for source in dict.fromkeys(each.source for each in summary.published):
-        yield "published", f"not measured here; markers with a dot in them, in no line: {source}"
-
-
-def _findings(summary: Summary, severity: str) -> Iterator[tuple[Finding, str]]:
-    """The findings of a severity; a warning with the number of runs that it concerns."""
-    for finding in summary.findings:
-        if finding.severity == severity:
-            several = severity == "warning" and len(summary.runs) > 1
-            yield finding, f"{len(finding.runs)} of {len(summary.runs)} runs" if several else ""
-
-
-def _fairness(summary: Summary) -> Iterator[tuple[str, list[str]]]:
-    """Groups of compared runs, and their differences; differences on all numbers of GPUs are listed once."""
-    works: dict[tuple[str, str, str], dict[int, list[str]]] = defaultdict(dict)
-    for each in summary.fairness:
-        said = [difference.sentence() for difference in each.differences]
-        works[each.sweep, each.scenario, each.workload][each.gpus] = said
-    several = len({sweep for sweep, *_ in works}) > 1
-    for (sweep, scenario, workload), of_gpus in works.items():
-        common = [line for line in next(iter(of_gpus.values())) if all(line in said for said in of_gpus.values())]
-        own: dict[str, list[int]] = defaultdict(list)
-        for gpus, said in of_gpus.items():
-            for line in said:
-                if line not in common:
-                    own[line].append(gpus)
-        fair = [gpus for gpus, said in of_gpus.items() if not said]
-        where = f"{sweep}: {scenario}, {workload}" if several else f"{scenario}, {workload}"
-        if fair:
-            yield f"{where}, on {_numbers(fair)}", []
-        if len(fair) < len(of_gpus):
-            unfair = [gpus for gpus, said in of_gpus.items() if said]
-            yield (
-                f"{where}, on {_numbers(unfair)}",
-                [*common, *(f"on {_numbers(on)}: {line}" for line, on in own.items())],
-            )
-
-
-def _numbers(gpus: Sequence[int]) -> str:
-    return f"{', '.join(map(str, gpus))} {'GPU' if list(gpus) == [1] else 'GPUs'}"
+def _common(summary: Summary) -> str:
+    """Scenario, workload, device and protocol, as far as all cells share them."""
+    shared = (
+        {getattr(cell, name) for cell in summary.cells} for name in ("scenario", "workload", "device", "protocol")
+    )
+    return " · ".join(values.pop() for values in shared if len(values) == 1)
 
 
 def _runs(summary: Summary) -> PageTable:
     """The table of all runs, whatever their status."""
     rates = units.rates(units.common(run.counters.unit for run in summary.runs))
-    return PageTable(
-        caption="All runs",
-        columns=["system", "scenario", "workload", "GPUs", "seed", "status", *rates, "took (s)", "sweep", "run"],
-        rows=[
-            [
-                words(fmt.system(run)),
-                words(fmt.scenario(run)),
-                words(run.cell.workload),
-                words(fmt.gpus(run)),
-                words(str(run.cell.seed)),
-                words(run.status),
-                *_rates(at, run)[: len(rates)],
-                datum(f"runs.{at}.duration_s", run.duration_s),
-                words(run.sweep),
-                words(run.id),
-            ]
-            for at, run in enumerate(summary.runs)
-        ],
+    several_kinds = len({cell.kind for cell in summary.cells}) > 1
+    return without_common(
+        PageTable(
+            caption="All runs",
+            columns=["system", "scenario", "workload", "GPUs", "seed", "status", *rates, "took (s)", "sweep", "run"],
+            rows=[
+                [
+                    words(fmt.system(run)),
+                    words(fmt.scenario(run)),
+                    words(run.cell.workload),
+                    words(fmt.gpus(run) if several_kinds else f"{run.cell.gpus:,}"),
+                    words(str(run.cell.seed)),
+                    words(run.status),
+                    *_rates(at, run)[: len(rates)],
+                    datum(f"runs.{at}.duration_s", run.duration_s),
+                    words(run.sweep),
+                    words(run.id),
+                ]
+                for at, run in enumerate(summary.runs)
+            ],
+            facets=[run_facets(run) for run in summary.runs],
+        )
     )
 
 
@@ -376,7 +227,7 @@ def _timeline(number: int, choice: TimelineChoice, summary: Summary) -> dict[str
     """The data that the template needs for the timelines of a work."""
     return {
         "id": f"timeline-{number}",
-        "title": f"One iteration, worker by worker: {choice.work.title}",
+        "title": choice.work.titled("One iteration, worker by worker"),
         "labels": [each.label for each in choice.timelines],
         "problems": choice.problems,
         "tables": [_totals(each, summary.iterations[each.place]) for each in choice.timelines],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rlbench.reports.figures import format as fmt
-from rlbench.reports.page.charts.chart import Entry, PageTable, datum, words
+from rlbench.reports.page.charts.chart import Entry, PageTable, datum, run_facets, without_common, words
 from rlbench.results.records import units
 from rlbench.results.records.schema import EnvFates, LearnedFrom, RunRecord
 from rlbench.results.summary.document import Summary
@@ -34,19 +34,27 @@ def tables(summary: Summary) -> list[PageTable]:
             columns=[*NAMES, who, "least", "most", "even", "distance", "p by chance", "least kept"],
             rows=[[*_names(run), *_shares(path, said)] for path, run, said in told],
             num_names=len(NAMES),
+            facets=[run_facets(run) for _, run, _ in told],
         )
     ]
     for name, what in (("parts", "scenario part"), ("lengths", f"length of the {stay} in {unit}")):
-        rows = [
-            [*_names(run), words(each.name), *_fates(f"{path}.{name}.{number}", each)]
+        named = [
+            (run, [*_names(run), words(each.name), *_fates(f"{path}.{name}.{number}", each)])
             for path, run, said in told
             for number, each in enumerate(getattr(said, name))
-        ]
+        ][:MOST_ROWS]
         columns = [*NAMES, what, who, *(fate.replace("_", " ") for fate in FATES), "learned / started"]
-        if rows:
-            caption = f"What became of {unit}, by {what}"
-            found.append(PageTable(caption=caption, columns=columns, rows=rows[:MOST_ROWS], num_names=len(NAMES) + 1))
-    return found
+        if named:
+            found.append(
+                PageTable(
+                    caption=f"What became of {unit}, by {what}",
+                    columns=columns,
+                    rows=[row for _, row in named],
+                    num_names=len(NAMES) + 1,
+                    facets=[run_facets(run) for run, _ in named],
+                )
+            )
+    return [without_common(table) for table in found]
 
 
 def _names(run: RunRecord) -> Iterator[Entry]:

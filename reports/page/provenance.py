@@ -1,13 +1,18 @@
-"""Where figures come from: machine, versions, configuration and command of each run; shared facts are listed once."""
+"""Where figures come from: machine, versions, configuration and command of each run.
+
+What all runs share is listed once, and so is what those of a system share.
+"""
 
 from __future__ import annotations
 
 import json
 import shlex
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlbench.results.records import labels
 from rlbench.results.records.schema import RunRecord
 
 Facts = dict[str, str]
@@ -20,23 +25,33 @@ class Provenance:
 
     shared: Facts
     """Facts that all runs share."""
+    systems: Mapping[str, Facts]
+    """For each system, the other facts that all its runs share."""
     own: Sequence[Facts]
-    """For each run, its other facts."""
-    commands: Sequence[str]
-    """The runs' commands, as a shell takes them."""
+    """For each run, its other facts, and its command, as a shell takes it."""
 
 
 def provenance(runs: Sequence[RunRecord]) -> Provenance:
     """The facts about some runs, in their order."""
     facts = [dict(_facts(run)) for run in runs]
-    shared = {
-        name: value for name, value in (facts[0].items() if facts else ()) if all(f.get(name) == value for f in facts)
-    }
-    return Provenance(
-        shared=shared,
-        own=[{name: value for name, value in each.items() if name not in shared} for each in facts],
-        commands=[as_typed(run.command) for run in runs],
-    )
+    shared = _shared(facts)
+    left = [{name: value for name, value in each.items() if name not in shared} for each in facts]
+    by_system: dict[str, list[Facts]] = defaultdict(list)
+    for run, each in zip(runs, left, strict=True):
+        by_system[labels.system(run.cell)].append(each)
+    systems = {name: _shared(group) for name, group in by_system.items()}
+    own = [
+        {name: value for name, value in each.items() if name not in systems[labels.system(run.cell)]}
+        for run, each in zip(runs, left, strict=True)
+    ]
+    return Provenance(shared=shared, systems=systems, own=own)
+
+
+def _shared(facts: Sequence[Facts]) -> Facts:
+    """The facts that all of some runs share, if these are several."""
+    if len(facts) < 2:
+        return {}
+    return {name: value for name, value in facts[0].items() if all(f.get(name) == value for f in facts)}
 
 
 def as_typed(command: Sequence[str]) -> str:
@@ -45,6 +60,7 @@ def as_typed(command: Sequence[str]) -> str:
 
 
 def _facts(run: RunRecord) -> Iterator[tuple[str, str]]:
+    yield "command", as_typed(run.command)
     yield "commit", run.commit or "none"
     for group, values in (("version", run.packages), ("machine", run.machine), ("", run.configuration)):
         yield from _flat(values, group)

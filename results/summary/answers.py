@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rlbench.results.records import labels, units
 from rlbench.results.summary.document import CellSummary, Comparison, Estimate, ToThreshold
@@ -15,8 +16,6 @@ def answer(
     cells: Sequence[CellSummary],
     comparisons: Sequence[Comparison],
     reference: str | None = None,
-    *,
-    leaders: Collection[str] = (),
 ) -> list[str]:
     """Which system is best on the most GPUs, by how much, and what bounds it: a text per work, in cell order.
 
@@ -26,10 +25,8 @@ def answer(
 
     Args:
         cells: of one or several sweeps.
-        comparisons: of the leaders with all others of their work and number of GPUs.
+        comparisons: of those that lead with all others of their work and number of GPUs.
         reference: the system that others are held against.
-        leaders: ids of the cells that count as the fastest of their work and number of GPUs; the others of the same
-            work need not be comparable with them. Without any it is the fastest.
     """
     groups: dict[tuple[str, str, str, str], list[CellSummary]] = defaultdict(list)
     for cell in cells:
@@ -38,19 +35,17 @@ def answer(
     texts = []
     for (sweep, scenario, workload, kind), group in groups.items():
         own = [c for c in comparisons if (c.sweep, c.scenario, c.workload, c.kind) == (sweep, scenario, workload, kind)]
-        sentences = _sentences(group, own, reference, leaders)
+        sentences = _sentences(group, own, reference)
         texts.append(f"{scenario}, {workload}{f' (sweep {sweep})' if several else ''}: {'. '.join(sentences)}.")
     return texts
 
 
-def _sentences(
-    group: Sequence[CellSummary], comparisons: Sequence[Comparison], reference: str | None, leaders: Collection[str]
-) -> list[str]:
+def _sentences(group: Sequence[CellSummary], comparisons: Sequence[Comparison], reference: str | None) -> list[str]:
     """The sentences for one work in one sweep, without full stops."""
     finished = [cell for cell in group if cell.steps_per_s is not None]
     if not finished:
         return ["no run finished"]
-    best = max(finished, key=lambda cell: (cell.gpus, cell.id in leaders, _rate(cell)))
+    best = max(finished, key=lambda cell: (cell.gpus, cell.leads, _rate(cell)))
     most = max(group, key=lambda cell: cell.gpus)
     on_most = [cell for cell in finished if cell.gpus == best.gpus]
     beside = [c for c in comparisons if c.gpus == best.gpus]
@@ -86,35 +81,70 @@ def _on_speed(best: CellSummary, most: CellSummary, beaten: Sequence[Comparison]
     said = f"no run on {labels.ranks(most.gpus, most.device)} finished; " if most.gpus > best.gpus else ""
     said += f"on {labels.ranks(best.gpus, best.device)} `{best.system}` makes {_rates(best)}"
     if against := _told(beaten, reference):
-        said += ", " + _joined([f"{_times(c.ratio)} as many as {_named(c)}" for c in against])
+        said += ", " + _joined([f"{multiple(c.ratio)} as many as {_named(c)}" for c in against])
     if tied := [_named(c) for c in beaten if c.ratio.low is not None and c.ratio.low <= 1]:
         said += f"; the intervals do not tell it from {_joined(tied)}"
     if best.scaling is not None and best.scaling_base_gpus not in {None, best.gpus}:
-        said += f"; that is {_times(best.scaling)} what it makes on {best.scaling_base_gpus}"
+        said += f"; that is {multiple(best.scaling)} what it makes on {best.scaling_base_gpus}"
     return said
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Race:
+    """Which system reached the threshold of its runs first, in the median run, and at what cost."""
+
+    goal: str
+    """`return 300`."""
+    first: str | None
+    """None, if no system reached it in half of its runs."""
+    costs: list[str]
+    """Seconds, samples and GPU-seconds, as far as they are known: `38 s`."""
+    later: list[tuple[str, float]]
+    """The others that reached it, and after how many times as long."""
+    missed: list[str]
+
+
+def reached(cells: Sequence[CellSummary]) -> Race | None:
+    """Who reached the threshold that the runs of some cells had first; None without one."""
+    asked = [cell for cell in cells if cell.learning is not None and cell.learning.threshold is not None]
+    if not asked:
+        return None
+    costs = {cell.system: {each.cost: each.value for each in _costs(cell)} for cell in asked}
+    arrived = sorted((seconds, name) for name, cost in costs.items() if (seconds := cost.get("seconds")) is not None)
+    learning = asked[0].learning
+    assert learning is not None
+    goal = f"{learning.metric} {learning.threshold:g}"
+    if not arrived:
+        return Race(goal=goal, first=None, costs=[], later=[], missed=list(costs))
+    (seconds, first), *later = arrived
+    known = [
+        (costs[first].get("env_steps"), units.common(cell.unit for cell in asked)),
+        (costs[first].get("gpu_seconds"), "GPU-seconds"),
+    ]
+    return Race(
+        goal=goal,
+        first=first,
+        costs=[
+            f"{labels.number(seconds)} s",
+            *(f"{labels.number(value)} {name}" for value, name in known if value is not None),
+        ],
+        later=[(name, value / seconds) for value, name in later],
+        missed=[name for name in costs if name not in {name for _, name in arrived}],
+    )
 
 
 def _on_threshold(cells: Sequence[CellSummary]) -> list[str]:
     """Who reached the threshold that the runs had first, and what it cost in the median run; nothing without one."""
-    asked = [cell for cell in cells if cell.learning is not None and cell.learning.threshold is not None]
-    if not asked:
+    race = reached(cells)
+    if race is None:
         return []
-    costs = {cell.system: {each.cost: each.value for each in _costs(cell)} for cell in asked}
-    reached = sorted((seconds, name) for name, cost in costs.items() if (seconds := cost.get("seconds")) is not None)
-    learning = asked[0].learning
-    assert learning is not None
-    what = f"{learning.metric} {learning.threshold:g}"
-    if not reached:
-        return [f"no system reached {what} in half of its runs"]
-    (seconds, first), *later = reached
-    steps, gpu_s = (costs[first].get(cost) for cost in ("env_steps", "gpu_seconds"))
-    said = f"`{first}` reached {what} first: after {labels.number(seconds)} s"
-    said += "" if steps is None else f", {labels.number(steps)} {units.common(cell.unit for cell in asked)}"
-    said += "" if gpu_s is None else f", {labels.number(gpu_s)} GPU-seconds"
-    if later:
-        said += f"; {_joined([f'`{name}` after {value / seconds:.2g}x that time' for value, name in later])}"
-    if missed := [f"`{name}`" for name in costs if name not in {name for _, name in reached}]:
-        said += f"; {_joined(missed)} did not, in half of the runs"
+    if race.first is None:
+        return [f"no system reached {race.goal} in half of its runs"]
+    said = f"`{race.first}` reached {race.goal} first: after {', '.join(race.costs)}"
+    if race.later:
+        said += f"; {_joined([f'`{name}` after {times:.2g}x that time' for name, times in race.later])}"
+    if race.missed:
+        said += f"; {_joined([f'`{name}`' for name in race.missed])} did not, in half of the runs"
     return [said]
 
 
@@ -146,8 +176,11 @@ def _rates(cell: CellSummary) -> str:
     return said if beside is None else f"{said} ({labels.number(beside)} {units.ENV_RATE})"
 
 
-def _times(ratio: Estimate) -> str:
-    """A multiple with its interval: no more digits than two of the interval's half width, or three of the multiple."""
+def multiple(ratio: Estimate) -> str:
+    """A multiple with its interval, if it has one: `1.16x [1.13, 1.19]`.
+
+    It has no more digits than two of the interval's half width, or three of the multiple.
+    """
     if ratio.low is None or ratio.high is None:
         return f"{labels.number(ratio.value)}x"
     half = (ratio.high - ratio.low) / 2

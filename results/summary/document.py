@@ -158,6 +158,8 @@ class CellSummary(Document):
     bottleneck: Bottleneck | None = None
     learning: Learning | None = None
     steady: bool | None = None
+    leads: bool = False
+    """Whether it is the fastest of its work and number of GPUs, among those that may be compared."""
     steps_counted: Counted = "learned"
     """Which samples the rate counts."""
     assumed: list[str] = Field(default_factory=list)

@@ -47,12 +47,12 @@ def summarise(
     cells = make_cells(runs)
     fairness = list(_fairness(cells))
     cells, damaged = _with_learning(cells, reference, threshold)
-    leaders = {cell.summary.id for group in _side_by_side(cells).values() for cell in [_leader(group, reference)]}
+    leaders = {_leader(group, reference).summary.id for group in _side_by_side(cells).values()}
     comparisons = [_compare(a, b) for a, b in _pairs(cells, reference)]
-    summaries = [cell.summary for cell in cells]
+    summaries = [cell.summary.model_copy(update={"leads": cell.summary.id in leaders}) for cell in cells]
     return Summary(
         reference=reference,
-        answers=answer(summaries, comparisons, reference, leaders=leaders),
+        answers=answer(summaries, comparisons, reference),
         findings=[
             *find_all(
                 [run.record for run in latest(runs)],

@@ -44,8 +44,8 @@ def charts(summary: Summary) -> list[Chart]:
     made: list[Chart] = []
     for place, work in enumerate(works(summary)):
         for base, steps in _ablations(work):
-            where = f"{work.count(steps[0].placed.cell.gpus)}: {work.title_for(step.placed for step in steps)}"
-            title = f"What the mechanisms of {base} give, on {where}"
+            what = f"What the mechanisms of {base} give, on {work.count(steps[0].placed.cell.gpus)}"
+            title = work.titled(what, (step.placed for step in steps))
             made.append(
                 Chart(
                     title=title,
@@ -57,8 +57,10 @@ def charts(summary: Summary) -> list[Chart]:
                             *(*units.rates(work.unit), "times as many"),
                         ],
                         rows=[_row(step, summary, rates_of(work.unit)) for step in steps],
+                        facets=[step.placed.facets for step in steps],
                     ),
                     notes=[NOTE.format(rate=units.rate(work.unit))],
+                    facets=work.facets,
                 )
             )
     return made
@@ -92,7 +94,7 @@ def _steps(group: Sequence[ScalingSeries], gpus: int) -> list[AblationStep]:
 
 
 def _figure(steps: Sequence[AblationStep], look: Mapping[str, Style], unit: StepUnit) -> dict[str, Any]:
-    data: list[dict[str, Any]] = [_whole(steps), _floating(steps)]
+    data: list[dict[str, Any]] = [_whole(steps), *map(_change, (step for step in steps if step.parent is not None))]
     for step in steps:
         name, style = label(step.series.label), look[step.series.system]
         data.append(
@@ -105,9 +107,10 @@ def _figure(steps: Sequence[AblationStep], look: Mapping[str, Style], unit: Step
                 "y": [step.rate.value],
                 "marker": style.marker(step.series.kind),
                 "hovertemplate": f"%{{x}}<br>{rate_hover(step.rate, unit)}<extra></extra>",
+                "meta": {"facets": step.placed.facets},
             }
         )
-        data += intervals([(name, step.rate)], style, step.series.label)
+        data += intervals([(name, step.rate)], style, step.series.label, facets=step.placed.facets)
     names = [label(step.series.label) for step in steps]
     return {
         "data": data,
@@ -116,7 +119,6 @@ def _figure(steps: Sequence[AblationStep], look: Mapping[str, Style], unit: Step
                 "type": "category",
                 "categoryorder": "array",
                 "categoryarray": names,
-                "rangeslider": {"visible": False},
             },
             "yaxis": rate_of(unit).axis,
             "showlegend": False,
@@ -135,23 +137,24 @@ def _whole(steps: Sequence[AblationStep]) -> dict[str, Any]:
         "width": 0.5,
         "hoverinfo": "skip",
         "showlegend": False,
+        "meta": {"facets": {"system": [step.series.system for step in whole]}},
     }
 
 
-def _floating(steps: Sequence[AblationStep]) -> dict[str, Any]:
-    """Bars from the parent's rate to the variant's; candlesticks, because these take both ends unchanged."""
-    ends = [(step, step.parent.rate.value, step.rate.value) for step in steps if step.parent is not None]
+def _change(step: AblationStep) -> dict[str, Any]:
+    """A broad line from the parent's rate to the variant's."""
+    assert step.parent is not None
+    name = label(step.series.label)
     return {
-        "type": "candlestick",
-        "x": [label(step.series.label) for step, _, _ in ends],
-        "open": [begin for _, begin, _ in ends],
-        "close": [end for _, _, end in ends],
-        "low": [min(begin, end) for _, begin, end in ends],
-        "high": [max(begin, end) for _, begin, end in ends],
-        "increasing": {"line": {"color": UP, "width": 1.5}},
-        "decreasing": {"line": {"color": DOWN, "width": 1.5}},
+        "type": "scatter",
+        "mode": "lines",
+        "x": [name, name],
+        "y": [step.parent.rate.value, step.rate.value],
+        "line": {"color": UP if step.rate.value >= step.parent.rate.value else DOWN, "width": 28},
+        "opacity": 0.6,
         "hoverinfo": "skip",
         "showlegend": False,
+        "meta": {"facets": step.placed.facets},
     }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlbench.reports.figures import format as fmt
 from rlbench.reports.figures.format import NONE, percent
 from rlbench.reports.page.charts.chart import Chart, Entry, PageTable, Panel, datum, words
 from rlbench.reports.page.charts.over_gpus import LEAST_HEIGHT, ROOM
@@ -13,6 +12,7 @@ from rlbench.reports.page.charts.works import Placed, Work, works
 from rlbench.results.summary.document import Summary
 
 ROW_HEIGHT = 24
+FACETS = ("system", "gpus", "device")
 MOST_ROWS = 40
 """Maximum rows of a chart; if there are more, it shows each series only on its most GPUs."""
 
@@ -44,16 +44,17 @@ def _chart(work: Work, name: str, field: str, what: str) -> list[Chart]:
         drawn = [row for row in rows if row[1].place in most]
         notes = ["Of each system, on the most GPUs; the table has all.", *notes]
     kinds = in_order({kind for _, placed in rows for kind in getattr(placed.cell, field)})
-    title = f"{what}: {work.title_for(placed for _, placed in rows)}"
+    title = work.titled(what, (placed for _, placed in rows))
     return [
         Chart(
             title=title,
             panels=[Panel(id=name, figure=_figure(drawn, field, kinds))],
             table=PageTable(
                 caption=title,
-                columns=["system", "GPUs", *kinds, *(["bound by"] if field == "time_shares" else [])],
+                columns=["system", work.gpus_title, *kinds, *(["bound by"] if field == "time_shares" else [])],
                 rows=[_row(placed, rows[at][0], field, kinds) for at, (_, placed) in enumerate(rows)],
                 num_names=2,
+                facets=[placed.facets for _, placed in rows],
             ),
             notes=notes,
             told=[
@@ -61,6 +62,7 @@ def _chart(work: Work, name: str, field: str, what: str) -> list[Chart]:
                 for name, placed in rows
                 if field == "time_shares" and placed.cell.bottleneck is not None
             ],
+            facets=work.facets,
         )
     ]
 
@@ -79,6 +81,7 @@ def _figure(rows: Sequence[Row], field: str, kinds: Sequence[str]) -> dict[str, 
                 "y": names,
                 "marker": {"color": colour, "pattern": {"shape": hatching, "solidity": 0.35}, "line": {"width": 0}},
                 "hovertemplate": "%{y}<br>%{fullData.name}: %{x:.1%}<extra></extra>",
+                "meta": {"facets": {facet: [placed.facets[facet] for _, placed in rows] for facet in FACETS}},
             }
         )
     layout = {
@@ -87,6 +90,7 @@ def _figure(rows: Sequence[Row], field: str, kinds: Sequence[str]) -> dict[str, 
         "xaxis": {"title": {"text": "Share of the time (%)"}, "tickformat": ".0%", "range": [0, 1]},
         "yaxis": {"type": "category", "autorange": "reversed", "categoryorder": "array", "categoryarray": names},
         "height": max(LEAST_HEIGHT, ROOM + row_height(names, ROW_HEIGHT) * len(names)),
+        "meta": {"row": row_height(names, ROW_HEIGHT), "room": ROOM},
         "legend": {"traceorder": "normal"},
     }
     return {"data": data, "layout": layout}
@@ -94,7 +98,7 @@ def _figure(rows: Sequence[Row], field: str, kinds: Sequence[str]) -> dict[str, 
 
 def _row(placed: Placed, name: str, field: str, kinds: Sequence[str]) -> list[Entry]:
     cell, shares = placed.cell, getattr(placed.cell, field)
-    entries = [words(name.rpartition(" x")[0]), words(fmt.gpus_of(cell))]
+    entries = [words(name.rpartition(" x")[0]), words(f"{cell.gpus:,}")]
     for kind in kinds:
         known = kind in shares
         entries.append(datum(placed.path(f"{field}.{kind}"), shares[kind], percent) if known else words("-"))

@@ -7,16 +7,28 @@ page's JSON, can look it up.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlbench.reports.figures import format as fmt
 from rlbench.reports.figures.columns import spread_of
+from rlbench.results.records import labels
+from rlbench.results.records.schema import RunRecord
 from rlbench.results.summary.document import Estimate
 
 Figure = dict[str, Any]
-"""What `Plotly.newPlot` takes: `data`, a list of traces, and `layout`, without the page's colours."""
+"""What `Plotly.newPlot` takes: `data`, a list of traces, and `layout`, without the page's colours.
+
+A trace's `meta` may have `facets`, by which the page's filters show or hide it, or its points; `ink`, if it has the
+colour of the page's text; and `end`, the text at the end of its line. A layout's `meta` may have `row` and `room`: the
+height in pixels of a row of bars, and of all else.
+"""
+Facets = Mapping[str, Any]
+"""What the page's filters know a thing by: `system`, `scenario`, `workload`, `gpus`, `device`.
+
+Of a trace, a list is one value for each of its points.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +53,10 @@ class PageTable:
     columns: Sequence[str]
     rows: Sequence[Sequence[Entry]]
     num_names: int = 1
+    facets: Sequence[Facets] = ()
+    """Of each row, where the page's filters apply to them."""
+    column_facets: Sequence[Facets] = ()
+    """Of each column."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +80,37 @@ class Chart:
     """Lines under the title: where figures come from, what could not be drawn."""
     told: Sequence[tuple[str, str]] = field(default_factory=list)
     """Sentences below the figure, about each of its rows: name, sentence."""
+    facets: Facets = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """The anchor of the figure in the page."""
+        return f"figure-{self.panels[0].id}"
+
+
+def run_facets(run: RunRecord) -> Facets:
+    """What the page's filters know a run by."""
+    cell = run.cell
+    return {
+        "system": labels.system(cell),
+        "scenario": labels.scenario(cell),
+        "workload": cell.workload,
+        "gpus": cell.gpus,
+        "device": cell.device,
+    }
+
+
+def without_common(table: PageTable) -> PageTable:
+    """A table of several rows without the columns in which all rows have the same words: the page says those once."""
+    if len(table.rows) < 2:
+        return table
+    kept = [at for at in range(len(table.columns)) if at == 0 or len({row[at] for row in table.rows}) > 1]
+    return replace(
+        table,
+        columns=[table.columns[at] for at in kept],
+        rows=[[row[at] for at in kept] for row in table.rows],
+        num_names=sum(at < table.num_names for at in kept),
+    )
 
 
 def words(text: str) -> Entry:

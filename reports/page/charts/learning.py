@@ -6,11 +6,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlbench.reports.figures import format as fmt
 from rlbench.reports.figures.columns import unit_of
 from rlbench.reports.figures.format import NONE
-from rlbench.reports.page.charts.chart import Chart, Entry, Figure, PageTable, Panel, Piece, datum, estimated, words
-from rlbench.reports.page.charts.over_gpus import UPON_BAR, bar_layout, intervals
+from rlbench.reports.page.charts.chart import (
+    Chart,
+    Entry,
+    Facets,
+    Figure,
+    PageTable,
+    Panel,
+    Piece,
+    datum,
+    estimated,
+    words,
+)
+from rlbench.reports.page.charts.over_gpus import bar_layout, intervals, upon_bar
 from rlbench.reports.page.charts.style import NEUTRAL, Style, label, plain, styles
 from rlbench.reports.page.charts.works import Placed, Work, most_common, works
 from rlbench.results.records import units
@@ -67,8 +77,13 @@ def _side_by_side(learners: Sequence[LearnedCell]) -> list[LearnedCell]:
     return [learner for learner in learners if learner.gpus == gpus]
 
 
-def _where(work: Work, drawn: Sequence[LearnedCell]) -> str:
-    return f"{work.count(drawn[0].gpus)}: {work.title_for(each.placed for each in drawn)}"
+def _titled(work: Work, what: str, drawn: Sequence[LearnedCell]) -> str:
+    return work.titled(f"{what} on {work.count(drawn[0].gpus)}", (each.placed for each in drawn))
+
+
+def _somebody_learned(learners: Sequence[LearnedCell]) -> bool:
+    """Whether any curve has more than one value: a chart of none would be a line at 0."""
+    return any(len({point.value for point in learner.learning.curve}) > 1 for learner in learners)
 
 
 def _named(cost: Cost, learners: Sequence[LearnedCell]) -> str:
@@ -93,11 +108,11 @@ def curves(summary: Summary) -> list[Chart]:
     made = []
     for number, work, all_learners in _each(summary):
         learners = [learner for learner in all_learners if learner.learning.curve]
-        if not learners:
+        if not _somebody_learned(learners):
             continue
         drawn = _side_by_side(learners)
         metric, names = _metric(drawn), {cost: _named(cost, drawn) for cost in COSTS}
-        title = f"Learning curves on {_where(work, drawn)}"
+        title = _titled(work, "Learning curves", drawn)
         notes = ["Mean over runs of the last 100 episodes; shaded from the lowest to the highest run, no interval."]
         if len(drawn) < len(learners):
             notes.append(f"On {work.count(drawn[0].gpus)}; the tables of results have all.")
@@ -121,8 +136,10 @@ def curves(summary: Summary) -> list[Chart]:
                     caption=f"{title}. Every {THINNED}th point; all of them are in the JSON below",
                     columns=["system", work.unit, "seconds", "GPU-seconds", metric, "lowest run", "highest run"],
                     rows=[row for learner in drawn for row in _points(learner)],
+                    facets=[learner.placed.facets for learner in drawn for _ in _points(learner)],
                 ),
                 notes=notes,
+                facets=work.facets,
             )
         )
     return made
@@ -138,7 +155,12 @@ def _curves(learners: Sequence[LearnedCell], cost: Cost, metric: str) -> Figure:
     named = _named(cost, learners)
     for learner in learners:
         x, points = _along(learner, cost), learner.learning.curve
-        group = {"type": "scatter", "name": label(learner.label), "legendgroup": plain(learner.label)}
+        group = {
+            "type": "scatter",
+            "name": label(learner.label),
+            "legendgroup": plain(learner.label),
+            "meta": {"facets": _facets(learner)},
+        }
         if all(point.low is not None for point in points):
             edge = {**group, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False, "x": x}
             data.append({**edge, "y": [point.low for point in points]})
@@ -153,6 +175,7 @@ def _curves(learners: Sequence[LearnedCell], cost: Cost, metric: str) -> Figure:
                 "line": {"color": learner.style.colour, "width": 2, "dash": learner.style.dash},
                 "marker": {"color": learner.style.colour, "symbol": learner.style.symbol, "size": 9},
                 "hovertemplate": f"%{{fullData.name}}<br>{named} %{{x:,.4~r}}: %{{y:.3~r}}<extra></extra>",
+                "meta": {"facets": _facets(learner), "end": plain(learner.label)},
             }
         )
     threshold = next((each.learning.threshold for each in learners if each.learning.threshold is not None), None)
@@ -160,6 +183,11 @@ def _curves(learners: Sequence[LearnedCell], cost: Cost, metric: str) -> Figure:
         data.append(_threshold(threshold, max(max(_along(each, cost)) for each in learners)))
     axis = {"title": {"text": named}, "rangemode": "tozero", **TICK}
     return {"data": data, "layout": {"xaxis": axis, "yaxis": {"title": {"text": plain(metric.capitalize())}}}}
+
+
+def _facets(learner: LearnedCell) -> Facets:
+    """A curve is on one number of GPUs, chosen here: the filter of these does not hide it."""
+    return {name: value for name, value in learner.placed.facets.items() if name != "gpus"}
 
 
 def _threshold(threshold: float, end: float) -> dict[str, Any]:
@@ -190,7 +218,9 @@ def results(summary: Summary) -> list[Chart]:
     made = []
     for number, work, learners in _each(summary):
         drawn, metric = _side_by_side(learners), _metric(learners)
-        title = f"What was learned in the end, on {_where(work, drawn)}"
+        if not any(each.learning.final.value for each in drawn):
+            continue
+        title = _titled(work, "What was learned in the end,", drawn)
         finals = [(label(each.label), each.learning.final, each) for each in drawn]
         data: list[dict[str, Any]] = [
             {
@@ -201,12 +231,13 @@ def results(summary: Summary) -> list[Chart]:
                 "y": [name],
                 "marker": {"color": each.style.colour},
                 "hovertemplate": "%{y}: %{x:.3~r}<extra></extra>",
+                "meta": {"facets": _facets(each)},
             }
             for name, final, each in finals
         ]
         for name, final, each in finals:
-            ends = intervals([(name, final)], each.style, each.label, horizontal=True)
-            data += [{**trace, **UPON_BAR} for trace in ends]
+            ends = intervals([(name, final)], each.style, each.label, horizontal=True, facets=_facets(each))
+            data += map(upon_bar, ends)
         axis = {"title": {"text": f"Final {plain(metric)}"}}
         made.append(
             Chart(
@@ -218,19 +249,21 @@ def results(summary: Summary) -> list[Chart]:
                     )
                 ],
                 table=PageTable(
-                    caption=f"What was learned, on each number of GPUs: {work.title}",
+                    caption=work.titled("What was learned, on each number of GPUs"),
                     columns=[
                         "system",
-                        "GPUs",
+                        work.gpus_title,
                         f"final {metric}",
                         f"mean over {work.unit}",
                         f"to {work.unit}",
-                        f"against {summary.reference}, for the same {work.unit}",
+                        f"against the baseline {summary.reference}, for the same {work.unit}",
                     ],
                     rows=[_result(each) for each in learners],
                     num_names=2,
+                    facets=[each.placed.facets for each in learners],
                 ),
                 notes=[RESULTS.format(unit=work.unit)],
+                facets=work.facets,
             )
         )
     return made
@@ -240,7 +273,7 @@ def _result(learner: LearnedCell) -> list[Entry]:
     learning = learner.learning
     return [
         words(learner.label),
-        words(fmt.gpus_of(learner.placed.cell)),
+        words(f"{learner.gpus:,}"),
         estimated(learner.path("final"), learning.final),
         estimated(learner.path("area"), learning.area),
         datum(learner.path("area_env_steps"), learning.area_env_steps),
@@ -253,12 +286,12 @@ def thresholds(summary: Summary) -> list[Chart]:
     made = []
     for number, work, all_learners in _each(summary):
         learners = [each for each in all_learners if each.learning.to_threshold]
-        if not learners:
+        if all(each.value is None for learner in learners for each in learner.learning.to_threshold):
             continue
         drawn = _side_by_side(learners)
         names = {cost: _named(cost, drawn) for cost in COSTS}
         goal = learners[0].learning.threshold
-        title = f"To {_metric(drawn).partition(' ')[0]} {goal:g}, on {_where(work, drawn)}"
+        title = _titled(work, f"To {_metric(drawn).partition(' ')[0]} {goal:g},", drawn)
         made.append(
             Chart(
                 title=title,
@@ -271,12 +304,20 @@ def thresholds(summary: Summary) -> list[Chart]:
                     for cost, name in names.items()
                 ],
                 table=PageTable(
-                    caption=f"Cost of getting to the threshold, on each number of GPUs: {work.title}",
-                    columns=["system", "GPUs", *(name.lower() for name in names.values()), "never got there", "runs"],
+                    caption=work.titled("Cost of getting to the threshold, on each number of GPUs"),
+                    columns=[
+                        "system",
+                        work.gpus_title,
+                        *(name.lower() for name in names.values()),
+                        "never got there",
+                        "runs",
+                    ],
                     rows=[_threshold_row(each) for each in learners],
                     num_names=2,
+                    facets=[each.placed.facets for each in learners],
                 ),
                 notes=[THRESHOLDS],
+                facets=work.facets,
             )
         )
     return made
@@ -306,17 +347,19 @@ def _to_threshold(learners: Sequence[LearnedCell], cost: Cost) -> Figure:
                 "y": [name],
                 "marker": marker,
                 "hovertemplate": f"%{{y}}: {'' if reached else 'more than '}%{{x:,.4~r}}<extra></extra>",
+                "meta": {"facets": _facets(learner)},
             }
         )
         if median.value is not None:
             ends = Estimate(value=median.value, low=median.low, high=median.high)
-            data += intervals([(name, ends)], learner.style, learner.label, horizontal=True)
+            facets = _facets(learner)
+            data += intervals([(name, ends)], learner.style, learner.label, horizontal=True, facets=facets)
     axis = {"title": {"text": _named(cost, learners)}, "rangemode": "tozero", **TICK}
     return {"data": data, "layout": bar_layout([each.label for each in learners], axis)}
 
 
 def _threshold_row(learner: LearnedCell) -> list[Entry]:
-    entries = [words(learner.label), words(fmt.gpus_of(learner.placed.cell))]
+    entries = [words(learner.label), words(f"{learner.gpus:,}")]
     for cost in COSTS:
         found = _cost(learner, cost)
         entries.append(_median(learner, *found) if found else words(NONE))

@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 from rlbench.reports.figures.format import NONE
-from rlbench.reports.page.charts.chart import Entry, PageTable, Piece, datum, estimated, times, words
+from rlbench.reports.page.charts.chart import Entry, Facets, PageTable, Piece, datum, estimated, times, words
 from rlbench.reports.page.charts.over_gpus import rate_of
 from rlbench.reports.page.charts.works import KINDS, Placed, Work, works
 from rlbench.results.records import units
 from rlbench.results.summary.document import Comparison, Kind, Summary
 
+BREAK = Piece("\n")
+"""What follows is on the next line of the entry."""
+
 
 def tables(summary: Summary) -> list[PageTable]:
-    """For each work, steps/s and speed-up of each system on each number of GPUs, and published figures."""
+    """For each work, steps/s and speed-up of each system on each number of GPUs."""
     return [_table(work) for work in works(summary)]
 
 
 def _table(work: Work) -> PageTable:
-    gpus = sorted({each.cell.gpus for each in work.cells} | {each.gpus for _, each in work.published})
-    rows = []
+    gpus = sorted({each.cell.gpus for each in work.cells})
+    rows, facets = list[list[Entry]](), list[Facets]()
     for series in work.series:
         by_gpus = {each.cell.gpus: each for each in series.cells}
         figures = [_figures(by_gpus[count]) if count in by_gpus else words("") for count in gpus]
         rows.append([words(series.label), *figures])
-    for system in dict.fromkeys(each.system for _, each in work.published):
-        of_system = {each.gpus: (place, each) for place, each in work.published if each.system == system}
-        row = [words(f"{system} (published)")]
-        for count in gpus:
-            place, each = of_system.get(count, (0, None))
-            row.append(datum(f"published.{place}.steps_per_s", each.steps_per_s) if each else words(""))
-        rows.append(row)
-    kind = f" ({work.kinds[0]})" if work.kinds in (["emulated"], ["predicted"]) else ""
+        facets.append(series.facets)
     return PageTable(
-        caption=f"{_rates(work)} with 95 % interval; speed-up (x) and efficiency over the fewest: {work.title}",
-        columns=["system", *(f"{work.count(count)}{kind}" for count in gpus)],
+        caption=work.titled(f"{_rates(work)} [95 % interval]; speed-up over the fewest GPUs, efficiency"),
+        columns=["system", *(work.count(count) for count in gpus)],
         rows=rows,
+        facets=facets,
+        column_facets=[{}, *({"gpus": count} for count in gpus)],
     )
 
 
@@ -48,16 +46,17 @@ def _figures(placed: Placed) -> Entry:
     bad = ", ".join(f"{count} {status}" for status, count in cell.statuses.items() if status != "finished")
     if cell.steps_per_s is None:
         return words(bad or NONE)
-    entry = estimated(placed.path("steps_per_s"), cell.steps_per_s)
+    value, *interval = estimated(placed.path("steps_per_s"), cell.steps_per_s)
+    entry = (value, BREAK, *interval) if interval else (value,)
     if cell.env_steps_per_s is not None:
-        entry += (Piece("; "), *datum(placed.path("env_steps_per_s"), cell.env_steps_per_s))
+        entry += (BREAK, *datum(placed.path("env_steps_per_s"), cell.env_steps_per_s), Piece(f" {units.ENV_RATE}"))
     if cell.scaling is not None and cell.scaling_base_gpus != cell.gpus:
-        entry += (Piece("; "), *datum(placed.path("scaling.value"), cell.scaling.value, times))
+        entry += (BREAK, *datum(placed.path("scaling.value"), cell.scaling.value, times))
         if cell.efficiency is not None:
             share = datum(placed.path("efficiency.value"), cell.efficiency.value, _whole)
             entry += (Piece(", "), *share)
     if cell.steady is False:
-        entry += words("; not steady")
+        entry += (BREAK, *words("not steady"))
     return entry + words(f" ({bad})") if bad else entry
 
 
@@ -78,10 +77,14 @@ def comparisons(summary: Summary) -> list[PageTable]:
         if own:
             made.append(
                 PageTable(
-                    caption=f"{rate_of(work.unit).title} as a multiple of another's, 95 % interval: {work.title}",
-                    columns=["system", "against", "GPUs", *(["sweep"] if several else []), "times as many", "fair"],
+                    caption=work.titled(f"{rate_of(work.unit).title} as a multiple of another's [95 % interval]"),
+                    columns=[
+                        *("system", "relative to", work.gpus_title, *(["sweep"] if several else [])),
+                        *("times as many", "comparable?"),
+                    ],
                     rows=[_comparison(place, each, several=several) for place, each in own],
                     num_names=2,
+                    facets=[{"system": each.system, "gpus": each.gpus} for _, each in own],
                 )
             )
     return made
@@ -93,12 +96,12 @@ def _comparison(place: int, each: Comparison, *, several: bool) -> list[Entry]:
     return [
         words(each.system),
         words(each.against),
-        words(f"{each.gpus}{_kind(each.kind)}"),
+        words(f"{each.gpus:,}{_kind(each.kind) if several else ''}"),
         *([words(each.sweep)] if several else []),
-        ratio if told else (*ratio, Piece(": not told apart")),
-        words("comparable" if each.comparable else "not comparable"),
+        ratio if told else (*ratio, Piece(": no significant difference")),
+        words("yes" if each.comparable else "no"),
     ]
 
 
 def _kind(kind: Kind) -> str:
-    return "" if kind == "measured" else f" ({KINDS[kind].removesuffix(' GPUs')})"
+    return "" if kind == "measured" else f" ({KINDS[kind]})"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
-from rlbench.reports.figures import format as fmt
 from rlbench.reports.figures.format import number
-from rlbench.reports.page.charts.chart import Entry, Figure, PageTable, datum, estimated, words
+from rlbench.reports.page.charts.chart import Entry, Facets, Figure, PageTable, datum, estimated, words
 from rlbench.reports.page.charts.style import Style, label, plain, row_height
 from rlbench.reports.page.charts.works import Placed, ScalingSeries, Work
 from rlbench.results.records import units
@@ -19,8 +19,6 @@ BAR_HEIGHT = 30
 LEAST_HEIGHT = 150
 ROOM = 90
 """Height of axes, titles and legend, in pixels."""
-UPON_BAR = {"meta": "ink", "opacity": 1}
-"""Marks an interval on a bar: the page draws it in the colour of its text."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,6 +34,8 @@ class Quantity:
     """d3 format of the ticks of an axis."""
     hover_format: str = ",.4~r"
     from_zero: bool = True
+    unit: str = ""
+    """After the figure, in hover texts."""
 
     def of(self, cell: CellSummary) -> Estimate | None:
         """The cell's figure, with its interval if it has one."""
@@ -68,12 +68,12 @@ class Quantity:
         said = f"%{{{along}:{self.hover_format}}}"
         if estimate.low is not None and estimate.high is not None:
             said += f" [{self.write(estimate.low)}, {self.write(estimate.high)}]"
-        return said
+        return f"{said} {self.unit}".rstrip()
 
 
 def rate_of(unit: StepUnit) -> Quantity:
     """The rate of samples."""
-    return Quantity(field="steps_per_s", title=units.capitalised(units.rate(unit)), tick=",")
+    return Quantity(field="steps_per_s", title=units.capitalised(units.rate(unit)), tick="~s", unit=units.rate(unit))
 
 
 def rates_of(unit: StepUnit) -> list[Quantity]:
@@ -84,25 +84,27 @@ def rates_of(unit: StepUnit) -> list[Quantity]:
 
 def rate_hover(rate: Estimate, unit: StepUnit, along: str = "y") -> str:
     """The hover text of a rate, with its unit."""
-    return f"{rate_of(unit).hover(rate, along)} {units.rate(unit)}"
+    return rate_of(unit).hover(rate, along)
 
 
 def table(work: Work, caption: str, quantities: Sequence[Quantity]) -> PageTable:
     """A table of some quantities, with a row for each cell."""
     return PageTable(
         caption=caption,
-        columns=["system", "GPUs", *(quantity.title for quantity in quantities)],
+        columns=["system", work.gpus_title, *(quantity.title for quantity in quantities)],
         rows=[
-            [
-                words(series.label),
-                words(fmt.gpus_of(placed.cell)),
-                *(quantity.entry(placed) for quantity in quantities),
-            ]
+            [*names(series, placed), *(quantity.entry(placed) for quantity in quantities)]
             for series in work.series
             for placed in series.cells
         ],
         num_names=2,
+        facets=[placed.facets for series in work.series for placed in series.cells],
     )
+
+
+def names(series: ScalingSeries, placed: Placed) -> list[Entry]:
+    """What a row of a table is about: the series, and the number of GPUs."""
+    return [words(series.label), words(f"{placed.cell.gpus:,}")]
 
 
 def gpus_axis(work: Work, gpus: Sequence[int]) -> dict[str, Any]:
@@ -137,6 +139,7 @@ def bar_layout(names: Sequence[str], axis: dict[str, Any]) -> dict[str, Any]:
             "categoryarray": order,
         },
         "height": max(LEAST_HEIGHT, ROOM + row_height(order, BAR_HEIGHT) * len(order)),
+        "meta": {"row": row_height(order, BAR_HEIGHT), "room": ROOM},
         "showlegend": False,
     }
 
@@ -161,8 +164,10 @@ def _line(series: ScalingSeries, style: Style, quantity: Quantity) -> list[dict[
         "hovertemplate": [
             f"%{{fullData.name}}<br>on %{{x}}: {quantity.hover(each, 'y')}<extra></extra>" for _, each in known
         ],
+        "meta": {"facets": {**series.facets, "gpus": [gpus for gpus, _ in known]}, "end": plain(series.label)},
     }
-    return [trace, *intervals(known, style, series.label)]
+    facets = {**series.facets, "gpus": [gpus for gpus, _ in known]}
+    return [trace, *intervals(known, style, series.label, facets=facets)]
 
 
 def _bar(series: ScalingSeries, style: Style, quantity: Quantity) -> list[dict[str, Any]]:
@@ -177,21 +182,39 @@ def _bar(series: ScalingSeries, style: Style, quantity: Quantity) -> list[dict[s
         "y": [label(series.label)],
         "marker": style.bar(series.kind),
         "hovertemplate": [f"%{{fullData.name}}<br>{quantity.hover(each, 'x')}<extra></extra>" for _, each in known],
+        "meta": {"facets": series.facets},
     }
-    ends = intervals([(label(series.label), each) for _, each in known], style, series.label, horizontal=True)
-    return [trace, *({**each, **UPON_BAR} for each in ends)]
+    ends = intervals(
+        [(label(series.label), each) for _, each in known], style, series.label, horizontal=True, facets=series.facets
+    )
+    return [trace, *map(upon_bar, ends)]
+
+
+def upon_bar(interval: dict[str, Any]) -> dict[str, Any]:
+    """An interval on a bar: the page draws it in the colour of its text."""
+    return {**interval, "opacity": 1, "meta": {**interval["meta"], "ink": True}}
 
 
 def intervals(
-    known: Sequence[tuple[float | str, Estimate]], style: Style, name: str, *, horizontal: bool = False
+    known: Sequence[tuple[float | str, Estimate]],
+    style: Style,
+    name: str,
+    *,
+    horizontal: bool = False,
+    facets: Facets = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
-    """A trace that draws the intervals of estimates at their places on the other axis; no trace without intervals."""
+    """A trace that draws the intervals of estimates at their places on the other axis; no trace without intervals.
+
+    `facets`: a list is one value for each estimate.
+    """
     places: list[float | str | None] = []
     ends: list[float | None] = []
-    for place, estimate in known:
+    drawn: list[int] = []
+    for at, (place, estimate) in enumerate(known):
         if estimate.low is not None and estimate.high is not None:
             places += [place, place, None]
             ends += [estimate.low, estimate.high, None]
+            drawn += [at, at, at]
     if not places:
         return []
     line = {"color": style.colour, "width": 1.5}
@@ -207,5 +230,11 @@ def intervals(
             "opacity": 0.7,
             "hoverinfo": "skip",
             "showlegend": False,
+            "meta": {
+                "facets": {
+                    facet: [value[at] for at in drawn] if isinstance(value, list) else value
+                    for facet, value in facets.items()
+                }
+            },
         }
     ]

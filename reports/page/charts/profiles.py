@@ -58,6 +58,7 @@ def _figure(drawn: Sequence[AcrossTasks], look: Mapping[str, Style], metric: str
             "y": each.shares,
             "line": {**look[each.system].line(each.kind), "shape": "hv"},
             "hovertemplate": "%{fullData.name}<br>above %{x:.3~r}: %{y:.0%} of runs<extra></extra>",
+            "meta": {"facets": {"system": each.system}},
         }
         for each in drawn
     ]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from rlbench.reports.page.charts.chart import Chart, Entry, PageTable, Panel, datum, words
 from rlbench.reports.page.charts.over_gpus import intervals, rate_of
-from rlbench.reports.page.charts.style import COLOURS, DASHES, SYMBOLS, Style, label, plain
+from rlbench.reports.page.charts.style import DASHES, SYMBOLS, label, plain, styles
 from rlbench.reports.page.charts.works import with_kinds
 from rlbench.results.records import units
 from rlbench.results.summary.document import Estimate, HistorySeries, Summary
@@ -26,10 +27,12 @@ def charts(summary: Summary) -> list[Chart]:
     groups: dict[tuple[str, str, str], list[tuple[int, HistorySeries]]] = defaultdict(list)
     for place, each in enumerate(summary.history):
         groups[each.machine, each.rows[0].scenario, each.rows[0].workload].append((place, each))
-    return [_chart(number, key, group) for number, (key, group) in enumerate(groups.items())]
+    return [_chart(summary, number, key, group) for number, (key, group) in enumerate(groups.items())]
 
 
-def _chart(number: int, key: tuple[str, str, str], group: Sequence[tuple[int, HistorySeries]]) -> Chart:
+def _chart(
+    summary: Summary, number: int, key: tuple[str, str, str], group: Sequence[tuple[int, HistorySeries]]
+) -> Chart:
     machine, scenario, workload = key
     unit = units.common(row.unit for _, each in group for row in each.rows)
     kinds = {each.rows[-1].kind for _, each in group}
@@ -40,7 +43,7 @@ def _chart(number: int, key: tuple[str, str, str], group: Sequence[tuple[int, Hi
     commits = list(first)
     return Chart(
         title=title,
-        panels=[Panel(id=f"revisions-{number}", figure=_figure(group, commits, unit))],
+        panels=[Panel(id=f"revisions-{number}", figure=_figure(summary, group, commits, unit))],
         table=PageTable(
             caption=f"{title}; {machine}",
             columns=["system", "GPUs", "revision", "measured", *units.rates(unit), "level, from here"],
@@ -51,15 +54,14 @@ def _chart(number: int, key: tuple[str, str, str], group: Sequence[tuple[int, Hi
     )
 
 
-def _figure(group: Sequence[tuple[int, HistorySeries]], commits: Sequence[str], unit: units.StepUnit) -> dict[str, Any]:
+def _figure(
+    summary: Summary, group: Sequence[tuple[int, HistorySeries]], commits: Sequence[str], unit: units.StepUnit
+) -> dict[str, Any]:
     data: list[dict[str, Any]] = []
     shapes, names = [], _names([each for _, each in group])
     for number, (_, each) in enumerate(group):
-        style = Style(
-            colour=COLOURS[number % len(COLOURS)],
-            symbol=SYMBOLS[number % len(SYMBOLS)],
-            dash=DASHES[number % len(DASHES)],
-        )
+        of_system = styles(summary)[each.rows[-1].system]
+        look = replace(of_system, symbol=SYMBOLS[number % len(SYMBOLS)], dash=DASHES[number % len(DASHES)])
         name, kind = names[number], each.rows[-1].kind
         points = [
             (plain(row.commit[:SHORT]), Estimate(value=row.steps_per_s, low=row.low, high=row.high))
@@ -73,12 +75,12 @@ def _figure(group: Sequence[tuple[int, HistorySeries]], commits: Sequence[str], 
                 "legendgroup": plain(name),
                 "x": [commit for commit, _ in points],
                 "y": [rate.value for _, rate in points],
-                "line": style.line(kind),
-                "marker": style.marker(kind),
+                "line": look.line(kind),
+                "marker": look.marker(kind),
                 "hovertemplate": f"%{{fullData.name}}<br>%{{x}}: %{{y:,.4~r}} {units.rate(unit)}<extra></extra>",
             }
         )
-        data += intervals(points, style, name)
+        data += intervals(points, look, name)
         shapes += [
             {
                 "type": "line",
@@ -87,7 +89,7 @@ def _figure(group: Sequence[tuple[int, HistorySeries]], commits: Sequence[str], 
                 "y0": 0,
                 "y1": 1,
                 "yref": "paper",
-                "line": {"color": style.colour, "width": 1.5, "dash": "dot"},
+                "line": {"color": look.colour, "width": 1.5, "dash": "dot"},
             }
             for change in each.changes
         ]

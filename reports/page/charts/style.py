@@ -1,14 +1,16 @@
-"""How systems and spans look: a colour, marker and dash per system, the same in all charts; a colour per kind of span.
+"""How systems and spans look: a colour, marker and dash per system, the same in all reports; colours of spans.
 
 The colours are those of Okabe and Ito, which colour-blind people can tell apart. Orange and sky blue are darkened, and
-yellow and black left out, so that each colour has a contrast of at least 3 to 1 with both backgrounds of the page.
-Markers and dashes differ between systems too. Dotted lines and open markers are for predictions, open markers with a
-dot for published figures.
+yellow and black left out; grey, violet, olive and brown are added. Each has a contrast of at least 3 to 1 with both
+backgrounds of the page. Markers and dashes differ between systems too. Dotted lines and open markers are for
+predictions, open markers with a dot for published figures.
 """
 
 from __future__ import annotations
 
+import math
 import re
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +18,10 @@ from typing import Any
 from rlbench.results.records import labels
 from rlbench.results.summary.document import Kind, Summary
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#C58700", "#2E96D6", "#808080")
+COLOURS = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#C58700", "#2E96D6", "#808080"),
+    *("#7A5CC8", "#6E8B00", "#8A6A4F"),
+)
 SYMBOLS = (
     "circle",
     "square",
@@ -29,8 +34,14 @@ SYMBOLS = (
     "pentagon",
     "hexagram",
 )
+OURS = ("sync", "ddppo", "ver", "appo", "htsrl", "gossip", "nover", "impala", "easgd", "downpour")
+LIBRARIES = (
+    *("sample-factory", "sb3-ppo", "rllib-appo", "rllib-impala", "torchrl-ppo", "habitat-ddppo", "habitat-ver"),
+)
+"""Systems whose looks are laid down here; those of others follow from their names."""
 DASHES = ("solid", "dash", "dashdot", "longdash", "longdashdot", "6px,3px")
 """Dashes of systems; dotted lines are reserved for predictions."""
+NUM_STYLES = math.lcm(len(COLOURS), len(SYMBOLS), len(DASHES))
 NEUTRAL = "#808080"
 """Colour of lines that are no system: the ideal, a threshold."""
 NO_COLOUR = "rgba(0,0,0,0)"
@@ -83,33 +94,48 @@ class Style:
 
 
 def styles(summary: Summary) -> dict[str, Style]:
-    """The style of each system, in the order of first appearance in the runs."""
+    """The style of each system of a summary.
+
+    It depends on the name alone, but for the colour of a system that is not in `OURS` or `LIBRARIES`: where another
+    system of the summary has that, it is the next free one, as long as there is one.
+    """
     systems = dict.fromkeys(labels.system(run.cell) for run in summary.runs)
     systems |= dict.fromkeys(cell.system for cell in summary.cells)
-    return {
-        system: Style(
-            colour=COLOURS[number % len(COLOURS)],
-            symbol=SYMBOLS[number % len(SYMBOLS)],
-            dash=DASHES[number % len(DASHES)],
-        )
-        for number, system in enumerate(systems)
-    }
+    systems |= dict.fromkeys(row.system for series in summary.history for row in series.rows)
+    known = [*OURS, *LIBRARIES]
+    numbers = {name: known.index(name) for name in systems if name in known}
+    for name in sorted(name for name in systems if name not in numbers):
+        taken = {number % len(COLOURS) for number in numbers.values()}
+        number = zlib.crc32(name.encode(errors="surrogateescape")) % NUM_STYLES
+        while number % len(COLOURS) in taken and len(taken) < len(COLOURS):
+            number += 1
+        numbers[name] = number
+    return {name: style(numbers[name]) for name in systems}
+
+
+def style(number: int) -> Style:
+    """One of the styles; `NUM_STYLES` of them differ."""
+    return Style(
+        colour=COLOURS[number % len(COLOURS)],
+        symbol=SYMBOLS[number % len(SYMBOLS)],
+        dash=DASHES[number % len(DASHES)],
+    )
 
 
 SPANS = {
-    "simulate": ("#2E96D6", ""),
-    "reset": ("#0072B2", ""),
-    "infer": ("#C58700", ""),
-    "schedule": ("#5A6B7B", ""),
-    "learn": ("#009E73", ""),
-    "communicate": ("#CC79A7", ""),
-    "wait:straggler": ("#D55E00", "/"),
-    "wait:learner": ("#8C6BB1", "\\"),
-    "wait:rollout": ("#A39000", "x"),
-    "wait:inference": ("#9AA0A6", "."),
-    "other": ("#808080", ""),
+    "simulate": ("#4A80A8", ""),
+    "reset": ("#7A72B0", ""),
+    "infer": ("#A8843F", ""),
+    "schedule": ("#6B7A88", ""),
+    "learn": ("#46906A", ""),
+    "communicate": ("#AD6494", ""),
+    "wait:straggler": ("#C0564C", "/"),
+    "wait:learner": ("#9272C4", "\\"),
+    "wait:rollout": ("#85882F", "x"),
+    "wait:inference": ("#868C92", "."),
+    "other": ("#7D7D7D", ""),
 }
-"""Colour and hatching of each kind of span, in the order in which they are stacked."""
+"""Colour and hatching of each kind of span, in the order in which they are stacked; none is the colour of a system."""
 
 
 def span_style(kind: str) -> tuple[str, str]:

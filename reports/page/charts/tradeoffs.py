@@ -21,7 +21,10 @@ PANELS = {"lag": LAG, "uses": USES, "useful": USEFUL}
 
 
 def charts(summary: Summary) -> list[Chart]:
-    """The rate against lag, reuse and the useful fraction, on the number of GPUs that most systems ran on."""
+    """The rate against lag, reuse and the useful fraction, on the number of GPUs that most systems ran on.
+
+    What is alike in all systems is not drawn.
+    """
     look = styles(summary)
     made = []
     for number, work in enumerate(works(summary)):
@@ -30,12 +33,12 @@ def charts(summary: Summary) -> list[Chart]:
         quantities = {
             name: quantity
             for name, quantity in PANELS.items()
-            if any(quantity.of(placed.cell) is not None for _, placed in drawn)
+            if len({known.value for _, placed in drawn if (known := quantity.of(placed.cell)) is not None}) > 1
         }
         if not quantities:
             continue
-        kinds = work.title_for(placed for _, placed in drawn)
-        title = f"Throughput beside lag, reuse and useful samples, on {work.count(gpus)}: {kinds}"
+        what = f"Throughput beside lag, reuse and useful samples, on {work.count(gpus)}"
+        title = work.titled(what, (placed for _, placed in drawn))
         numbers = table_of(work, title, [*rates_of(work.unit), LAG, MOST_LAG, USES, USEFUL])
         made.append(
             Chart(
@@ -49,12 +52,14 @@ def charts(summary: Summary) -> list[Chart]:
                     for name, quantity in quantities.items()
                 ],
                 table=PageTable(
-                    caption=f"The same, on each number of GPUs: {work.title}",
+                    caption=work.titled("The same, on each number of GPUs"),
                     columns=numbers.columns,
                     rows=numbers.rows,
                     num_names=2,
+                    facets=numbers.facets,
                 ),
                 notes=_not_drawn(work, gpus),
+                facets=work.facets,
             )
         )
     return made
@@ -84,9 +89,10 @@ def _figure(
                 "y": [rate.value],
                 "marker": {**style.marker(series.kind), "size": 11},
                 "hovertemplate": _hover(quantity, rate, unit),
+                "meta": {"facets": series.facets},
             }
         )
-        data += intervals([(at.value, rate)], style, series.label)
+        data += intervals([(at.value, rate)], style, series.label, facets=series.facets)
     return {"data": data, "layout": {"xaxis": quantity.axis, "yaxis": rate_of(unit).axis, "height": 340}}
 
 

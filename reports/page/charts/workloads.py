@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlbench.reports.figures import format as fmt
 from rlbench.reports.page.charts.chart import Chart, Entry, PageTable, Panel, interval_notes, words
 from rlbench.reports.page.charts.over_gpus import intervals, rate_hover, rate_of, rates_of
 from rlbench.reports.page.charts.scaling import EFFICIENCY, SCALING
@@ -66,12 +65,13 @@ def _chart(summary: Summary, name: str, work: Work, pairs: list[Pair]) -> Chart:
                 "hovertemplate": [
                     f"%{{fullData.name}}, %{{x}}<br>{rate_hover(rate, work.unit)}<extra></extra>" for _, rate in known
                 ],
+                "meta": {"facets": both[0].facets, "end": plain(series.label)},
             }
         )
-        data += intervals(known, style, series.label)
+        data += intervals(known, style, series.label, facets=both[0].facets)
         for each in both:
             columns = [quantity.entry(each) for quantity in (*rates, SCALING, EFFICIENCY)]
-            rows.append([words(series.label), words(each.cell.workload), words(fmt.gpus_of(each.cell)), *columns])
+            rows.append([words(series.label), words(each.cell.workload), words(f"{each.cell.gpus:,}"), *columns])
     title = f"Homogeneous beside heterogeneous: {with_kinds(work.scenario, {series.kind for series, *_ in pairs})}"
     layout = {"xaxis": {"type": "category", "title": {"text": "Workload"}}, "yaxis": rate_of(work.unit).axis}
     return Chart(
@@ -79,12 +79,14 @@ def _chart(summary: Summary, name: str, work: Work, pairs: list[Pair]) -> Chart:
         panels=[Panel(id=name, figure={"data": data, "layout": layout})],
         table=PageTable(
             caption=title,
-            columns=["system", "workload", "GPUs", *(each.title for each in (*rates, SCALING, EFFICIENCY))],
+            columns=["system", "workload", work.gpus_title, *(each.title for each in (*rates, SCALING, EFFICIENCY))],
             rows=rows,
             num_names=3,
+            facets=[{**each.facets, "workload": each.cell.workload} for _, *both in pairs for each in both],
         ),
         notes=[
             "Of each system, on the most GPUs that have both.",
             *interval_notes(each.cell.steps_per_s for _, *both in pairs for each in both),
         ],
+        facets={"scenario": work.scenario},
     )

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rlbench.reports.figures.columns import unit_of
+from rlbench.reports.page.charts.chart import Facets
 from rlbench.results.records.units import StepUnit
 from rlbench.results.summary.document import CellSummary, Kind, Reference, Summary
 
-KINDS: dict[Kind, str] = {"measured": "measured", "emulated": "emulated GPUs", "predicted": "predicted"}
+KINDS: dict[Kind, str] = {"measured": "measured", "emulated": "emulated", "predicted": "predicted"}
 """Names of the kinds in chart titles."""
 
 
@@ -29,13 +31,19 @@ class Placed:
         """Path of a field of the cell in the summary."""
         return f"cells.{self.place}.{field}"
 
+    @property
+    def facets(self) -> Facets:
+        """What the page's filters know it by."""
+        return {"system": self.cell.system, "gpus": self.cell.gpus, "device": self.cell.device}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScalingSeries:
     """Cells that differ only in the number of GPUs, the fewest first."""
 
     label: str
-    """Name in a chart: the system, what tells it from others of the same system, and `(predicted)` if it is."""
+    """Name in a chart: the system, what tells it from others of the same system, and its kind if the summary has others
+    too."""
     cells: Sequence[Placed]
 
     @property
@@ -52,6 +60,16 @@ class ScalingSeries:
     def kind(self) -> Kind:
         """The kind of its figures: measured, emulated or predicted."""
         return self.cells[0].cell.kind
+
+    @property
+    def device(self) -> str:
+        """The device that its cells ran on, or would."""
+        return self.cells[0].cell.device
+
+    @property
+    def facets(self) -> dict[str, Any]:
+        """What the page's filters know it by."""
+        return {"system": self.system, "device": self.device}
 
     @property
     def finished(self) -> list[Placed]:
@@ -72,6 +90,13 @@ class Work:
     series: Sequence[ScalingSeries]
     published: Sequence[tuple[int, Reference]]
     """Published figures, with their places in the summary."""
+    alone: bool = False
+    """Whether the summary has no other work: titles need not name it."""
+
+    @property
+    def facets(self) -> Facets:
+        """What the page's filters know it by."""
+        return {"scenario": self.scenario, "workload": self.workload}
 
     @property
     def cells(self) -> list[Placed]:
@@ -93,14 +118,13 @@ class Work:
         """The kinds of figures that it has."""
         return [kind for kind in KINDS if any(series.kind == kind for series in self.series)]
 
-    @property
-    def title(self) -> str:
-        """The end of a chart's title; it names kinds of figures that were not measured on hardware."""
-        return with_kinds(self.name, self.kinds)
+    def titled(self, what: str, drawn: Iterable[Placed] | None = None) -> str:
+        """The title of a chart: what it shows, of which work if there are several, and kinds that were not measured.
 
-    def title_for(self, drawn: Iterable[Placed]) -> str:
-        """Like `title`, if only some of the cells are drawn."""
-        return with_kinds(self.name, {each.cell.kind for each in drawn})
+        `drawn`: the cells that it shows, if these are not all.
+        """
+        kinds = self.kinds if drawn is None else {each.cell.kind for each in drawn}
+        return with_kinds(what if self.alone else f"{what}: {self.name}", kinds)
 
     @property
     def gpus(self) -> list[int]:
@@ -156,12 +180,14 @@ def works(summary: Summary) -> list[Work]:
     found: dict[tuple[str, str], list[Placed]] = defaultdict(list)
     for place, cell in enumerate(summary.cells):
         found[cell.scenario, cell.workload].append(Placed(place, cell))
+    several_kinds = len({cell.kind for cell in summary.cells}) > 1
     return [
         Work(
             scenario=scenario,
             workload=workload,
-            series=list(_series(cells)),
+            series=list(_series(cells, several_kinds=several_kinds)),
             published=list(_published(summary, cells)),
+            alone=len(found) == 1,
         )
         for (scenario, workload), cells in found.items()
     ]
@@ -190,18 +216,17 @@ def _short(sweeps: set[str]) -> dict[str, str]:
     return ends if len(set(ends.values())) == len(sweeps) else {sweep: sweep for sweep in sweeps}
 
 
-def _series(cells: Sequence[Placed]) -> Iterator[ScalingSeries]:
+def _series(cells: Sequence[Placed], *, several_kinds: bool) -> Iterator[ScalingSeries]:
     groups: dict[Key, list[Placed]] = defaultdict(list)
     for each in cells:
         groups[_key(each.cell)].append(each)
     short = _short({each.cell.sweep for each in cells})
-    several_kinds = len({each.cell.kind for each in cells}) > 1
     for key, group in groups.items():
         system, sweep, device, protocol, time_scale, kind = key
         rivals = [other for other in groups if (other[0], other[-1]) == (system, kind)]
         told = (f"sweep {short[sweep]}", device, protocol, f"time scale {time_scale:g}")
         differing = [text for at, text in enumerate(told, 1) if len({other[at] for other in rivals}) > 1]
         name = ", ".join([system, *differing])
-        if kind == "predicted" or (kind == "emulated" and several_kinds):
+        if several_kinds and kind != "measured":
             name += f" ({kind})"
         yield ScalingSeries(label=name, cells=sorted(group, key=lambda each: each.cell.gpus))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from html.parser import HTMLParser
 from typing import Any
@@ -126,7 +128,7 @@ def full_summary(name: str = "ver:preempt=never") -> Summary:
         full_cell("ver", 1, 100.5, scaling=Estimate(value=1.0), efficiency=Estimate(value=1.0)),
         full_cell("ver", 8, 700.25, learning=make_learning(), id="cell-1"),
         full_cell("ver", 8, 500.75, workload="heterogeneous"),
-        full_cell(name, 8, 600.125, learning=make_learning(0.4, against_reference="worse")),
+        full_cell(name, 8, 600.125, learning=make_learning(0.4, against_reference="worse"), lag_mean=2.25),
         full_cell(name, 64, 4000.5, kind="predicted", device="predicted", time_shares={}),
         make_cell("appo", 8, None, statuses={"timed-out": 1, "invalid": 1}),
     ]
@@ -206,10 +208,10 @@ class Page(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         """All elements, with their attributes."""
-        self.figures: list[tuple[str, str, str]] = []
-        """Path, value and text of what is a number of the summary."""
+        self.figures: list[tuple[str, str]] = []
+        """Path and text of what is a number of the summary."""
         self.data: dict[str, Any] = {}
-        """The JSON of `script` elements that no browser runs, by id."""
+        """What `script` elements that no browser runs hold, unpacked, by id; what ends with `-data` is JSON."""
         self.scripts: list[str] = []
         """What browsers run."""
         self.text = ""
@@ -232,7 +234,8 @@ class Page(HTMLParser):
         opened, attributes = self._open.pop()
         assert opened == tag, f"</{tag}> closes <{opened}>"
         if tag == "script" and "id" in attributes:
-            self.data[str(attributes["id"])] = json.loads(self.scripts.pop())
+            name, text = str(attributes["id"]), zlib.decompress(base64.b64decode(self.scripts.pop())).decode()
+            self.data[name] = json.loads(text) if name.endswith("-data") else text
 
     def handle_data(self, data: str) -> None:
         tag, attributes = self._open[-1] if self._open else ("", {})
@@ -243,7 +246,7 @@ class Page(HTMLParser):
         if tag == "h2":
             self.headings[-1] += data
         if "data-path" in attributes:
-            self.figures.append((str(attributes["data-path"]), str(attributes["data-value"]), data))
+            self.figures.append((str(attributes["data-path"]), data))
 
     def ids(self) -> list[str]:
         """Of all elements that have one."""

@@ -20,8 +20,9 @@ from rlbench.reports.page.charts import (
     workloads,
 )
 from rlbench.reports.page.charts.chart import Chart, datum, estimated
-from rlbench.reports.page.charts.style import COLOURS, DASHES, SPANS, SYMBOLS, label, styles
+from rlbench.reports.page.charts.style import COLOURS, DASHES, LIBRARIES, OURS, SPANS, label, styles
 from rlbench.reports.page.charts.works import works
+from rlbench.reports.page.first_screen import first_screens
 from rlbench.results.summary.document import Estimate, Reference, Summary
 from tests.reports.page.pages import (
     at,
@@ -29,19 +30,18 @@ from tests.reports.page.pages import (
     estimate,
     full_cell,
     full_summary,
+    make_learning,
     named,
     numbers_of,
     summary_of,
     texts,
     traces,
 )
-from tests.results.made_records import make_record
 from tests.results.summaries import make_cell, make_comparison
 
 MAKERS: list[Callable[[Summary], list[Chart]]] = [
-    scaling.throughput,
-    scaling.speed_up,
-    scaling.efficiency,
+    scaling.charts,
+    scaling.published,
     workloads.charts,
     breakdown.charts,
     utilisation.charts,
@@ -66,7 +66,7 @@ def test_what_is_drawn_stands_in_the_summary(make: Callable[[Summary], list[Char
     assert charts
     for trace in traces(charts):
         if not trace.get("name", "").startswith("ideal"):
-            drawn = [trace.get(axis) for axis in ("x", "y", "open", "close", "low", "high")]
+            drawn = [trace.get(axis) for axis in ("x", "y")]
             assert set(numbers_of(drawn)) <= known, trace
 
 
@@ -102,11 +102,12 @@ def test_where_little_is_known_nothing_breaks(make: Callable[[Summary], list[Cha
         assert list(traces([chart]))
 
 
-def test_one_run_has_a_throughput() -> None:
-    """A single run is a bar, with its rate."""
-    (chart,) = scaling.throughput(summary_of([make_cell("ver", 8, 612.5)]))
-    assert named([chart], "ver")["x"] == [612.5]
-    assert scaling.speed_up(summary_of([make_cell("ver", 8)])) == []
+def test_what_says_nothing_is_not_drawn() -> None:
+    """No scaling on one number of GPUs; no utilisation of 0; no lag that all systems share; no curve at 0."""
+    alone = full_cell("ver", 8, 612.5, utilisation=0.0, learning=make_learning(0.0))
+    summary = summary_of([alone, full_cell("sync", 8, 600.0, utilisation=None)])
+    for make in (scaling.charts, utilisation.charts, tradeoffs.charts, learning.curves, learning.results):
+        assert make(summary) == [], make
 
 
 def luminance(colour: str) -> float:
@@ -119,24 +120,25 @@ def luminance(colour: str) -> float:
 @pytest.mark.parametrize("background", [LIGHT, DARK])
 def test_colours_can_be_seen(background: str) -> None:
     """Each system's colour has a contrast of 3 to 1 or more with both backgrounds (WCAG 2.2, 1.4.11)."""
-    for colour in COLOURS:
+    for colour in (*COLOURS, *(colour for colour, _ in SPANS.values())):
         low, high = sorted([luminance(colour), luminance(background)])
         assert (high + 0.05) / (low + 0.05) >= 3, colour
 
 
 def test_systems_are_told_apart_without_colours() -> None:
-    """No two of 70 systems have both colour and marker in common, nor two of 42 colour and dash."""
-    look = list(styles(summary_of([make_cell(f"system-{k}") for k in range(70)])).values())
-    assert len({(style.colour, style.symbol) for style in look}) == len(COLOURS) * len(SYMBOLS)
-    assert len({(style.colour, style.dash) for style in look[:42]}) == len(COLOURS) * len(DASHES)
-    assert all(a.symbol != b.symbol for a, b in combinations(look[: len(SYMBOLS)], 2))
+    """Our systems differ in colour and marker; no two of ours and of libraries have colour, marker and dash alike."""
+    look = styles(summary_of([make_cell(name) for name in (*OURS, *LIBRARIES)]))
+    ours = [look[name] for name in OURS]
+    assert all(a.symbol != b.symbol and a.colour != b.colour for a, b in combinations(ours, 2))
+    assert len({(style.colour, style.symbol, style.dash) for style in look.values()}) == len(OURS) + len(LIBRARIES)
 
 
 def test_a_system_has_one_colour() -> None:
-    """In all charts the traces of a system have its colour, given in the order of first appearance in the runs."""
+    """In all charts the traces of a system have its colour, and in those of other reports too."""
     summary = full_summary()
     look = styles(summary)
-    assert [look["ver"].colour, look["ver:preempt=never"].colour] == list(COLOURS[:2])
+    assert look["ver"] == styles(summary_of([make_cell("sync"), make_cell("ver"), make_cell("mine")]))["ver"]
+    assert look["ver"].colour != look["ver:preempt=never"].colour
     for make in MAKERS:
         for trace in traces(make(summary)):
             if trace.get("name", "").split(" ")[0] == "ver" and "marker" in trace:
@@ -144,34 +146,46 @@ def test_a_system_has_one_colour() -> None:
                 assert look["ver"].colour in colours, (make, trace)
 
 
-def test_first_run_first_colour() -> None:
-    """The order is that in which runs began, not that of the table."""
-    summary = summary_of([make_cell("appo"), make_cell("ver")], [make_record("ver"), make_record("appo")])
-    assert list(styles(summary)) == ["ver", "appo"]
+def test_systems_of_others_get_colours_of_their_own() -> None:
+    """What follows from a name is alike in all reports, but where another system of the report has that colour."""
+    names = [f"mine-{number}" for number in range(6)]
+    alone = {name: styles(summary_of([make_cell(name)]))[name] for name in names}
+    assert len({style.colour for style in alone.values()}) > 2
+    together = styles(summary_of([make_cell(name) for name in ("ver", *names)]))
+    assert len({style.colour for style in together.values()}) == 1 + len(names)
+    assert styles(summary_of([make_cell(name) for name in ("ver", *reversed(names))])) == together
+
+
+def test_spans_have_a_palette_of_their_own() -> None:
+    """No kind of span has the colour of a system; each is told from both backgrounds."""
+    assert not {colour for colour, _ in SPANS.values()} & set(COLOURS)
 
 
 def test_predicted_figures_look_and_read_like_nothing_else() -> None:
     """Predicted figures are dotted, open, and named so, in charts and tables; no other line is dotted."""
-    charts = scaling.throughput(full_summary())
-    predicted = named(charts, "ver:preempt=never<br>(predicted)")
+    first, _ = first_screens(full_summary())
+    assert first.beside is not None
+    drawn = first.beside[2]["data"]
+    (predicted,) = [t for t in drawn if t.get("name") == "ver:preempt=never<br>(predicted)" and "hovertemplate" in t]
     assert predicted["line"]["dash"] == "dot"
     assert predicted["marker"]["symbol"].endswith("-open")
-    others = [t for t in traces(charts) if "(predicted)" not in t.get("name", "") and "line" in t]
+    others = [t for t in drawn if "(predicted)" not in t.get("name", "") and "line" in t]
     assert all(t["line"].get("dash") != "dot" for t in others)
-    assert ["ver:preempt=never (predicted)", "64 (predicted)"] in [row[:2] for row in texts(charts[0])]
+    rows = ["".join(piece.text for piece in row[0]) for row in first.table.rows]
+    assert rows.count("ver:preempt=never (predicted)") == 1
+    assert rows.count("ver (emulated)") == 2
     assert "dot" not in DASHES
 
 
 def test_published_figures_are_never_joined() -> None:
-    """Published figures are markers of their own, without a line, named so and with their source."""
-    charts = scaling.throughput(full_summary())
+    """Published figures are markers of their own, without a line, named so and with their source; and a table."""
+    charts = scaling.published(full_summary())
     published = named(charts, "ver (published)")
     assert published["mode"] == "markers"
     assert published["y"] == [2861.0]
     assert published["marker"]["symbol"].endswith("-open-dot")
     assert any("VER, Table 1" in note for note in charts[0].notes)
-    assert ["ver (published)", "8 GPUs (published)", "2,861"] in texts(charts[0])
-    assert "ver (published)" in [row[0][0].text for row in matrix.tables(full_summary())[0].rows]
+    assert texts(charts[0]) == [["ver (emulated)", "8", "700 [688, 713]", "2,861", "0.24x"]]
 
 
 def test_published_figure_beside_a_bar() -> None:
@@ -181,7 +195,7 @@ def test_published_figure_beside_a_bar() -> None:
         for gpus, rate in ((1, 400.0), (8, 2800.0))
     ]
     summary = summary_of([make_cell("ver", 8, scenario="s:time_scale=1.0")], published=references)
-    published = named(scaling.throughput(summary), "ver (published)")
+    published = named(scaling.published(summary), "ver (published)")
     assert (published["x"], published["y"]) == ([2800.0], ["ver"])
 
 
@@ -192,7 +206,7 @@ def test_a_published_figure_stands_beside_its_system_alone() -> None:
         for system in ("ver", "sync")
     ]
     cells = [make_cell(system, 8, scenario=f"s:time_scale={scale}") for system, scale in (("ver", 1.0), ("sync", 0.5))]
-    charts = scaling.throughput(summary_of(cells, published=references))
+    charts = scaling.published(summary_of(cells, published=references))
     published = [
         [trace["name"] for trace in chart.panels[0].figure["data"] if "published" in trace["name"]] for chart in charts
     ]
@@ -201,11 +215,12 @@ def test_a_published_figure_stands_beside_its_system_alone() -> None:
 
 def test_emulated_figures_are_called_so() -> None:
     """Titles say that GPUs are emulated; where measured figures stand beside them, names do too."""
-    (chart,) = scaling.throughput(summary_of([make_cell("ver", 8)]))
-    assert chart.title.endswith("(emulated GPUs)")
-    mixed = summary_of([make_cell("ver", 8), make_cell("ver", 8, kind="measured", device="cuda")])
-    (chart,) = scaling.throughput(mixed)
-    assert [row[:2] for row in texts(chart)] == [["ver (emulated)", "8 (emulated)"], ["ver", "8"]]
+    (chart, _) = breakdown.charts(summary_of([full_cell("ver", 8, 1.0)]))
+    assert chart.title.endswith("(emulated)")
+    assert [row[:2] for row in texts(chart)] == [["ver", "8"]]
+    mixed = summary_of([full_cell("ver", 8, 1.0), full_cell("ver", 8, 1.0, kind="measured", device="cuda")])
+    (chart, _) = breakdown.charts(mixed)
+    assert [row[:2] for row in texts(chart)] == [["ver (emulated)", "8"], ["ver", "8"]]
 
 
 def test_series_of_two_sweeps_are_told_apart() -> None:
@@ -216,30 +231,33 @@ def test_series_of_two_sweeps_are_told_apart() -> None:
 
 
 def test_speed_up_has_an_ideal_and_intervals() -> None:
-    """Both axes are logarithmic; a line says what would be linear, and others go from low to high."""
+    """Both axes of speed-up are logarithmic; a line says what would be linear, and others go from low to high."""
     cells = [
         full_cell("ver", 2, 200.0, scaling=Estimate(value=1.0), scaling_base_gpus=2),
         full_cell("ver", 8, 700.0, scaling=estimate(3.5, 0.25), scaling_base_gpus=2),
     ]
-    (chart,) = scaling.speed_up(summary_of(cells))
+    (chart,) = scaling.charts(summary_of(cells))
     layout = chart.panels[0].figure["layout"]
     assert (layout["xaxis"]["type"], layout["yaxis"]["type"]) == ("log", "log")
-    assert named([chart], "ideal from 2 GPUs")["y"] == [1, 4]
+    ideal = [trace["y"] for trace in traces([chart]) if trace.get("name") == "ideal from 2 GPUs"]
+    assert ideal == [[1, 4], [1, 1]]
     assert [3.25, 3.75, None] in [trace["y"] for trace in traces([chart])]
 
 
 def test_intervals_are_labelled_by_what_they_speak_of() -> None:
     """A chart with intervals says what they come from; one without does not."""
-    (chart,) = scaling.throughput(summary_of([full_cell("ver", 8, 600.0)]))
+    both = [full_cell("ver", gpus, 600.0, workload=work) for gpus in (8,) for work in workloads.WORKLOADS]
+    (chart,) = workloads.charts(summary_of(both))
     assert any(note.startswith("95 % interval from the spread of the iterations") for note in chart.notes)
-    (chart,) = scaling.throughput(summary_of([make_cell("ver", 8)]))
+    bare = [make_cell("ver", 8, workload=work) for work in workloads.WORKLOADS]
+    (chart,) = workloads.charts(summary_of(bare))
     assert not any("95 %" in note for note in chart.notes)
 
 
 def test_cells_without_a_rate_are_named() -> None:
     """A chart that cannot draw a cell says which, and how its runs ended."""
-    (chart, _) = scaling.throughput(full_summary())
-    assert any("appo on 8 GPUs (emulated) (invalid, timed-out)" in note for note in chart.notes)
+    first, _ = first_screens(full_summary())
+    assert any("appo on 8 GPUs (emulated) (invalid, timed-out)" in note for note in first.notes)
 
 
 def test_homogeneous_beside_heterogeneous() -> None:
@@ -247,7 +265,7 @@ def test_homogeneous_beside_heterogeneous() -> None:
     (chart,) = workloads.charts(full_summary())
     assert named([chart], "ver (emulated) x8")["y"] == [700.25, 500.75]
     assert {row[0] for row in texts(chart)} == {"ver (emulated)"}
-    assert chart.title.endswith("emulated/open-fridge (emulated GPUs)")
+    assert chart.title.endswith("emulated/open-fridge (emulated)")
 
 
 def test_shares_are_stacked_in_one_order() -> None:
@@ -288,17 +306,17 @@ def test_utilisation_names_its_source() -> None:
 
 
 def test_throughput_beside_lag() -> None:
-    """Each of lag, reuse and useful samples has a panel, with the cells on the GPUs that most systems ran on."""
+    """Each of lag and reuse has a panel, with the cells on the GPUs that most ran on; what is alike in all has none."""
     cells = [
         full_cell("ver", 1, 100.0),
         full_cell("ver", 8, 700.0),
-        full_cell("appo", 8, 90.0),
+        full_cell("appo", 8, 90.0, lag_mean=3.0, uses_per_sample=1.0),
         full_cell("sync", 1, 80.0),
         full_cell("ver:preempt=never", 64, 4000.0),
     ]
     (chart,) = tradeoffs.charts(summary_of(cells))
-    assert [panel.figure["data"][0]["x"] for panel in chart.panels] == [[1.75], [2.5], [0.96875]]
-    assert [panel.figure["data"][0]["y"] for panel in chart.panels] == [[700.0]] * 3
+    assert [panel.figure["data"][0]["x"] for panel in chart.panels] == [[1.75], [2.5]]
+    assert [panel.figure["data"][0]["y"] for panel in chart.panels] == [[700.0]] * 2
     assert "on 8 GPUs" in chart.title
     assert chart.notes == ["Not drawn, for it was not run on 8 GPUs: sync, ver:preempt=never."]
 
@@ -314,8 +332,8 @@ def test_waterfall_hangs_on_what_a_variant_changes() -> None:
     ]
     ratio = make_comparison("ver:a=1", "ver:a=1:c=3", 1.5, (1.25, 1.75))
     (chart,) = ablation.charts(summary_of(cells, comparisons=[ratio]))
-    floating = next(trace for trace in traces([chart]) if trace["type"] == "candlestick")
-    assert list(zip(floating["x"], floating["open"], floating["close"], strict=True)) == [
+    floating = [trace for trace in traces([chart]) if trace.get("line", {}).get("width") == 28]
+    assert [(trace["x"][0], *trace["y"]) for trace in floating] == [
         ("ver:a=1", 1000.0, 900.0),
         ("ver:b=2", 1000.0, 1100.0),
         ("ver:a=1:c=3", 900.0, 600.0),
@@ -333,12 +351,12 @@ def test_table_of_systems_and_gpus() -> None:
     table = matrix.tables(full_summary())[0]
     assert table.columns == ["system", "1 GPU", "8 GPUs", "64 GPUs"]
     rows = {row[0][0].text: ["".join(piece.text for piece in entry) for entry in row[1:]] for row in table.rows}
-    assert rows["ver (emulated)"] == ["100 [88.0, 113]", "700 [688, 713]; 6.97x, 87%", ""]
+    assert rows["ver (emulated)"] == ["100\n [88.0, 113]", "700\n [688, 713]\n6.97x, 87%", ""]
     assert rows["appo (emulated)"] == ["", "1 timed-out, 1 invalid", ""]
 
 
 def test_comparisons_say_whether_they_are_fair() -> None:
-    """A ratio whose interval holds 1 is not told apart; one that is not comparable says so."""
+    """A ratio whose interval holds 1 is no significant difference; one that is not comparable says so."""
     summary = summary_of(
         [make_cell("ver"), make_cell("appo")],
         comparisons=[
@@ -350,11 +368,11 @@ def test_comparisons_say_whether_they_are_fair() -> None:
     assert ["".join(piece.text for piece in entry) for entry in table.rows[0]] == [
         "ver",
         "appo",
-        "8 (emulated)",
-        "1.05x [0.95x, 1.15x]: not told apart",
-        "comparable",
+        "8",
+        "1.05x [0.95x, 1.15x]: no significant difference",
+        "yes",
     ]
-    assert table.rows[1][-1][0].text == "not comparable"
+    assert table.rows[1][-1][0].text == "no"
 
 
 def test_names_are_shown_as_they_are() -> None:

@@ -22,24 +22,22 @@ from tests.results.summaries import make_cell, make_run
 
 COMMAND = ["rlbench", "report", "a folder"]
 HEADINGS = [
-    "The answer",
-    "What spoils the figures",
+    "Caveats",
     "Systems and GPUs",
-    "Speed-up",
-    "Efficiency",
-    "Throughput",
+    "Scaling",
     "Homogeneous beside heterogeneous",
-    "Where the time went",
-    "Worker timeline",
-    "Utilisation",
-    "Throughput beside lag, reuse and useful samples",
     "Learning",
+    "Where the time went",
+    "Utilisation",
+    "Lag, reuse and useful samples",
     "Ablation",
+    "Published figures",
     "History",
     "What was learned from",
     "Runs",
     "Data",
 ]
+"""Of the parts of a page that has everything but worker timelines."""
 NASTY = "<script>alert(1)</script><img src=x onerror=alert(2)>&amp;</style>"
 
 
@@ -59,32 +57,35 @@ def test_every_figure_is_that_of_the_export(full: Page) -> None:
     exported = json.loads(full_summary().to_json())
     assert full.data["summary-data"] == exported
     assert len(full.figures) > 150
-    for path, value, text in full.figures:
-        assert json.loads(value) == at(exported, path), path
+    for path, text in full.figures:
+        value = at(exported, path)
         shown = re.sub(r"[,%x]|GiB", "", text)
-        if value == "null":
+        if value is None:
             assert text == "n/a", path
         elif "memory" not in path:
             scale = 100 if text.endswith("%") and "cpu" not in path else 1
-            assert float(shown) == pytest.approx(scale * float(value), rel=0.01, abs=0.5 * scale / 100), path
+            assert float(shown) == pytest.approx(scale * value, rel=0.01, abs=0.5 * scale / 100), path
 
 
 def test_every_chart_has_its_table_and_title(full: Page) -> None:
     """A chart is a figure with a caption, places for its panels, and a table of its numbers."""
     tags = [tag for tag, _ in full.tags]
-    assert tags.count("figure") == tags.count("figcaption") > 10
-    assert tags.count("figure") == sum(attributes.get("class") == "numbers" for _, attributes in full.tags)
+    assert tags.count("figcaption") >= tags.count("figure") > 10
     plots = {str(a["id"]) for _, a in full.tags if a.get("class") == "plot"}
     assert plots == set(full.data["figures-data"])
     assert all(a.get("aria-label") for _, a in full.tags if a.get("class") == "plot")
 
 
 def test_parts_stand_in_order(full: Page) -> None:
-    """The answer comes first, then what spoils the figures, then tables and charts, then runs and data."""
-    assert full.headings == HEADINGS
+    """The tiles come first, then caveats, then tables and charts, then runs and data; every link leads somewhere."""
+    tiles = len(full.headings) - len(HEADINGS)
+    assert full.headings[tiles:] == HEADINGS
+    assert full.headings[:3] == ["Fastest on 1 emulated GPU, homogeneous", "Why", "Main caveat"]
     links = [str(a["href"]) for tag, a in full.tags if tag == "a"]
     assert {link.removeprefix("#") for link in links} <= set(full.ids())
-    assert len(links) == len(HEADINGS)
+    assert {"caveats", "systems", "scaling", "published", "learned-from", "runs", "data"} <= {
+        link[1:] for link in links
+    }
     assert len(full.ids()) == len(set(full.ids()))
 
 
@@ -95,23 +96,24 @@ def test_what_spoils_the_figures_is_named(full: Page) -> None:
         "invalid: appo: 10 env steps <b>unaccounted</b> for",
         "load 3.1",
         "2 of 4 runs",
-        "not comparable",
+        "Not comparable (1)",
+        "differ in more than their own choices: epochs",
         full_summary().fairness[0].differences[0].sentence(),
     ):
         assert said in full.text
-    assert "Nothing was found" not in full.text
-    assert "Nothing was found" in page_of(summary_of([make_cell()], [make_record("ver", 8)])).text
+    assert "None: every run finished" not in full.text
+    measured = make_cell(kind="measured", device="cuda")
+    assert "None: every run finished" in page_of(summary_of([measured], [make_record("ver", 8)])).text
 
 
 def test_what_was_learned_from_is_folded(full: Page) -> None:
-    """A table of shares, one by scenario part and one by length, of the run that says so; else a line says why not."""
+    """A table of shares, one by part and one by length, of the run that says so; else the page has no such section."""
     captions = ("Shares of environments in the samples", "env steps, by scenario part", "by length of the episode")
     for said in (*captions, "a <b>map</b>", "128 to 255", "not ended"):
         assert said in full.text
-    paths = [path for path, *_ in full.figures if ".learned_from." in path]
+    paths = [path for path, _ in full.figures if ".learned_from." in path]
     assert {path.split(".")[1] for path in paths} == {"1"}
-    assert "No run says what became of each environment" not in full.text
-    assert "No run says what became of each environment" in page_of(summary_of([make_cell()], [make_record()])).text
+    assert "learned-from" not in page_of(summary_of([make_cell()], [make_record()])).ids()
 
 
 def test_rate_of_an_invalid_run_is_not_shown(full: Page) -> None:
@@ -121,7 +123,7 @@ def test_rate_of_an_invalid_run_is_not_shown(full: Page) -> None:
 
 
 def test_kinds_are_explained(full: Page) -> None:
-    """Emulated, predicted and published figures are each explained below the answer."""
+    """Emulated, predicted and published figures are each explained among the caveats."""
     for said in ("emulated: GPUs are emulated", "predicted: a model", "published: not measured here"):
         assert said in full.text
     measured = summary_of([make_cell(kind="measured", device="cuda")])
@@ -142,10 +144,13 @@ def test_kinds_are_explained(full: Page) -> None:
     ids=["no run", "one run", "failed runs", "a point of a curve"],
 )
 def test_whatever_there_is_makes_a_page(summary: Summary) -> None:
-    """Parts that have nothing say why in a line; all parts are there, and links between them lead somewhere."""
+    """Parts that have nothing are not there, nor links to them."""
     page = page_of(summary)
-    assert page.headings == HEADINGS
-    assert sum(attributes.get("class") == "nothing" for _, attributes in page.tags) > 5
+    assert page.headings[-2:] == ["Runs", "Data"]
+    assert len(page.headings) < len(HEADINGS)
+    links = {str(a["href"])[1:] for tag, a in page.tags if tag == "a"}
+    assert links <= set(page.ids())
+    assert not {"learned-from", "history", "ablation", "timeline"} & links
 
 
 def test_text_of_runs_is_text() -> None:
@@ -166,12 +171,13 @@ def test_text_of_runs_is_text() -> None:
     text = render(summary, {}, title=NASTY, command=[NASTY])
     page, plain = Page(text), page_of(full_summary())
     assert {tag for tag, _ in page.tags} == {tag for tag, _ in plain.tags}
-    assert len(page.scripts) == len(plain.scripts) == 2
+    assert len(page.scripts) == len(plain.scripts) == 1
     assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
     assert page.text.count(NASTY) > 10
     assert text.lower().count("</script>") == 7
     assert page.data["summary-data"]["runs"][-1]["reason"] == NASTY
-    drawn = json.dumps(page.data["figures-data"])
+    drawn = json.dumps(page.data["figures-data"], default=str)
+    drawn = re.sub(r'"facets": \{[^}]*\}', "", drawn)  # what filters compare names with
     assert "&lt;script&gt;" in drawn
     assert "<script" not in drawn
 
@@ -192,12 +198,13 @@ def test_nothing_is_loaded(full: Page) -> None:
 
 
 def test_our_two_scripts_may_run(full: Page) -> None:
-    """The policy names the hashes of both scripts, plotly.js and ours, and no others."""
+    """The policy names the hashes of both scripts, plotly.js, which ours unpacks, and ours, and no others."""
     (policy,) = [str(a["content"]) for _, a in full.tags if a.get("http-equiv") == "Content-Security-Policy"]
-    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in full.scripts]
+    scripts = [full.data["plotly"], *full.scripts]
+    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     assert re.findall(r"'sha256-([^']+)'", policy) == hashes
-    assert "plotly.js v" in full.scripts[0]
-    assert "__rlbenchCharts" in full.scripts[1]
+    assert "plotly.js (basic - minified) v" in scripts[0]
+    assert "__rlbenchCharts" in scripts[1]
 
 
 def test_downloads_have_the_right_rows(full: Page) -> None:
@@ -213,7 +220,7 @@ def test_downloads_have_the_right_rows(full: Page) -> None:
     assert rows[5]["steps_per_s.value"] == ""
     assert "learning.curve" not in rows[0]
     offered = {str(a["data-download"]) for _, a in full.tags if "data-download" in a}
-    assert offered == set(re.findall(r'"([\w.]+)": \(\) => \[', full.scripts[1]))
+    assert offered == set(re.findall(r'"([\w.]+)": async \(\) => \[', full.scripts[0]))
 
 
 def test_cells_of_nothing_are_an_empty_csv() -> None:
@@ -222,7 +229,7 @@ def test_cells_of_nothing_are_an_empty_csv() -> None:
 
 
 def test_each_run_has_its_provenance() -> None:
-    """What all runs share stands once; each run has the rest, and the command as a shell takes it."""
+    """What all runs share, or all of a system, stands once; each has the rest, and its command as a shell takes it."""
     runs = [
         make_run("ver", 8, command=["rlbench", "run", "--systems", "ver", "--out", "my runs"]),
         make_run("appo", 8, learn={"epochs": 7}, status="failed", reason="rank 3 died"),
@@ -247,8 +254,8 @@ def test_worker_timelines_are_in_the_page(tmp_path: Path) -> None:
     assert "rank 0, second thread" in page.text
 
 
-def test_a_hundred_runs_fit_into_8_mb() -> None:
-    """A page of 100 runs with learning curves and configurations leaves about a megabyte for worker timelines."""
+def test_a_hundred_runs_fit_into_2_mb() -> None:
+    """A page of 100 runs with learning curves and configurations."""
     names = [f"system-{k}" for k in range(10)]
     cells = [
         full_cell(name, gpus, 1.1 * gpus, id=f"{name}-{gpus}", learning=make_learning(1 / 3, num_points=60))
@@ -260,7 +267,7 @@ def test_a_hundred_runs_fit_into_8_mb() -> None:
         for name in names
         for gpus in range(1, 11)
     ]
-    assert len(render(summary_of(cells, runs), {}, title="", command=[]).encode()) < 7_000_000
+    assert len(render(summary_of(cells, runs), {}, title="", command=[]).encode()) < 2_000_000
 
 
 def test_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -73,12 +73,13 @@ def test_ties_and_what_has_no_interval_are_told() -> None:
 
 def test_what_may_not_be_compared_is_ranked_apart() -> None:
     """The leader is the fastest of those that may be compared; a faster one that may not is named beside them."""
-    cells = [make_cell("ver", steps_per_s=600), make_cell("sync", steps_per_s=300), make_cell("appo", steps_per_s=900)]
+    leader = make_cell("ver", steps_per_s=600, leads=True)
+    cells = [leader, make_cell("sync", steps_per_s=300), make_cell("appo", steps_per_s=900)]
     comparisons = (
         make_comparison("ver", "sync", 2.0, (1.9, 2.1)),
         make_comparison("ver", "appo", 0.67, (0.6, 0.7), comparable=False),
     )
-    (text,) = answer(cells, comparisons, leaders={cells[0].id})
+    (text,) = answer(cells, comparisons)
     assert text == (
         f"{WORK}: on 8 emulated GPUs `ver` makes 600 steps/s, 2.00x [1.90, 2.10] as many as `sync`. "
         "Not comparable with it: `appo` (900 steps/s)."

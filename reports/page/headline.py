@@ -1,0 +1,199 @@
+"""What a report says first: its title, and three tiles for each work and number of GPUs.
+
+The tiles say which system is fastest and by how much, why, and the caveat that matters most.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rlbench.reports.figures.columns import spread_of
+from rlbench.reports.page.charts.works import Placed, Work
+from rlbench.results.records import labels, units
+from rlbench.results.summary.answers import Race, multiple, reached
+from rlbench.results.summary.document import CellSummary, Comparison, Summary
+from rlbench.results.summary.findings import held_back
+
+MOST_NAMED = 3
+PREFERRED = ("measured", "emulated", "predicted")
+"""Where a work has several kinds of figures, the first of these is the headline's."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tile:
+    """A tile; words between backticks are code."""
+
+    heading: str
+    value: str
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """The tiles of a work on a number of GPUs."""
+
+    gpus: int
+    best: Placed
+    tiles: Sequence[Tile]
+    unlike: frozenset[str]
+    """Systems that may not be compared with the fastest."""
+
+
+def title(summary: Summary) -> str:
+    """What was compared, as in `sync, ver and 4 more on open-fridge, 1 to 256 GPUs, predicted`."""
+    if not summary.cells:
+        return "No runs"
+    systems = list(dict.fromkeys(cell.system for cell in summary.cells))
+    scenarios = list(dict.fromkeys(_short(cell.scenario) for cell in summary.cells))
+    kinds = [kind for kind in PREFERRED if any(cell.kind == kind for cell in summary.cells)]
+    of_kind = [] if kinds == ["measured"] else [" and ".join(kinds)]
+    return ", ".join([f"{_several(systems)} on {_several(scenarios)}", _gpus(summary.cells), *of_kind])
+
+
+def _short(scenario: str) -> str:
+    """`open-fridge` for `emulated/open-fridge:time_scale=0.5`."""
+    return scenario.partition(":")[0].rpartition("/")[2] or scenario
+
+
+def _several(names: Sequence[str]) -> str:
+    if len(names) > MOST_NAMED:
+        return f"{', '.join(names[: MOST_NAMED - 1])} and {len(names) - MOST_NAMED + 1} more"
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _gpus(cells: Iterable[CellSummary]) -> str:
+    counts = sorted({cell.gpus for cell in cells})
+    what = "CPU rank" if all(cell.device == "cpu" for cell in cells) else "GPU"
+    what += "" if counts == [1] else "s"
+    return f"{counts[0]} {what}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} {what}"
+
+
+def verdicts(work: Work, summary: Summary) -> list[Verdict]:
+    """The tiles of a work, on each number of GPUs on which a run finished, ascending."""
+    return [_verdict(work, gpus, summary) for gpus in work.gpus]
+
+
+def _verdict(work: Work, gpus: int, summary: Summary) -> Verdict:
+    there = [placed for series in work.series if (placed := series.on(gpus))]
+    kind = next(kind for kind in PREFERRED if any(placed.cell.kind == kind for placed in there))
+    sweep = max(placed.cell.sweep for placed in there if placed.cell.kind == kind)
+    group = [placed for placed in there if (placed.cell.kind, placed.cell.sweep) == (kind, sweep)]
+    best = max(group, key=lambda placed: (placed.cell.leads, _rate(placed.cell)))
+    cell = best.cell
+    own = (sweep, cell.scenario, cell.workload, gpus, kind, cell.system)
+    against = [
+        each
+        for each in summary.comparisons
+        if (each.sweep, each.scenario, each.workload, each.gpus, each.kind, each.system) == own
+    ]
+    race = reached([placed.cell for placed in group])
+    fastest = _fastest(work, best.cell, against, summary.reference)
+    tiles = [
+        fastest if race is None else _first(work, best.cell, race, fastest),
+        _why(best.cell),
+        _caveat(work, best.cell, [placed.cell for placed in group], against, summary),
+    ]
+    unlike = frozenset(each.against for each in against if not each.comparable)
+    return Verdict(gpus=gpus, best=best, tiles=tiles, unlike=unlike)
+
+
+def _rate(cell: CellSummary) -> float:
+    assert cell.steps_per_s is not None
+    return cell.steps_per_s.value
+
+
+def _fastest(work: Work, best: CellSummary, against: Sequence[Comparison], reference: str | None) -> Tile:
+    """The fastest system, and how many times as fast it is as the next and the baseline."""
+    fair = sorted((each for each in against if each.comparable), key=lambda each: each.ratio.value)
+    told = fair[:1] + [each for each in fair[1:] if each.against == reference]
+    said = [_than(each, reference) for each in told]
+    rate = f"{labels.number(_rate(best))} {units.rate(best.unit)}"
+    if best.env_steps_per_s is not None:
+        rate += f" ({labels.number(best.env_steps_per_s)} {units.ENV_RATE})"
+    alone = ["Nothing comparable ran beside it."] if not fair else []
+    where = f"{labels.ranks(best.gpus, best.device)}{'' if work.alone else f', {work.workload}'}"
+    return Tile(heading=f"Fastest on {where}", value=best.system, lines=[rate, *said, *alone])
+
+
+def _first(work: Work, best: CellSummary, race: Race, fastest: Tile) -> Tile:
+    """Who reached the threshold of the runs first, and then who is fastest."""
+    where = f"{labels.ranks(best.gpus, best.device)}{'' if work.alone else f', {work.workload}'}"
+    heading = f"First to {race.goal} on {where}"
+    speed = f"Fastest: `{fastest.value}`, {fastest.lines[0]}"
+    if race.first is None:
+        return Tile(heading=heading, value="None", lines=["No system got there in half of its runs.", speed])
+    lines = [f"{', '.join(race.costs)}, in the median run"]
+    lines += [f"`{name}` after {times:.2g}x that time" for name, times in race.later[:2]]
+    return Tile(heading=heading, value=race.first, lines=[*lines, speed])
+
+
+def _than(each: Comparison, reference: str | None) -> str:
+    baseline = ", the baseline" if each.against == reference else ""
+    ratio = each.ratio
+    if ratio.low is None or ratio.high is None:
+        return f"{labels.number(ratio.value)}x as fast as `{each.against}`{baseline} (no interval)"
+    if ratio.low <= 1 <= ratio.high:
+        return f"no significant difference from `{each.against}`{baseline} ({multiple(ratio)})"
+    times, _, interval = multiple(ratio).partition(" ")
+    return f"{times} as fast as `{each.against}`{baseline} {interval}"
+
+
+def _why(best: CellSummary) -> Tile:
+    """What bounds the fastest system, and what it gains from its GPUs."""
+    lines = []
+    if best.bottleneck is not None:
+        bound, _, gain = best.bottleneck.sentence.partition(": ")
+        value, lines = bound[:1].upper() + bound[1:], [gain] if gain else []
+    else:
+        largest = max(best.time_shares, key=best.time_shares.__getitem__, default=None)
+        value = "Not known" if largest is None else f"Mostly {largest}"
+    if best.scaling is not None and best.scaling_base_gpus not in {None, best.gpus} and best.efficiency is not None:
+        base = labels.ranks(best.scaling_base_gpus or 1, best.device)
+        lines.append(f"{multiple(best.scaling)} its rate on {base}: {best.efficiency.value:.0%} efficiency")
+    return Tile(heading="Why", value=value, lines=lines)
+
+
+def _caveat(
+    work: Work, best: CellSummary, group: Sequence[CellSummary], against: Sequence[Comparison], summary: Summary
+) -> Tile:
+    """The caveat that matters most; the others are counted."""
+    found = list(_caveats(work, best, group, against))
+    more = sum(finding.severity != "failed" for finding in summary.findings)
+    if not found:
+        said = "No caveat for these figures." if not more else "None for these figures; others are listed below."
+        return Tile(heading="Caveat", value="None", lines=[said])
+    (value, line), *others = found
+    also = [f"Also: {'; '.join(short[0].lower() + short[1:] for short, _ in others)}."] if others else []
+    return Tile(heading="Main caveat", value=value, lines=[*([line] if line else []), *also])
+
+
+def _caveats(
+    work: Work, best: CellSummary, group: Sequence[CellSummary], against: Sequence[Comparison]
+) -> Iterator[tuple[str, str]]:
+    """Caveats of a group of cells, the gravest first: in a few words, and in a sentence."""
+    unlike = [each.against for each in against if not each.comparable]
+    ended = Counter(
+        status for placed in work.cells if placed.cell.gpus == best.gpus
+        for status, count in placed.cell.statuses.items() for _ in range(count) if status != "finished"
+    )  # fmt: skip
+    if best.kind == "predicted":
+        yield "Simulated by a model, not measured", "The figures speak of the model and of its profile."
+    if ended:
+        said = ", ".join(f"{count} {status}" for status, count in ended.items())
+        yield "Some runs did not finish", f"On {labels.ranks(best.gpus, best.device)}: {said}."
+    if slowed := held_back(group):
+        yield "Too few cores", f"{_several([cell.system for cell in slowed])} waited for one: the rate is too low."
+    if best.kind == "emulated":
+        yield "Emulated GPUs", "The figures speak of their profile, not of this machine."
+    if best.steady is False:
+        yield "Not steady", f"`{best.system}` was not in a steady state for long enough."
+    if unlike:
+        are = "is" if len(unlike) == 1 else "are"
+        yield f"{_several(unlike)} {are} not comparable", "More than the systems' own choices differs."
+    rates = [cell.steps_per_s for cell in group]
+    if not spread_of(rates):
+        yield "No intervals", "Runs were too short, or alone."
+    elif all(rate is None or rate.units == "iterations" for rate in rates):
+        yield "One seed", "Intervals do not cover other runs or seeds."

@@ -1,0 +1,66 @@
+// ---- filters: buttons of values, which hold for all charts and tables
+
+const first = () => [...document.querySelectorAll(".first")];
+let firstAsked = null; // the id of the work that a reader has chosen to see first
+
+const showFirst = () => {
+  const left = first().filter((each) => letsAll(each.dataset));
+  const shown = left.find((each) => each.id === firstAsked) ?? left[0];
+  for (const each of first()) each.toggleAttribute("data-later", each !== shown);
+  for (const button of document.querySelectorAll("[data-first]")) {
+    button.hidden = !letsAll(button.dataset);
+    button.setAttribute("aria-pressed", String(shown !== undefined && button.dataset.first === shown.id));
+  }
+  for (const each of first()) {
+    const counts = [...new Set([...each.querySelectorAll(".verdict")].map((verdict) => verdict.dataset.gpus))];
+    const last = counts.filter((gpus) => lets("gpus", gpus)).at(-1);
+    for (const verdict of each.querySelectorAll(".verdict")) {
+      verdict.toggleAttribute("data-later", verdict.dataset.gpus !== last);
+    }
+  }
+};
+
+const narrow = () => {
+  showFirst();
+  for (const each of document.querySelectorAll("figure.chart, tbody tr, details.facts")) {
+    each.classList.toggle("filtered-out", !letsAll(each.dataset));
+  }
+  for (const table of document.querySelectorAll(".matrix table")) {
+    [...table.tHead.rows[0].cells].forEach((head, at) => {
+      if (!("gpus" in head.dataset)) return;
+      for (const row of table.rows) row.cells[at].hidden = !lets("gpus", head.dataset.gpus);
+    });
+  }
+  const narrowed = facets.filter((facet) => chosen[facet] !== null);
+  const said = document.getElementById("filtered");
+  if (said) said.textContent = narrowed.length ? `(narrowed by ${narrowed.join(", ")})` : "";
+  drawAll();
+};
+
+for (const fieldset of document.querySelectorAll("fieldset[data-facet]")) {
+  const facet = fieldset.dataset.facet;
+  const buttons = [...fieldset.querySelectorAll("button")];
+  const on = (button) => button.getAttribute("aria-pressed") === "true";
+  const press = (button, pressed) => button.setAttribute("aria-pressed", String(pressed));
+  for (const button of buttons) {
+    button.addEventListener("click", () => {
+      if (buttons.every(on)) buttons.forEach((each) => press(each, each === button)); // the first click shows it alone
+      else press(button, !on(button));
+      if (!buttons.some(on)) buttons.forEach((each) => press(each, true));
+      chosen[facet] = buttons.every(on) ? null : new Set(buttons.filter(on).map((each) => each.dataset.value));
+      narrow();
+    });
+  }
+  document.getElementById("all").addEventListener("click", () => buttons.forEach((button) => press(button, true)));
+}
+document.getElementById("all")?.addEventListener("click", () => {
+  for (const facet of facets) chosen[facet] = null;
+  narrow();
+});
+for (const button of document.querySelectorAll("[data-first]")) {
+  button.addEventListener("click", () => {
+    firstAsked = button.dataset.first;
+    narrow();
+  });
+}
+if (innerWidth < NARROW) document.querySelector(".filters details")?.removeAttribute("open");

@@ -17,7 +17,8 @@ from pathlib import Path
 OURS = "rlbench"
 USAGE = 2
 PLANS_ALONE = {"--help", "--dry-run", "--hosts", "--launcher"}
-"""Options with which `rlbench run` starts no processes on this machine, or no forked ones."""
+"""Options with which `rlbench run` starts no processes on this machine, or no forked ones; a sweep file that
+has them is read later, and ends what was started."""
 
 
 def hidden() -> str | None:

@@ -14,6 +14,9 @@ from rlbench.results.reading.untrusted import visible
 FLAGS = ("--resume", "--dry-run")
 """Options without a value that the command does not take over from the one that planned the sweep."""
 
+REPLACED = ("--out", "--save")
+"""Options with a value that it does not take over."""
+
 
 def resume_command(sweep: Sweep, out: Path) -> str:
     """What goes on with the newest sweep in `out`: `--resume` alone, or with all options where it runs typed code.
@@ -49,8 +52,8 @@ def _options(command: Sequence[str]) -> list[str]:
     kept: list[str] = []
     words = iter(command[2:])
     for word in words:
-        if word == "--out":
+        if word in REPLACED:
             next(words, None)
-        elif word not in FLAGS and not word.startswith("--out="):
+        elif word not in FLAGS and word.partition("=")[0] not in REPLACED:
             kept.append(visible(word))
     return kept

@@ -40,7 +40,7 @@ from rlbench.results.records.index import Index
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from rlbench.results.records.schema import RunRecord
+    from rlbench.results.records.schema import RunRecord, SweepFileRecord
     from rlbench.results.records.store import Unreadable
 
 
@@ -94,8 +94,13 @@ def run_sweep(
     dry_run: bool,
     command: Sequence[str],
     options: LaunchOptions = LaunchOptions(),  # noqa: B008  it is frozen
+    sweep_file: SweepFileRecord | None = None,
+    save: Callable[[], SweepFileRecord] | None = None,
 ) -> int:
-    """Plans or resumes a sweep, runs what is left of it and prints its table; returns the exit code."""
+    """Plans or resumes a sweep, runs what is left of it and prints its table; returns the exit code.
+
+    `sweep_file`: where options came from. `save` writes them into another, once they are known to plan a sweep.
+    """
     console = make_console()
     launch = choose(options, oversubscribe=asked.oversubscribe)
     if resume:
@@ -108,7 +113,7 @@ def run_sweep(
                 f"--resume: {sweep.folder} was planned with {told}, which could run anything; give the same options "
                 "again, so that it is yours"
             )
-        launch = sweep.launch
+        launch, sweep = sweep.launch, replace(sweep, sweep_file=sweep_file or sweep.sweep_file)
     else:
         request, line = complete(asked, elsewhere=launch is not None)
         cells, skipped = plan_with_skipped(request, _both(LibraryCheck(), PlaceCheck(launch)))
@@ -117,7 +122,7 @@ def run_sweep(
                 console.print(Text(said))
         store.check_writable(out)
         _warn_of(_unreadable(out), console)
-        sweep = None
+        sweep, sweep_file = None, save() if save else sweep_file
     if launch is None:
         _check_room(cells)
     else:
@@ -127,7 +132,7 @@ def run_sweep(
         if isinstance(launch, Launch):
             print_lines(console, dry_run_lines(launch, cells))
         return 0
-    sweep = sweep or Sweep.create(out, cells, command, launch)
+    sweep = sweep or Sweep.create(out, cells, command, launch, sweep_file)
     return _run(sweep, cells, command, console)
 
 

@@ -6,7 +6,7 @@ Two entries at the top of a Dict observation are known by name: `pixels`, uint8 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 from rlbench.harness.contract.scenario import Scenario
@@ -55,3 +55,13 @@ class NamesCode(Protocol):
 
     def names_code(self, variant: str, settings: Mapping[str, str]) -> bool:
         """Whether they do; loads nothing."""
+
+
+@runtime_checkable
+class NamesFiles(Protocol):
+    """What a family may have whose variants or settings may be paths, which in a sweep file are relative to it."""
+
+    def moved(
+        self, variant: str, settings: Mapping[str, str], move: Callable[[str], str]
+    ) -> tuple[str, dict[str, str]]:
+        """The variant and the settings, with `move` of each path in the place of that path; loads nothing."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from rlbench.harness.plan.options import COMMAS
+
 LAUNCHERS = ("local", "torchrun", "slurm")
 NEEDS = {
     "hosts": ("torchrun",),
@@ -26,7 +28,7 @@ class LaunchOptions:
     launcher: Annotated[str, "local: this machine; torchrun: several; slurm: jobs of a cluster (docs/cluster.md)."] = (
         "local"
     )
-    hosts: Annotated[str | None, "Machines: a,b. [default: those of the Slurm allocation]"] = None
+    hosts: Annotated[str | None, "Machines: a,b. [default: those of the Slurm allocation]", COMMAS] = None
     gpus_per_node: Annotated[int | None, "GPUs (ranks) of each machine."] = None
     interface: Annotated[
         str | None,
@@ -37,7 +39,7 @@ class LaunchOptions:
         str | None, "The command that runs another on {host}. [default: ssh, or srun in a Slurm allocation]"
     ] = None
     partition: Annotated[str | None, "Slurm's partition."] = None
-    slurm: Annotated[str | None, "Further options of sbatch: account=lab,qos=high."] = None
+    slurm: Annotated[str | None, "Further options of sbatch: account=lab,qos=high.", COMMAS] = None
     at_once: Annotated[int | None, "So many Slurm jobs run at the same time. [default: as many as Slurm will]"] = None
     one_allocation: Annotated[bool, "One Slurm job for all cells, instead of one for each."] = False
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+COMMAS = "commas"
+"""Marks an option that takes several values with commas; a sweep file may have a list of them."""
+
 ITERATIONS_HELP = "End a run after so many iterations. Limits replace the protocol's; the first counts."
 ENV_STEPS_HELP = "End a run after so many env steps learned; of environments with several agents, agent steps."
 
@@ -22,16 +25,18 @@ class RunOptions:
         str | None,
         "Systems, with settings: sync,ddppo:preempt.p=0.8; all is every one that can run on the scenario; "
         "mine=./trainer.toml is a command of your own (docs/external.md). "
-        "`rlbench list` names them. [needed unless --resume]",
+        "`rlbench list` names them. [needed, typed or in SWEEP_FILE, unless --resume]",
+        COMMAS,
     ] = None
-    gpus: Annotated[str, "GPU counts: 1,8 or 1..4; on the CPU, how many ranks share it."] = "1"
+    gpus: Annotated[str, "GPU counts: 1,8 or 1..4; on the CPU, how many ranks share it.", COMMAS] = "1"
     scenario: Annotated[
         str | None,
         "Scenarios, with settings: vizdoom/basic:num_envs=4. "
         "[default: emulated/open-fridge on emulated GPUs, else pointnav]",
+        COMMAS,
     ] = None
-    workload: Annotated[str, "homogeneous, heterogeneous, or both with a comma."] = "homogeneous"
-    seeds: Annotated[str, "Seeds: 0,1,2 or 0..4."] = "0"
+    workload: Annotated[str, "homogeneous, heterogeneous, or both with a comma.", COMMAS] = "homogeneous"
+    seeds: Annotated[str, "Seeds: 0,1,2 or 0..4.", COMMAS] = "0"
     protocol: Annotated[
         str,
         "How long a run is, and which iterations count. steady: 30 s of training, less the warm-up that is "

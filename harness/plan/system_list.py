@@ -33,9 +33,8 @@ def parse_systems(text: str) -> list[NamedSystem]:
     """`all:learn.epochs=1,ver:preempt=never` as choices; `all` is every system in the registry, in its order."""
     choices = []
     for part in split_list(text, "--systems"):
-        name, equals, path = part.partition("=")
-        if equals and ":" not in name:
-            choices.append(_of_file(name, path))
+        if file := named_file(part):
+            choices.append(_of_file(*file))
             continue
         name, settings = split_settings(part, "--systems")
         names = registry.names(registry.SYSTEMS) if name == ALL else [name]
@@ -44,6 +43,12 @@ def parse_systems(text: str) -> list[NamedSystem]:
     if twice := [name for name in files if files.count(name) > 1]:
         raise ValueError(f"--systems {twice[0]}=: names two files; give each a name of its own")
     return choices
+
+
+def named_file(part: str) -> tuple[str, str] | None:
+    """`mine=./trainer.toml` -> ("mine", "./trainer.toml"); None for what names no file."""
+    name, equals, path = part.partition("=")
+    return (name, path) if equals and ":" not in name else None
 
 
 def _of_file(name: str, path: str) -> NamedSystem:

@@ -57,7 +57,14 @@ class Ended:
     """Warnings of the runner."""
 
 
-def preface(name: str, sweep: str, cell: Cell, command: Sequence[str], about_machine: dict[str, Any]) -> dict[str, Any]:
+def preface(
+    name: str,
+    sweep: str,
+    cell: Cell,
+    command: Sequence[str],
+    about_machine: dict[str, Any],
+    sweep_file: schema.SweepFileRecord | None = None,
+) -> dict[str, Any]:
     """The fields of the record that do not depend on the run; for a cell that no longer loads, those still known.
 
     Call it before the run: a file that the cell names may be gone afterwards.
@@ -80,6 +87,7 @@ def preface(name: str, sweep: str, cell: Cell, command: Sequence[str], about_mac
         "machine": about_machine,
         "commit": machine.commit(Path()),
         "command": list(command),
+        "sweep_file": sweep_file,
         "started_at": machine.now().isoformat(),
     }
 

@@ -171,7 +171,7 @@ class Runner:
         return self.sweep_folder.leave(name, failed(self._preface(name, cell), reason))
 
     def _preface(self, name: str, cell: Cell) -> dict[str, Any]:
-        return preface(name, self.sweep.id, cell, self.command, self.about_machine)
+        return preface(name, self.sweep.id, cell, self.command, self.about_machine, self.sweep.sweep_file)
 
     def _keep(self, cell: Cell, held: Held, scratch: Scratch) -> tuple[Outcome, Readings]:
         """Starts the keeper, shows the run's progress until it ends, and leaves no process behind."""

@@ -26,6 +26,7 @@ from rlbench.harness.processes.removal import inside, open_lock, opened_folder, 
 from rlbench.results.reading import outputs
 from rlbench.results.reading.untrusted import PLAN_BYTES, read_json, visible
 from rlbench.results.records import store
+from rlbench.results.records.schema import SweepFileRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -46,6 +47,8 @@ class Sweep:
     """The command line that planned it."""
     launch: Launch | Slurm | None = None
     """The machines that its runs are spread over; None: only the one that the harness is on."""
+    sweep_file: SweepFileRecord | None = None
+    """The file that its options came from, or were saved in."""
 
     @property
     def id(self) -> str:
@@ -54,12 +57,17 @@ class Sweep:
 
     @classmethod
     def create(
-        cls, out: Path, cells: Sequence[Cell], command: Sequence[str], launch: Launch | Slurm | None = None
+        cls,
+        out: Path,
+        cells: Sequence[Cell],
+        command: Sequence[str],
+        launch: Launch | Slurm | None = None,
+        sweep_file: SweepFileRecord | None = None,
     ) -> Sweep:
         """Makes the folder and writes the plan. Raises ValueError when it cannot be written."""
         store.check_writable(out)
         folder = out / f"{_stamp_after(out):{STAMP}}-{secrets.token_hex(2)}"
-        sweep = cls(folder=folder, cells=tuple(cells), command=tuple(command), launch=launch)
+        sweep = cls(folder=folder, cells=tuple(cells), command=tuple(command), launch=launch, sweep_file=sweep_file)
         try:
             folder.mkdir(parents=True)
             store.write_whole(folder / PLAN_FILE, sweep._plan)
@@ -72,6 +80,8 @@ class Sweep:
         plan: dict[str, Any] = {"command": list(self.command), "cells": [asdict(cell) for cell in self.cells]}
         if self.launch is not None:
             plan["launch"] = asdict(self.launch)
+        if self.sweep_file is not None:
+            plan["sweep_file"] = self.sweep_file.model_dump()
         return json.dumps(plan, indent=1)
 
     def write_locked_plan(self, folder: Path) -> int:
@@ -102,10 +112,10 @@ class Sweep:
         try:
             plan = read_json(path, PLAN_BYTES)
             cells, command = _cells_of(plan["cells"]), tuple(map(str, plan["command"]))
-            launch = launch_of(plan.get("launch"))
+            launch, sweep_file = launch_of(plan.get("launch")), _sweep_file_of(plan.get("sweep_file"))
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path}: is damaged ({error}); run the sweep again without --resume") from None
-        return cls(folder=path.parent, cells=cells, command=command, launch=launch)
+        return cls(folder=path.parent, cells=cells, command=command, launch=launch, sweep_file=sweep_file)
 
     @property
     def plan_file(self) -> Path:
@@ -201,6 +211,17 @@ def _cells_of(plan: Iterable[object]) -> tuple[Cell, ...]:
         first = problem.errors()[0]
         raise ValueError(f"{'.'.join(map(str, first['loc'])) or 'a cell'}: {first['msg']}") from None
     return tuple(map(Cell.from_json, texts))  # not the validated cells, in which a limit of 60 becomes 60.0
+
+
+def _sweep_file_of(plan: object) -> SweepFileRecord | None:
+    """The sweep file that a plan names. Raises ValueError where that is damaged."""
+    from pydantic import ValidationError
+
+    try:
+        return None if plan is None else SweepFileRecord.model_validate(plan)
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        raise ValueError(f"sweep_file.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
 def _age(plan: Path) -> tuple[str, int]:

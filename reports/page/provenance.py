@@ -62,6 +62,8 @@ def as_typed(command: Sequence[str]) -> str:
 def _facts(run: RunRecord) -> Iterator[tuple[str, str]]:
     yield "command", as_typed(run.command)
     yield "commit", run.commit or "none"
+    if run.sweep_file is not None:
+        yield "sweep file", f"{run.sweep_file.name}, sha256 {run.sweep_file.sha256}"
     for group, values in (("version", run.packages), ("machine", run.machine), ("", run.configuration)):
         yield from _flat(values, group)
 

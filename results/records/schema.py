@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from rlbench.results.reading.untrusted import visible
 from rlbench.results.records.units import StepUnit
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 
 MOST = 2**63 - 1
 """Largest integer that SQLite and Parquet can hold."""
@@ -277,6 +277,15 @@ class NodeRecord(_Part):
     """How the node was lost while the run went on; None if it was not."""
 
 
+class SweepFileRecord(_Part):
+    """The sweep file that a run's options came from, or were saved in."""
+
+    name: str
+    """Its name, without its folder."""
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    """Hash of its bytes."""
+
+
 class RunRecord(_Part):
     """One run, as `run.json` holds it."""
 
@@ -304,6 +313,8 @@ class RunRecord(_Part):
     commit: str | None = None
     """Commit of the working folder; ends in `-dirty` if files were changed."""
     command: list[str]
+    sweep_file: SweepFileRecord | None = None
+    """None where all options were typed, and in records before schema 11."""
     started_at: str
     """ISO 8601 with time zone."""
     duration_s: float = Field(ge=0)

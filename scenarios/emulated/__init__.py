@@ -11,7 +11,7 @@ from rlbench.harness.contract.settings import GpuCosts, LearnSettings
 from rlbench.scenarios.emulated.profile import Profile, read_profile, shipped_profiles
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import gymnasium
     from gymnasium.vector import VectorEnv
@@ -190,6 +190,12 @@ class EmulatedFamily:
             envs_per_batch=profile.collect.envs_per_batch,
             learn=replace(LEARN, epochs=profile.learn.epochs, num_minibatches=profile.learn.num_minibatches),
         )
+
+    def moved(
+        self, variant: str, settings: Mapping[str, str], move: Callable[[str], str]
+    ) -> tuple[str, dict[str, str]]:
+        """The variant, with the path of a profile moved, and the settings, which have none."""
+        return move(variant) if variant.endswith(".toml") else variant, dict(settings)
 
 
 FAMILY = EmulatedFamily()

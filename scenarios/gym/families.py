@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.util import find_spec
 
-from rlbench.scenarios.gym.named import names_code
+from rlbench.scenarios.gym.named import moved, names_code
 from rlbench.scenarios.gym.scenario import GymScenario
 
 MUJOCO = (
@@ -32,6 +32,12 @@ class _OfGymnasium:
     def names_code(self, variant: str, settings: Mapping[str, str]) -> bool:
         """Whether a scenario names code of the user's; see `harness.contract.scenario.ScenarioFamily`."""
         return names_code(variant, settings)
+
+    def moved(
+        self, variant: str, settings: Mapping[str, str], move: Callable[[str], str]
+    ) -> tuple[str, dict[str, str]]:
+        """The variant and the settings, with the paths of files moved; see `harness.contract.extras.NamesFiles`."""
+        return moved(variant, settings, move)
 
 
 class GymFamily(_OfGymnasium):

@@ -12,7 +12,7 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -42,6 +42,19 @@ def names_code(variant: str, settings: Mapping[str, str]) -> bool:
         or any(":" in name or ".py" in name or name.startswith((".", "/")) for name in names)
         or not all(PLAIN.fullmatch(text) for text in arguments)
     )
+
+
+def moved(variant: str, settings: Mapping[str, str], move: Callable[[str], str]) -> tuple[str, dict[str, str]]:
+    """A scenario's name and settings, with `move` of each file's path in the place of that path."""
+
+    def one(name: str) -> str:
+        file, _, inside = name.rpartition(":")
+        return f"{move(file)}:{inside}" if is_file(name) and not file.startswith("~") else name
+
+    names = ("ids", "wrappers")
+    return one(variant), {
+        key: "+".join(map(one, text.split("+"))) if key in names else text for key, text in settings.items()
+    }
 
 
 def absolute(name: str) -> str:

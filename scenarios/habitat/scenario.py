@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -123,6 +124,12 @@ class HabitatFamily:
         if variant:
             raise ValueError(f"habitat/{variant}: unknown; habitat has no variants, write `habitat`")
         return Habitat(workload=workload)
+
+    def moved(
+        self, variant: str, settings: Mapping[str, str], move: Callable[[str], str]
+    ) -> tuple[str, dict[str, str]]:
+        """The settings, with the folder of scenes moved."""
+        return variant, {key: move(text) if key == "scenes" else text for key, text in settings.items()}
 
 
 FAMILY = HabitatFamily()

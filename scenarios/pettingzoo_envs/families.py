@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 
-from rlbench.scenarios.gym.named import names_code
+from rlbench.scenarios.gym.named import moved, names_code
 from rlbench.scenarios.pettingzoo_envs.finding import SHORT
 from rlbench.scenarios.pettingzoo_envs.scenario import PettingZooScenario
 
@@ -27,6 +27,12 @@ class PettingZooFamily:
     def names_code(self, variant: str, settings: Mapping[str, str]) -> bool:
         """Whether a scenario names code of the user's: all but PettingZoo's own environments are."""
         return SHORT.fullmatch(variant) is None or names_code(variant, settings)
+
+    def moved(
+        self, variant: str, settings: Mapping[str, str], move: Callable[[str], str]
+    ) -> tuple[str, dict[str, str]]:
+        """The variant and the settings, with the paths of files moved; see `harness.contract.extras.NamesFiles`."""
+        return moved(variant, settings, move)
 
 
 FAMILY = PettingZooFamily()

@@ -116,7 +116,8 @@ BAD_RUNS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("--systems",), ("'--systems' requires an argument",)),
     ((*SYNC, "--iterations", "1.5"), ("'--iterations'", "must be a whole number, is 1.5")),
     ((*SYNC, "--seconds", "soon"), ("'--seconds'", "valid number")),
-    ((*SYNC, "more"), ("unexpected extra argument", "more")),
+    ((*SYNC, "more"), ("more: is no option, and no sweep file", "systems come after --systems")),
+    ((*SYNC, "more.toml", "again.toml"), ("unexpected extra argument", "again.toml")),
 ]
 
 

@@ -230,11 +230,13 @@ def test_cells_of_nothing_are_an_empty_csv() -> None:
 
 def test_each_run_has_its_provenance() -> None:
     """What all runs share, or all of a system, stands once; each has the rest, and its command as a shell takes it."""
+    file = {"name": "sweep.toml", "sha256": "0a" * 32}
     runs = [
         make_run("ver", 8, command=["rlbench", "run", "--systems", "ver", "--out", "my runs"]),
-        make_run("appo", 8, learn={"epochs": 7}, status="failed", reason="rank 3 died"),
+        make_run("appo", 8, learn={"epochs": 7}, status="failed", reason="rank 3 died", sweep_file=file),
     ]
     text = page_of(summary_of([make_cell()], runs)).text
+    assert text.count("sweep.toml, sha256 0a0a") == 1
     assert "rlbench run --systems ver --out 'my runs'" in text
     assert "rank 3 died" in text
     assert text.count("machine.cpu_model") == 1

@@ -59,6 +59,12 @@ def test_every_aspect_is_named(changed: dict[str, Any], aspect: str, values: tup
     assert told(*found) == {aspect: {values[0]: ["ddppo"], values[1]: ["ver"]}}
 
 
+def test_where_options_were_written_is_no_difference() -> None:
+    """Typed, or in a sweep file, or in another: the same work is comparable."""
+    files = [None, *({"name": f"{name}.toml", "sha256": name * 64} for name in "ab")]
+    assert find_differences([make_run("ver", 2, sweep_file=file) for file in files]) == []
+
+
 def test_environments_per_gpu_are_the_batch_too() -> None:
     """Twice the environments with half the steps are the same batch."""
     more = make_run("ver", scenario={"num_envs": 16, "rollout_steps": 64})

@@ -46,6 +46,17 @@ def test_a_record_that_does_not_say_what_was_learned_from_has_none() -> None:
     assert RunRecord.model_validate(document | {"schema_version": 8}).learned_from is None
 
 
+def test_a_record_says_which_sweep_file_its_options_came_from() -> None:
+    """None where they were typed, and before schema 11; its hash is one."""
+    file = {"name": "sweep.toml", "sha256": "0a" * 32}
+    document = make_record(sweep_file=file).model_dump(mode="json")
+    assert document["sweep_file"] == file
+    del document["sweep_file"]
+    assert RunRecord.model_validate(document | {"schema_version": 10}).sweep_file is None
+    with pytest.raises(ValidationError, match="sha256"):
+        make_record(sweep_file={"name": "sweep.toml", "sha256": "0a"})
+
+
 def test_agent_steps_are_the_samples_where_there_are_any() -> None:
     """What is learned is then held against these, not against the env steps; records before schema 10 have none."""
     learned = {"learned": 20, "discarded": 7, "in_flight": 3}

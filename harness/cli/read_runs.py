@@ -1,4 +1,4 @@
-"""The sub-commands of `rlbench` on runs that were made: `evaluate` plays with their policies, the others read them."""
+"""The sub-commands of `rlbench` on runs: `evaluate` plays with the policies of runs that were made, the others read."""
 
 from __future__ import annotations
 
@@ -154,5 +154,14 @@ def evaluate(
     print_evaluations(runs or [], out, episodes, typed=scenario, as_json=json)
 
 
-READING = (results, report, compare, export, history)
+def watch(
+    folder: Annotated[Path, typer.Argument(help="Folder of a sweep, or of sweeps: then the newest in it.")] = OUT,
+) -> None:
+    """Show a sweep live, from its folder: in another shell, or on another machine that has the folder."""
+    from rlbench.harness.commands.watch import watch_sweep
+
+    raise typer.Exit(watch_sweep(folder))
+
+
+READING = (watch, results, report, compare, export, history)
 """In the order of the help."""

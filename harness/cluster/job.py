@@ -22,10 +22,10 @@ from rich.text import Text
 from rlbench.harness.cluster.slurm_commands import ask, job_fields
 from rlbench.harness.launch.launcher import allocated_hosts
 from rlbench.harness.launch.nodes.launches import SRUN, Launch, Slurm
+from rlbench.harness.live.display import Display
 from rlbench.harness.machine import machine
 from rlbench.harness.plan.cells import Hasher
 from rlbench.harness.processes.removal import open_lock
-from rlbench.harness.run.progress import Display
 from rlbench.harness.run.sweep import Sweep
 from rlbench.harness.run.sweep_folder import SweepFolder
 from rlbench.reports.terminal.table import make_console

@@ -22,10 +22,11 @@ from rich.text import Text
 
 from rlbench.harness.contract.budget import Limits
 from rlbench.harness.contract.network_costs import NetworkCosts
+from rlbench.harness.live.display import Display
+from rlbench.harness.live.footer import progress_console
 from rlbench.harness.machine import machine
 from rlbench.harness.plan.cells import Cell
 from rlbench.harness.plan.request import EMULATED_SCENARIO
-from rlbench.harness.run.progress import Display
 from rlbench.harness.run.runner import Interrupted, Interrupts, Runner
 from rlbench.harness.run.sweep import Sweep
 from rlbench.harness.run.sweep_folder import SweepFolder
@@ -91,7 +92,7 @@ def print_network(launch: Launch, gpus: int, device: DeviceKind, out: Path | Non
     if gpus < 2:
         raise ValueError(f"--gpus {gpus}: must be at least 2: one rank has nobody to talk to")
     launch.num_nodes(gpus)
-    found = _run(launch, gpus, device, console)
+    found = _run(launch, gpus, device)
     rows = [row for row in found["all_reduce"] if row["bytes"] >= LEAST_FITTED_BYTES]
     link = fit(rows, gpus)
     # At the end of an iteration, ranks agree on a few numbers.
@@ -132,7 +133,7 @@ def _as_toml(kind: str, rows: Sequence[Mapping[str, float]]) -> str:
     )
 
 
-def _run(launch: Launch, gpus: int, device: DeviceKind, console: Console) -> dict[str, Any]:
+def _run(launch: Launch, gpus: int, device: DeviceKind) -> dict[str, Any]:
     cell = Cell(
         system=SYSTEM,
         system_settings={},
@@ -149,7 +150,7 @@ def _run(launch: Launch, gpus: int, device: DeviceKind, console: Console) -> dic
     )
     with (
         tempfile.TemporaryDirectory() as folder,
-        Display(console, 1) as display,
+        Display(progress_console(), 1) as display,
         Interrupts() as interrupts,
         SweepFolder(sweep := Sweep.create(Path(folder), [cell], sys.argv, launch), display.say) as sweep_folder,
     ):

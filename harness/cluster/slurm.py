@@ -170,7 +170,9 @@ class Jobs:
                 one.state = state
                 self._say(one, f"job {one.job} is {state.lower()}")
         running = {
-            self._sweep.cells[one.number].label: snapshot for one in waiting if (snapshot := self._snapshot(one))
+            1 + one.number: (self._sweep.cells[one.number], snapshot)
+            for one in waiting
+            if (snapshot := self._snapshot(one))
         }
         self._runner.display.update_jobs(running, len(waiting))
 
@@ -197,6 +199,7 @@ class Jobs:
                 self._sweep.remove_partial(one.number)
                 why = f"job {one.job} {how_it_ended(one.job)} and left no run; {LOGS}*/ holds its output"
                 record = self._runner.fail(cell, why)
+        self._runner.display.note_end(1 + one.number, record.status)
         rate = record.figures.steps_per_s
         detail = (
             f": {record.reason}"

@@ -1,6 +1,7 @@
 """`rlbench evaluate`: plays episodes with the policies that finished runs have left, and prints how well they do.
 
-All run records are read before anything is played; a run's system and weights are checked when its turn comes.
+All run records are read before anything is played; a run's system and weights are checked when its turn comes. What
+environments print meanwhile, simulators also from C, goes to `EVALUATE_OUT` and `EVALUATE_ERR` in the run's folder.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ from rich.text import Text
 from rlbench.harness.contract.device import Device, Place
 from rlbench.harness.contract.scenario import Scenario
 from rlbench.harness.devices.kinds import DeviceKind, make_device, visible_gpus
+from rlbench.harness.live.counted import Counted
+from rlbench.harness.live.footer import progress_console
 from rlbench.harness.plan import registry
 from rlbench.harness.plan.overrides import apply_settings, split_scenario, split_settings
 from rlbench.harness.plan.system_list import split_list
 from rlbench.harness.processes.raised import told_in_a_line
+from rlbench.harness.processes.redirected import output_to, own_stderr
 from rlbench.harness.run.sweep import PLAN_FILE, Sweep
 from rlbench.reports.figures import format as fmt
 from rlbench.reports.terminal.table import make_console, make_table
@@ -37,6 +41,8 @@ if TYPE_CHECKING:
     from rlbench.results.records.schema import RunRecord
     from rlbench.results.records.store import StoredRun
 
+EVALUATE_OUT, EVALUATE_ERR = "evaluate-stdout.txt", "evaluate-stderr.txt"
+"""What was printed while the policies of a run played; each is there only if anything was."""
 METRICS = ("success", "return", "length", "spl")
 NO_TIME = {"time_scale": "1e-06"}
 """Setting for emulated scenarios: what happens in them does not depend on how long it takes."""
@@ -136,8 +142,13 @@ def print_evaluations(
     runs, unreadable = ([_read_run(folder) for folder in folders], []) if folders else _newest_runs(out)
     named = None if typed is None else [split_scenario(text, "--scenario") for text in split_list(typed, "--scenario")]
     scenarios = [_scenario_of(run, named) for run in runs]
-    policies = (left for run, own in zip(runs, scenarios, strict=True) for left in _policies(run, *own))
-    evaluated = [_evaluate(left, num_episodes) for left in policies]
+    evaluated: list[Evaluated] = []
+    with own_stderr() as told, Counted(progress_console(told), len(runs)) as progress:
+        for run, own in zip(runs, scenarios, strict=True):
+            progress.say(f"playing {num_episodes:,} episodes with {visible(run.record.id)}")
+            with output_to(run.path / EVALUATE_OUT, run.path / EVALUATE_ERR):
+                evaluated += [_evaluate(left, num_episodes) for left in _policies(run, *own)]
+            progress.advance()
     for each in unreadable:
         print(f"rlbench: warning: {visible(each.reason)}", file=sys.stderr)  # noqa: T201  stdout may be JSON
     if as_json:

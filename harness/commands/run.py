@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,11 @@ from rlbench.harness.launch.launcher import choose, in_this_allocation
 from rlbench.harness.launch.nodes.launches import SRUN, Launch, Slurm
 from rlbench.harness.launch.options import LaunchOptions
 from rlbench.harness.launch.torchrun import dry_run_lines
+from rlbench.harness.live.display import FINISHED, Display
+from rlbench.harness.live.expected import Expected, expect, in_words
+from rlbench.harness.live.footer import progress_console
+from rlbench.harness.live.live_file import LiveFile
+from rlbench.harness.live.view import told_of
 from rlbench.harness.plan import libraries, registry
 from rlbench.harness.plan.cells import Cell, Hasher
 from rlbench.harness.plan.enough import too_short
@@ -29,19 +34,19 @@ from rlbench.harness.plan.room import check_room
 from rlbench.harness.plan.system_list import CannotRun
 from rlbench.harness.processes.raised import told_in_a_line
 from rlbench.harness.run import zygote_client
-from rlbench.harness.run.progress import Display
 from rlbench.harness.run.sweep import Sweep
 from rlbench.harness.run.sweep_folder import SweepFolder
 from rlbench.reports.terminal.table import make_console, print_lines, print_table
 from rlbench.results.reading.untrusted import visible
-from rlbench.results.records import store, units
+from rlbench.results.records import store
 from rlbench.results.records.index import Index
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from rlbench.results.records.schema import RunRecord, SweepFileRecord
-    from rlbench.results.records.store import Unreadable
+    from rlbench.harness.run.runner import Runner
+    from rlbench.results.records.schema import SweepFileRecord
+    from rlbench.results.records.store import StoredRun, Unreadable
 
 
 class LibraryCheck:
@@ -82,10 +87,6 @@ def _both(one: Callable[[Cell], None], other: Callable[[Cell], None]) -> Callabl
     return check
 
 
-START_S = 8.0
-"""Seconds that the processes of a cell take to start and to end, roughly; part of the expected time."""
-
-
 def run_sweep(
     asked: RunOptions,
     out: Path,
@@ -99,9 +100,10 @@ def run_sweep(
 ) -> int:
     """Plans or resumes a sweep, runs what is left of it and prints its table; returns the exit code.
 
-    `sweep_file`: where options came from. `save` writes them into another, once they are known to plan a sweep.
+    `sweep_file`: where options came from. `save` writes them into another, once they are known to plan a sweep. The
+    plan or the table are on stdout, all else is on stderr.
     """
-    console = make_console()
+    console = progress_console()
     launch = choose(options, oversubscribe=asked.oversubscribe)
     if resume:
         sweep, cells = _resumed(asked, out, console)
@@ -119,7 +121,7 @@ def run_sweep(
         cells, skipped = plan_with_skipped(request, _both(LibraryCheck(), PlaceCheck(launch)))
         for said in [line, *skipped]:
             if said:
-                console.print(Text(said))
+                console.print(Text(said), soft_wrap=True)
         store.check_writable(out)
         _warn_of(_unreadable(out), console)
         sweep, sweep_file = None, save() if save else sweep_file
@@ -128,12 +130,15 @@ def run_sweep(
     else:
         zygote_client.end()  # it was started before the launch was known
     if dry_run:
+        if sweep is not None:
+            console.print(Text(_resuming(sweep, cells)), soft_wrap=True)
         _print_plan(cells, out, console)
         if isinstance(launch, Launch):
-            print_lines(console, dry_run_lines(launch, cells))
+            print_lines(make_console(), dry_run_lines(launch, cells))
         return 0
+    earlier = _durations(out)
     sweep = sweep or Sweep.create(out, cells, command, launch, sweep_file)
-    return _run(sweep, cells, command, console)
+    return _run(sweep, cells, command, _expected(sweep.cells, earlier), console, is_new=not resume)
 
 
 def _check_room(cells: Sequence[Cell]) -> None:
@@ -180,26 +185,42 @@ def _resumed(asked: RunOptions, out: Path, console: Console) -> tuple[Sweep, lis
         cells = [cell for cell in sweep.cells if hasher.of(cell) not in finished]
         for cell in cells:
             PlaceCheck(sweep.launch)(cell)
-    done = f"{len(sweep.cells) - len(cells)} of {len(sweep.cells)} cells finished"
-    print_lines(console, [f"resuming {sweep.folder}: {done}"])
     return sweep, cells
+
+
+def _resuming(sweep: Sweep, cells: Sequence[Cell]) -> str:
+    """What is said when a sweep is taken up again."""
+    done = f"{len(sweep.cells) - len(cells)} of {len(sweep.cells)} cells finished"
+    return visible(f"resuming {sweep.folder}: {done}")
 
 
 def _scenario_of(cell: Cell) -> tuple[str, frozenset[tuple[str, str]]]:
     return cell.scenario, frozenset(cell.scenario_settings.items())
 
 
-def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: Console) -> int:
+def _run(
+    sweep: Sweep,
+    cells: Sequence[Cell],
+    command: Sequence[str],
+    expected: Sequence[Expected],
+    console: Console,
+    *,
+    is_new: bool,
+) -> int:
     from rlbench.harness.machine import machine
-    from rlbench.harness.run.runner import Interrupted, Interrupts, Runner
-    from rlbench.results.summary.summarise import summarise
+    from rlbench.harness.run.runner import Interrupts, Runner
 
-    with (
-        sweep.lock(),
-        Display(console, len(cells)) as display,
-        SweepFolder(sweep, display.say) as sweep_folder,
-        Interrupts() as interrupts,
-    ):
+    places = {id(cell): place for place, cell in enumerate(sweep.cells)}
+    left = [places[id(cell)] for cell in cells]
+    done = set(places.values()).difference(left)
+    with ExitStack() as stack:
+        stack.enter_context(sweep.lock())
+        display = stack.enter_context(Display(console, len(sweep.cells), expected, done))
+        sweep_folder = stack.enter_context(SweepFolder(sweep, display.say))
+        interrupts = stack.enter_context(Interrupts())
+        stack.enter_context(closing(LiveFile(lambda: sweep_folder.path, lambda: display.state)))
+        if not is_new:
+            display.say(_resuming(sweep, cells))
         if not isinstance(sweep.launch, Slurm) and (removed := sweep.remove_partial()):
             display.say(f"removed {removed} unfinished run folder(s) that a killed rlbench had left")
         for stranger in sweep.strangers():
@@ -215,74 +236,79 @@ def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: C
             sweep_folder=sweep_folder,
             launch=sweep.launch if isinstance(sweep.launch, Launch) else None,
         )
-        if isinstance(sweep.launch, Slurm):
-            from rlbench.harness.cluster.slurm import Jobs
-
-            if not Jobs(sweep, runner, sweep.launch).run(cells, interrupts):
-                print(  # noqa: T201  a command line prints
-                    f"rlbench: stopped waiting; the jobs go on: `{resume_command(sweep, sweep.folder.parent)}` "
-                    f"waits for them, `scancel --name=rlbench-{sweep.id}` ends them",
-                    file=sys.stderr,
-                )
-                return INTERRUPTED
-            cells = []
-        for number, cell in enumerate(cells, start=1):
-            display.begin(number, cell)
-            try:
-                record = runner.run(cell)
-            except Interrupted:
-                display.end("interrupted", "")
-                print(  # noqa: T201  a command line prints
-                    f"rlbench: interrupted; `{resume_command(sweep, sweep.folder.parent)}` goes on", file=sys.stderr
-                )
-                return INTERRUPTED
-            display.end(record.status, _detail(record))
+        is_over = _run_all(runner, [(place + 1, sweep.cells[place]) for place in left])
         runs, unreadable = store.read_readable(sweep_folder.path)
         folder = sweep_folder.shown
-    console.print()
-    print_table(summarise(runs, unreadable=unreadable), console)
-    print_lines(console, [f"runs: {folder}"])
-    finished = {run.record.cell.hash for run in runs if run.record.status == "finished"}
+    if runs or unreadable or is_over:
+        console.print()
+        _print_runs(runs, unreadable, folder)
+    if not is_over:
+        _say_how_to_go_on(sweep)
+        return INTERRUPTED
+    finished = {run.record.cell.hash for run in runs if run.record.status == FINISHED}
     return 0 if finished.issuperset(map(Hasher().of, sweep.cells)) else 1
 
 
-def _detail(record: RunRecord) -> str:
-    if record.reason:
-        return f": {record.reason}"
-    figures, around = record.figures, ""
-    if record.starting_s is not None and record.ending_s is not None:
-        around = f" (starting took {record.starting_s:.1f} s, ending {record.ending_s:.1f} s)"
-    named = zip((figures.steps_per_s, figures.env_steps_per_s), units.rates(record.counters.unit), strict=False)
-    rates = "".join(f", {rate:,.0f} {unit}" for rate, unit in named if rate)
-    return f"{rates}{around}" if rates else ""
+def _run_all(runner: Runner, cells: Sequence[tuple[int, Cell]]) -> bool:
+    """Runs cells, each with its number in the sweep; returns False if somebody has asked for the end before."""
+    from rlbench.harness.run.runner import Interrupted
+
+    display = runner.display
+    if isinstance(runner.sweep.launch, Slurm):
+        from rlbench.harness.cluster.slurm import Jobs
+
+        return Jobs(runner.sweep, runner, runner.sweep.launch).run([cell for _, cell in cells], runner.interrupts)
+    for number, cell in cells:
+        display.begin(number, cell)
+        try:
+            record = runner.run(cell)
+        except Interrupted:
+            display.end("interrupted", "")
+            return False
+        display.end(record.status, told_of(record))
+    return True
+
+
+def _print_runs(runs: Sequence[StoredRun], unreadable: Sequence[Unreadable], folder: Path) -> None:
+    """Prints the table of what has ended, and where it is."""
+    from rlbench.results.summary.summarise import summarise
+
+    sys.stderr.flush()
+    console = make_console()
+    print_table(summarise(runs, unreadable=unreadable), console)
+    print_lines(console, [f"runs: {folder}"])
+
+
+def _say_how_to_go_on(sweep: Sweep) -> None:
+    command = resume_command(sweep, sweep.folder.parent)
+    said = f"interrupted; `{command}` goes on"
+    if isinstance(sweep.launch, Slurm):
+        said = (
+            f"stopped waiting; the jobs go on: `{command}` waits for them, `scancel --name=rlbench-{sweep.id}` ends "
+            "them"
+        )
+    sys.stdout.flush()
+    print(f"rlbench: {said}", file=sys.stderr)  # noqa: T201  a command line prints
 
 
 def _print_plan(cells: Sequence[Cell], out: Path, console: Console) -> None:
     """Prints the cells and their expected times, from their limits or from earlier runs in `out`."""
-    earlier = _durations(out)
-    total, open_ended, hasher, lines = 0.0, False, Hasher(), list[str]()
-    for number, cell in enumerate(cells, start=1):
-        known = earlier.get(hasher.of(cell)) if earlier else None
-        limit = cell.limits.seconds
-        expected = known if known is not None else limit + START_S if limit else cell.time_limit_s
-        expected = min(expected, cell.time_limit_s)
-        open_ended |= known is None and limit is None
-        how = "at most, by --time-limit"
-        if known is not None:
-            how = "as before"
-        elif limit is not None:
-            how = f"about, by its limits; at most {cell.time_limit_s:.0f} s, by --time-limit"
-        lines.append(f"[{number}/{len(cells)}] {cell.label}: {expected:.0f} s ({how})\n")
-        total += expected
-    if open_ended:
-        total = sum(cell.time_limit_s for cell in cells)
-    sys.stdout.writelines(lines)
+    expected = _expected(cells, _durations(out))
+    for number, (cell, one) in enumerate(zip(cells, expected, strict=True), start=1):
+        sys.stdout.write(f"[{number}/{len(cells)}] {cell.label}: {one.seconds:.0f} s ({one.how})\n")
+    open_ended = any(one.is_at_most for one in expected)
+    total = sum(cell.time_limit_s for cell in cells) if open_ended else sum(one.seconds for one in expected)
     what = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
-    console.print(Text(f"{what}, expected time {'at most' if open_ended else 'about'} {_duration(total)}"))
-    for line in _budgets(cells):
-        console.print(Text(line))
+    sys.stdout.write(f"{what}, expected time {'at most' if open_ended else 'about'} {in_words(total)}\n")
+    sys.stdout.writelines(f"{line}\n" for line in _budgets(cells))
     if short := too_short(cells):
-        console.print(Text(f"warning: {short}", style="yellow"))
+        console.print(Text(f"warning: {short}", style="yellow"), soft_wrap=True)
+
+
+def _expected(cells: Sequence[Cell], earlier: Mapping[str, float]) -> list[Expected]:
+    """How long each cell will take, by its limits or as it took `earlier`, by hash."""
+    hasher = Hasher()
+    return [expect(cell, earlier.get(hasher.of(cell)) if earlier else None) for cell in cells]
 
 
 def _budgets(cells: Sequence[Cell]) -> Iterator[str]:
@@ -320,12 +346,6 @@ def _warn_of(unreadable: Sequence[Unreadable], console: Console) -> None:
     if unreadable:
         more = f" (and {len(unreadable) - 1} more; `rlbench results` lists them)" if len(unreadable) > 1 else ""
         print_lines(console, [f"warning: {unreadable[0].reason}{more}"])
-
-
-def _duration(seconds: float) -> str:
-    minutes, left = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {left:02d} s"
 
 
 def install_libraries(names: Sequence[str]) -> None:

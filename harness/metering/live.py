@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING
 from rlbench.harness.metering.meter_file import MeterFiles
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
-STARTING = "starting"
+    from rlbench.harness.metering.meter_file import MeterFile
+
+PREPARING, STARTING_NODES = "loading libraries", "starting nodes"
+"""Steps of a cell before a rank has a meter; on several machines, before the head has heard of all."""
+STARTING_RANKS, STARTING_ENVS, FIRST_ROLLOUT = "starting ranks", "starting environments", "first rollout"
+"""Steps until something is learned; of the first two it is said how many are up."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,7 +25,7 @@ class Snapshot:
     """The progress of a running cell."""
 
     phase: str
-    """What most ranks are doing; `STARTING` until all ranks are up."""
+    """What most ranks are doing; before anything was learned, the step of the start that the run is at."""
     iterations: int
     """Of the rank that is furthest behind."""
     learned: int
@@ -48,16 +54,32 @@ class LiveMeters:
         phases = Counter(file.phase() for file in running)
         iterations = min((file.count(0, "iteration") for file in running), default=0)
         env_steps = sum(file.total("env_steps") for file in files.values())
-        is_up = running and env_steps and files.keys() | self._lost == set(self._meters.ranks)
-        phase = phases.most_common(1)[0][0] if is_up else STARTING
+        learned = sum(file.count(0, "learned") for file in files.values())
         return Snapshot(
-            phase=phase,
+            phase=self._starting(files, env_steps) or _phase(phases, is_first=not (iterations or learned)),
             iterations=iterations,
-            learned=sum(file.count(0, "learned") for file in files.values()),
+            learned=learned,
             env_steps=env_steps,
             joint_steps=sum(file.total("joint_steps") for file in files.values()),
         )
 
+    def _starting(self, files: Mapping[int, MeterFile], env_steps: int) -> str | None:
+        """The step of the start that the run is at; None when an environment has stepped."""
+        up = files.keys() | self._lost
+        if not up - self._lost or up != set(self._meters.ranks):
+            return f"{STARTING_RANKS}, {len(up)} of {len(self._meters.ranks)}"
+        if not env_steps:
+            # The process that steps an environment writes its number when it begins to make it.
+            begun = sum(file.count(1 + env, "pid") > 0 for file in files.values() for env in range(file.num_envs))
+            return f"{STARTING_ENVS}, {begun} of {sum(file.num_envs for file in files.values())}"
+        return None
+
     def close(self) -> None:
         """Unmaps the meters; without this, a traceback that refers to itself (psutil's) could keep them mapped."""
         self._meters.close()
+
+
+def _phase(phases: Counter[str], *, is_first: bool) -> str:
+    """What most ranks are doing; whatever they do before they learn for the first time is of the first rollout."""
+    phase = phases.most_common(1)[0][0]
+    return FIRST_ROLLOUT if is_first and phase != "learn" else phase

@@ -28,6 +28,7 @@ from rlbench.harness.contract.traits import Traits
 from rlbench.harness.devices.kinds import gpu_indices
 from rlbench.harness.launch.nodes import gathered
 from rlbench.harness.launch.nodes.gathered import LiveNodes
+from rlbench.harness.live.display import Display
 from rlbench.harness.machine.telemetry import PERIOD_S, Telemetry
 from rlbench.harness.metering.live import LiveMeters
 from rlbench.harness.processes import leftovers, process, raised
@@ -37,7 +38,6 @@ from rlbench.harness.processes.scratch import Scratch
 from rlbench.harness.processes.shared_memory import Before
 from rlbench.harness.run import zygote_client
 from rlbench.harness.run.end_of_run import REMOVED, Ended, failed, preface, record_run
-from rlbench.harness.run.progress import Display
 from rlbench.harness.run.record import gather_streams
 from rlbench.harness.run.sweep_folder import NO_ROOM, CannotWrite, SweepFolder
 from rlbench.results.records import schema
@@ -160,6 +160,7 @@ class Runner:
                 duration_s=time.perf_counter() - began,
                 warnings=[*([REMOVED] if was_removed else ()), *scratch.before.left_behind()],
             )
+            self.display.step("writing the record")
             record = record_run(known, partial.path, ended)
             gather_streams(partial.path, cell.gpus)
             self.sweep_folder.publish(partial, record)

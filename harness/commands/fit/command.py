@@ -8,7 +8,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from rlbench.harness.commands.fit.figures import read_figures
@@ -19,13 +18,14 @@ from rlbench.harness.commands.profile.command import check_out
 from rlbench.harness.commands.profile.making import write_profile
 from rlbench.harness.contract.prediction import Profiled
 from rlbench.harness.contract.scenario import WORKLOADS
+from rlbench.harness.live.counted import Counted
+from rlbench.harness.live.footer import progress_console
 from rlbench.harness.plan import registry
 from rlbench.harness.predicting.points import Length, Planned
 from rlbench.reports.figures import format as fmt
 from rlbench.reports.terminal.table import make_console, make_table
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
     from rlbench.harness.commands.fit.figures import Figure
@@ -50,7 +50,6 @@ def fit_profile(profile: str, to: Path, keys: str | None, seconds: float, out: P
         chosen,
         [figure.fitted_to for figure in figures],
         lambda numbers: rates_of(planned, figures, numbers),
-        console,
     )
     tables, comments = _fitted_document(document, fitted, profile, to)
     write_profile(tables, out, comments)
@@ -93,23 +92,21 @@ def fit_with_progress(
     keys: Sequence[Key],
     figures: Sequence[float | None],
     predict: Callable[[Mapping[str, float]], Sequence[float]],
-    console: Console,
     about: str = "",
 ) -> Fitted:
-    """Fits, and shows how often the model was asked and how far off it is."""
+    """Fits, and shows on stderr how often the model was asked and how far off it is."""
     given = [number for number, figure in enumerate(figures) if figure is not None]
-    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     least, asked = float("inf"), 0
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with Counted(progress_console()) as progress:
         what = f"{about}fitting {len(keys)} keys to {len(given)} figures"
-        task = progress.add_task(what)
+        progress.say(what)
 
         def counted(numbers: Mapping[str, float]) -> Sequence[float]:
             nonlocal least, asked
             predicted = predict(numbers)
             asked += 1
             least = min(least, _mean_error([(predicted[number], figures[number]) for number in given]))
-            progress.update(task, description=f"{what}: {asked} predictions of all, {least:.1%} off on average")
+            progress.say(f"{what}: {asked} predictions of all, {least:.1%} off on average")
             return predicted
 
         return fit(keys, figures, counted)

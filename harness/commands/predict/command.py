@@ -1,7 +1,7 @@
 """What `rlbench predict` does: plans a sweep as `rlbench run` does, and has each cell's system predict it.
 
-It is one process with one thread, so nothing can time out. It leaves nothing behind but run folders, each of which
-appears by one rename.
+One thread predicts, so nothing can time out; another shows on stderr how far it is. It leaves nothing behind but run
+folders, each of which appears by one rename.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from rlbench.harness.commands.predict.from_run import from_run
 from rlbench.harness.commands.predict.gains import asked_why, gains
+from rlbench.harness.live.counted import Counted
+from rlbench.harness.live.footer import progress_console
 from rlbench.harness.machine import machine
 from rlbench.harness.plan.cells import Cell
 from rlbench.harness.predicting.options import PredictOptions
@@ -38,7 +39,7 @@ def print_predictions(asked: PredictOptions, run: Path | None, out: Path, comman
     """Predicts a sweep, from the profile of `run` if it is given, and prints its table; returns the exit code."""
     from rlbench.results.summary.summarise import summarise
 
-    console = make_console()
+    console, progress = make_console(), progress_console()
     store.check_writable(out)
     if run is not None:
         if asked.scenario is not None:
@@ -47,27 +48,24 @@ def print_predictions(asked: PredictOptions, run: Path | None, out: Path, comman
         console.print(Text(line))
     cells, skipped = plan_predictions(asked)
     for line in skipped:
-        console.print(Text(line))
+        progress.print(Text(line), soft_wrap=True)
     sweep = Sweep.create(out, cells, command)
-    predict_sweep(sweep, command, console)
-    console.print()
+    predict_sweep(sweep, command, progress)
     print_table(summarise(store.read_runs(sweep.folder)), console)
     console.print(Text(f"runs: {sweep.folder}"))
     return 0
 
 
 def predict_sweep(sweep: Sweep, command: Sequence[str], console: Console) -> list[RunRecord]:
-    """Predicts all cells of a sweep, and leaves a run folder for each."""
+    """Predicts all cells of a sweep, and leaves a run folder for each; shows how far it is on the console."""
     about_machine = machine.describe()
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     records = []
-    with sweep.lock(), Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=len(sweep.cells))
+    with sweep.lock(), Counted(console, len(sweep.cells)) as progress:
         why = {cell.to_json() for cell in asked_why(sweep.cells)}
         for cell in sweep.cells:
-            progress.update(task, description=f"predicting {cell.label}")
+            progress.say(f"predicting {cell.label}")
             records.append(_predict(sweep, cell, command, about_machine, why=cell.to_json() in why))
-            progress.advance(task)
+            progress.advance()
     return records
 
 

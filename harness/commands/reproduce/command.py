@@ -14,6 +14,7 @@ from rlbench.harness.commands.reproduce.measuring import MOST_EMULATED, commands
 from rlbench.harness.commands.reproduce.papers import TABLES
 from rlbench.harness.commands.reproduce.predicting import predict_rates
 from rlbench.harness.commands.reproduce.table import errors_by_fit, fill, judge
+from rlbench.harness.live.footer import progress_console
 from rlbench.reports.figures.format import number
 from rlbench.reports.terminal.table import make_console, make_table
 from rlbench.results import published
@@ -53,7 +54,7 @@ def reproduce(name: str, out: Path, *, held_out: bool = False) -> int:
 def print_table(table: PaperTable, out: Path, console: Console) -> bool:
     """Predicts and prints one table; returns whether its checks hold."""
     measured = measured_rates(table, out)
-    predicted = predict_rates(table, console)
+    predicted = predict_rates(table, progress_console())
     rows = fill(table, predicted, measured)
     outcomes = judge(table, rows)
     for line in _heading(table):

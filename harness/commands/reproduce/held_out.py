@@ -91,7 +91,7 @@ def _left_out(table: PaperTable, fits: Fits, console: Console) -> Iterator[LeftO
         for label in dict.fromkeys(row.labels[column] for row in rows):
             is_left = [row.labels[column] == label for row in rows]
             figures = [None if left else row.published for row, left in zip(rows, is_left, strict=True)]
-            fitted = fit_with_progress(keys, figures, predict, console, f"without {by} {label}: ")
+            fitted = fit_with_progress(keys, figures, predict, f"without {by} {label}: ")
             if not fitted.has_converged:
                 console.print(Text(f"warning: the fit without {by} {label} has not settled"))
             ends = zip(fitted.predicted.tolist(), fitted.low.tolist(), fitted.high.tolist(), strict=True)

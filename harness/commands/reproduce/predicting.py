@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
+from rlbench.harness.live.counted import Counted
 from rlbench.harness.predicting.points import Planned
 
 if TYPE_CHECKING:
@@ -16,12 +15,11 @@ if TYPE_CHECKING:
 
 
 def predict_rates(table: PaperTable, console: Console) -> Rates:
-    """Env steps/s of all points of a table. Raises ValueError for what has no model."""
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    """Env steps/s of all points of a table; shows progress on the console. Raises ValueError for what has no model."""
     rates: dict[RatePoint, float] = {}
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(f"predicting {table.name}", total=len(table.points))
+    with Counted(console, len(table.points)) as progress:
+        progress.say(f"predicting {table.name}")
         for point in table.points:
             rates |= Planned([point], table.length).rates()
-            progress.advance(task)
+            progress.advance()
     return rates

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rlbench.harness.launch.nodes.clocks import Shift
 from rlbench.harness.launch.nodes.launches import LAUNCH_FILE
 from rlbench.harness.machine.telemetry.readings import Readings
-from rlbench.harness.metering.live import STARTING, Snapshot
+from rlbench.harness.metering.live import STARTING_NODES, Snapshot
 from rlbench.results.reading.untrusted import read_json
 from rlbench.results.records import schema
 
@@ -84,7 +84,7 @@ class LiveNodes:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / LIVE_FILE
-        self._last = Snapshot(phase=STARTING, iterations=0, learned=0, env_steps=0)
+        self._last = Snapshot(phase=STARTING_NODES, iterations=0, learned=0, env_steps=0)
 
     def lose(self, rank: int) -> bool:  # noqa: ARG002  torchrun never goes on without a rank
         """Never called: such a run ends when it loses its first rank."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import pickle
 import struct
-import sys
 import tempfile
 import warnings
 import zipfile
@@ -28,6 +27,7 @@ from rlbench.harness.contract.device import Seat
 from rlbench.harness.contract.envs import make_counted_agents, make_counted_env
 from rlbench.harness.metering.meter_file import MeterFile, meter_path
 from rlbench.harness.processes.raised import in_a_line
+from rlbench.harness.processes.redirected import say
 from rlbench.systems.engine.rank.agreed_progress import EPISODE_METRICS
 from rlbench.systems.engine.rank.players import AgentPlayers, Players
 from rlbench.systems.engine.rank.rank_loop import ALONE
@@ -203,7 +203,7 @@ class ToldEnv:
             raise
         except BaseException as error:  # noqa: BLE001  whatever somebody else's `close` raises
             line = f"{self._whom} raised {in_a_line(error)} when it was closed"
-            print(f"rlbench: warning: {line}", file=sys.stderr)  # noqa: T201  stdout is for what was played
+            say(f"rlbench: warning: {line}")
 
 
 @contextmanager

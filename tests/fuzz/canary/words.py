@@ -74,7 +74,21 @@ def _gate(c: Chooser) -> list[str]:
 
 
 HELPED = (
-    *("", "run", "predict", "reproduce", "list", "doctor", "results", "report", "compare", "export", "history", "gate"),
+    *(
+        "",
+        "run",
+        "predict",
+        "reproduce",
+        "list",
+        "doctor",
+        "watch",
+        "results",
+        "report",
+        "compare",
+        "export",
+        "history",
+        "gate",
+    ),
     *("systems", "systems install", "systems remove", "scenes", "evaluate", "profile"),
 )
 
@@ -141,5 +155,6 @@ SLOW: dict[str, Words] = {
         *("profile", "--scenario", "emulated/open-fridge:num_envs=2:rollout_steps=8", "--seconds", "1"),
         *("--runs", c.pick(c.out(), "new"), *c.some("--out", "out.toml")),
     ],
+    "watch": lambda c: ["watch", c.any()],
 }
 """Those that start processes, or take as long."""

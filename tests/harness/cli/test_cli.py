@@ -17,7 +17,7 @@ SYNC = ("--systems", "sync")
 POINTNAV = ("--systems", "sync", "--scenario", "pointnav", "--device", "cpu")
 COMMANDS = (
     *("run", "predict", "reproduce", "fit", "list", "doctor"),
-    *("results", "report", "compare", "export", "history", "gate", "scenes", "evaluate", "profile", "systems"),
+    *("watch", "results", "report", "compare", "export", "history", "gate", "scenes", "evaluate", "profile", "systems"),
 )
 
 BAD_RUNS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
@@ -155,7 +155,10 @@ def test_more_gpus_than_there_are(
 
 
 BAD_COMMANDS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
-    (("nope",), ("No such command 'nope'", "known commands: run, predict, reproduce, fit, list, doctor, results")),
+    (
+        ("nope",),
+        ("No such command 'nope'", "known commands: run, predict, reproduce, fit, list, doctor, watch, results"),
+    ),
     (("",), ("No such command ''",)),
     (("--nope",), ("No such option: --nope", "rlbench --help")),
     (("list", "nope"), ("list nope: unknown; known: systems, scenarios",)),

@@ -1,4 +1,4 @@
-"""Whoever reads a sweep's output goes away: `rlbench run | head -1`."""
+"""Whoever reads a sweep's output goes away: `rlbench run 2>&1 | head -1`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tests.harness.runs import FAULTY_SWEEP, RunningSweep, wait_until
 from tests.results.made_records import make_record, write_run_folder
 
 QUIET = (
-    "from rlbench.harness.run import progress; progress.PLAIN_PERIOD_S = 3600; from rlbench_start import main; main()"
+    "from rlbench.harness.live import display; display.PLAIN_PERIOD_S = 3600; from rlbench_start import main; main()"
 )
 """The command, whose lines are those of cells that begin and end, however long these take."""
-HEAD = ("bash", "-c", f"shift; set -o pipefail; {sys.executable} -P -c '{QUIET}' \"$@\" | head -1", "bash")
+HEAD = ("bash", "-c", f"shift; set -o pipefail; {sys.executable} -P -c '{QUIET}' \"$@\" 2>&1 | head -1", "bash")
 
 
 def test_a_sweep_whose_output_nobody_reads(tmp_path: Path) -> None:

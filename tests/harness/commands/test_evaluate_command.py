@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from rlbench.harness.commands.evaluate import METRICS
+from rlbench.harness.commands.evaluate import EVALUATE_ERR, EVALUATE_OUT, METRICS
 from rlbench.harness.plan import registry
 from rlbench.harness.processes.raised import in_a_line
 from rlbench.harness.run.sweep import PLAN_FILE
@@ -39,7 +39,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def rows(run: Path) -> list[dict[str, Any]]:
     """What `evaluate --json` says of the newest sweep."""
     ended = call("evaluate", "--out", str(run.parents[1]), "--episodes", "3", "--json")
-    assert (ended.code, ended.err) == (0, "")
+    assert ended.code == 0, ended.err
     document: list[dict[str, Any]] = json.loads(ended.out)
     return document
 
@@ -50,6 +50,44 @@ def leave_run(folder: Path, system: str = "sync", **fields: Any) -> Path:
     write_run(folder, make_record(system, **fields))
     write_series(folder, [(0, 0, 0.0, 1.0, 32)], lost=False)
     return folder
+
+
+LOUD = """
+import ctypes, os, gymnasium, numpy as np
+
+class Loud(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 1, (3,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self):
+        os.write(2, b"SSD Load Failure\\n")
+        ctypes.CDLL(None).puts(b"held back by C")
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(3, np.float32), 1.0, True, False, {}
+"""
+
+
+def test_what_simulators_print_goes_to_files_of_the_run(tmp_path: Path) -> None:
+    """From C too: stdout has the results alone, and stderr nothing of it; a later evaluation replaces the files."""
+    (tmp_path / "mine.py").write_text(LOUD)
+    scenario = ("--scenario", "gym/./mine.py:Loud:num_envs=2:rollout_steps=8")
+    options = ("--systems", "sync", "--device", "cpu", *scenario, "--iterations", "1", "--out", "runs")
+    ended = launch("run", *options, folder=tmp_path)
+    assert ended.code == 0, ended.err
+    for _ in range(2):
+        played = launch("evaluate", "--out", "runs", *scenario, "--episodes", "2", "--json", folder=tmp_path)
+        assert played.code == 0, played.err
+        assert json.loads(played.out)[0]["return"]["mean"] == 1
+        assert "SSD" not in played.err
+        (run,) = tmp_path.glob("runs/*/001-*")
+        assert set((run / EVALUATE_ERR).read_text().splitlines()) == {"SSD Load Failure"}
+        assert set((run / EVALUATE_OUT).read_text().splitlines()) == {"held back by C"}
+        assert (run / EVALUATE_ERR).read_text().count("SSD") < 10
 
 
 def test_gossip_leaves_the_mean_and_one_rank(run: Path, rows: list[dict[str, Any]]) -> None:

@@ -97,7 +97,7 @@ def test_sweeps_at_once_in_one_folder_keep_apart(swept: Swept, tmp_path: Path, m
     (line,) = swept.refused.err.splitlines()
     assert "another rlbench is running this sweep; wait for it, or stop it" in line
     assert swept.exit_codes == [0, 0, 0]
-    assert swept.said == ["", ""]
+    assert not any(word in said for said in swept.said for word in ("warning", "Traceback", "rlbench: "))
     assert [run["status"] for run in swept.at_once] == ["finished"] * 2
     assert swept.files == []
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -181,8 +181,8 @@ def test_a_clock_that_is_set_back_changes_no_figure_and_no_order(
     assert Sweep.newest(swept.out).id == names[2]
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     resumed = call("run", "--resume", "--out", str(swept.out))
-    assert (resumed.code, resumed.err) == (0, "")
-    assert names[2] in resumed.out
+    assert resumed.code == 0
+    assert names[2] in resumed.err
 
 
 def test_room_in_shared_memory_is_asked_for_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ if MAY_MOUNT:
         with Mounted(shared_memory.FOLDER, f"size={VIZDOOM_BYTES // 1024 + 4}k") as place:
             command = [*place.enter, str(RLBENCH), "run", *VIZDOOM, "--out", str(tmp_path / "enough")]
             done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stderr) == (0, "")
+        assert done.returncode == 0, done.stderr
         with Mounted(shared_memory.FOLDER, f"size={VIZDOOM_BYTES // 1024 - 40}k") as place:
             free_bytes = room._free
             monkeypatch.setattr(room, "_free", lambda folder: free_bytes(place.seen_at / folder.relative_to("/")))

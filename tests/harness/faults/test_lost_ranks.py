@@ -60,7 +60,7 @@ def lost(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lost]:
         meters = sweep.meters(1, NUM_RANKS)
         wait_until(lambda: meters[1].count(0, "learned") > 0, "rank 1 learns")
         sweep.ranks()[1].kill()
-        wait_until(lambda: "rank 1 was killed" in sweep.stdout, "it is said")
+        wait_until(lambda: "rank 1 was killed" in sweep.stderr, "it is said")
         before = [meters[rank].count(0, "iteration") for rank in (0, 2)]
         wait_until(
             lambda: all(meters[rank].count(0, "iteration") > count for rank, count in zip((0, 2), before, strict=True)),
@@ -70,7 +70,7 @@ def lost(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lost]:
         steps_of_lost = meters[1].total("env_steps") - meters[1].count(0, "learned")
         (base / "raise-on-rank-2").touch()
         wait_until(lambda: len(read_lost(folder)) == 2, "rank 2 raises")
-        said_at_once = sweep.stdout
+        said_at_once = sweep.stderr
         (base / "raise-on-rank-2").unlink()  # before the next cell has such a rank
         sweep.release("a")
         survived = sweep.wait_published(1)

@@ -73,7 +73,7 @@ def test_a_run_whose_folder_was_removed_says_so(swept: RunningSweep) -> None:
 def test_the_place_of_the_runs_is_named(swept: RunningSweep) -> None:
     """The last line is where the runs are; a removed sweep's plan is there again, for --resume."""
     assert swept.stdout.splitlines()[-1].startswith(f"runs: {swept.folder / 'renamed'}/")
-    assert "was removed while its sweep runs; its runs are kept in" in swept.stdout
+    assert "was removed while its sweep runs; its runs are kept in" in swept.stderr
     assert len(list(swept.out.glob("*/sweep.json"))) == 1
     assert "Traceback" not in swept.stderr
 

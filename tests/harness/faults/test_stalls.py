@@ -110,7 +110,7 @@ def test_gossip_goes_on_without_a_rank_that_stands_still(tmp_path: Path) -> None
         meters = sweep.meters(1, 3)
         wait_until(lambda: min(meter.count(0, "iteration") for meter in meters) >= 4, "all learn")
         stop(sweep.ranks()[1])
-        wait_until(lambda: "rank 1 stood still for" in sweep.stdout, "it is said")
+        wait_until(lambda: "rank 1 stood still for" in sweep.stderr, "it is said")
         sweep.release("a")
         record = sweep.wait_published(1)
         assert sweep.end() == 0

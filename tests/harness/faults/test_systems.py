@@ -184,7 +184,7 @@ def gossip(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]
         meters = sweep.meters(1, 3)
         wait_until(lambda: min(meter.count(0, "iteration") for meter in meters) >= 8, "all have ended many episodes")
         sweep.ranks()[1].kill()
-        wait_until(lambda: "rank 1 was killed" in sweep.stdout, "it is said")
+        wait_until(lambda: "rank 1 was killed" in sweep.stderr, "it is said")
         before = [meters[rank].count(0, "iteration") for rank in (0, 2)]
         wait_until(
             lambda: all(

@@ -16,7 +16,7 @@ from tests.lanes import deep
 
 ROUNDS = 4
 """So many have a turn of each command."""
-RESUMED = (-15, pytest.param(-22, marks=deep))
+RESUMED = (-1, pytest.param(-36, marks=deep))
 """Rounds in which a cell of a killed sweep is run."""
 SEED = 1
 RESUMING = "run --resume, to its end"

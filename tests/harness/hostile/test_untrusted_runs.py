@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from rlbench.harness.commands.predict.from_run import free_path
+from rlbench.harness.live.state import LIVE_FILE, Writer
 from rlbench.harness.run.sweep import PLAN_FILE, Sweep
 from rlbench.results.reading.tables import SPANS_FILE
 from rlbench.results.records.parts import SERIES_FILE
@@ -62,6 +63,22 @@ def test_names_of_folders_are_any_bytes(here: Path, command: list[str]) -> None:
         listed = "".join(ended.out.split())
         assert r"bad-\udcff/run.json:isdamaged" in listed
         assert r"bad-\x1b[2J/run.json:isdamaged" in listed
+
+
+def test_a_watched_sweep_is_no_command_to_a_terminal(here: Path) -> None:
+    """What its plan, its runs and its `live.json` say is shown as it stands, and a process that never was is gone."""
+    sweep = write_sweep(here)
+    sweep.joinpath("sweep.json").write_text('{"command": [], "cells": []}')
+    sweep.rename(sweep := here / "\x1b[2J-sweep")
+    writer = {"host": "\x1b[2J", "pid": 1, "started": -1, "boot": Writer.me().boot, "namespace": Writer.me().namespace}
+    cell = {"number": 1, "label": "\x1b[2J\n\n", "phase": "\x1b[2J", "iterations": 0, "env_steps": 0, "joint_steps": 0}
+    cell |= {"steps_per_s": 0.0, "joint_steps_per_s": 0.0, "fraction": 0.0, "elapsed_s": 1e300, "left_s": None}
+    live = {"writer": writer, "num_cells": 1, "num_ended": 0, "num_failed": 0, "running": [cell], "num_running": 1}
+    (sweep / LIVE_FILE).write_text(json.dumps(live))
+    ended = call("watch", str(sweep))
+    assert ended.code == 1
+    assert "\x1b" not in ended.out + ended.err
+    assert "process 1, which ran the sweep, is gone" in ended.err
 
 
 def test_errors_are_no_commands_to_a_terminal(here: Path) -> None:

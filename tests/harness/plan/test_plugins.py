@@ -56,7 +56,7 @@ def installed(theirs: Theirs, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 def test_their_system_and_scenario_run(theirs: Theirs) -> None:
     """A package with two entry points is all it takes: its system and ours run on its scenario, by name."""
-    assert (theirs.ended.code, theirs.ended.err) == (0, "")
+    assert theirs.ended.code == 0, theirs.ended.err
     turns, sync = theirs.runs
     assert [run["status"] for run in theirs.runs] == ["finished", "finished"]
     assert (turns["cell"]["system"], turns["cell"]["settings"]) == ("turns", {"batch": 6})

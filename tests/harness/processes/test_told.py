@@ -48,7 +48,7 @@ class Interrupted:
     exit_code: int
     left: list[psutil.Process]
     files: list[Path]
-    stdout: str
+    stderr: str
 
 
 def _blocks_sigterm(process: psutil.Process) -> bool:
@@ -89,7 +89,7 @@ def interrupted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
             exit_code=sweep.end(),
             left=sweep.processes(),
             files=sweep.files_left(),
-            stdout=sweep.stdout,
+            stderr=sweep.stderr,
         )
 
 
@@ -116,7 +116,7 @@ def test_an_interrupted_sweep_goes_on_and_exits_with_1(interrupted: Interrupted)
     """A cell that was interrupted is not finished; nothing is left of it, and its line says so."""
     assert interrupted.exit_code == 1
     assert (interrupted.left, interrupted.files) == ([], [])
-    assert interrupted.stdout.count(": interrupted: rank 1 was told to stop") == len(interrupted.records)
+    assert interrupted.stderr.count(": interrupted: rank 1 was told to stop") == len(interrupted.records)
 
 
 def test_what_a_rank_starts_heeds_sigterm(interrupted: Interrupted) -> None:

@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("game")
     write_file(folder)
     ended = launch("run", "--systems", "sync,ver", *OPTIONS, "--out", "runs", folder=folder)
-    (folder / "said.txt").write_text(ended.out, encoding="utf-8")
+    (folder / "said.txt").write_text(ended.out + ended.err, encoding="utf-8")
     assert ended.code == 0, ended.out + ended.err
     return folder
 

@@ -55,7 +55,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Predicted:
 
 def test_every_cell_is_predicted(swept: Predicted) -> None:
     """A sweep of predictions has a finished run of each cell, and its table a row that says that it is predicted."""
-    assert (swept.ended.code, swept.ended.err) == (0, "")
+    assert swept.ended.code == 0, swept.ended.err
     assert [(record.cell.system, record.cell.gpus, record.status) for record in records(swept.folder)] == [
         (system, gpus, "finished") for gpus in (1, 8) for system in ("ver", "appo", "gossip")
     ]
@@ -165,7 +165,7 @@ def test_the_same_command_predicts_the_same(swept: Predicted, tmp_path: Path) ->
     """Another process leaves the same series and figures, to the bit."""
     arguments = ("--systems", "ver", "--gpus", "8", "--protocol", "ddppo")
     ended = launch("predict", "--out", "runs", *SMALL, *arguments, folder=tmp_path)
-    assert (ended.code, ended.err) == (0, "")
+    assert ended.code == 0, ended.err
     (again,) = store.read_runs(Sweep.newest(tmp_path / "runs").folder)
     (first,) = (
         run
@@ -255,7 +255,7 @@ def test_all_leaves_out_what_has_no_model(tmp_path: Path) -> None:
     """`all` predicts what the model covers, and says in a line what it does not, and why."""
     ended = predict(tmp_path, "--systems", "all:overlap=oneahead", "--iterations", "3")
     assert ended.code == 0
-    lines = [line for line in ended.out.splitlines() if line.startswith("skipped ")]
+    lines = [line for line in ended.err.splitlines() if line.startswith("skipped ")]
     assert "skipped ver on emulated/open-fridge: the model has overlap=oneahead with preempt=never alone" in lines
     skipped = {line.split()[1] for line in lines}
     assert skipped == {"appo", "ddppo", "impala", "nover", "ver"}
@@ -282,7 +282,7 @@ def test_a_system_without_a_model_is_named(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(registry, "entry_points", with_theirs)
     ended = predict(tmp_path / "all", "--systems", "all", "--iterations", "3")
-    assert "skipped theirs on emulated/open-fridge: it has no model; `rlbench run` measures it" in ended.out
+    assert "skipped theirs on emulated/open-fridge: it has no model; `rlbench run` measures it" in ended.err
     assert "theirs" not in {record.cell.system for record in records(tmp_path / "all")}
     assert_refused(predict(tmp_path / "one", "--systems", "sync,theirs"), "theirs on emulated/open-fridge: it has no")
     assert not (tmp_path / "one").exists()

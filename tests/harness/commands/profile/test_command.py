@@ -41,7 +41,7 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> Profiled:
         *("--device", "emulated", "--latency-ms", "0.1"),
         folder=folder,
     )
-    assert (ended.code, ended.err) == (0, "")
+    assert ended.code == 0, ended.err
     return Profiled(
         folder=folder,
         ended=ended,

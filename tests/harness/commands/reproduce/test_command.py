@@ -274,7 +274,7 @@ def test_a_table_of_real_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(command, "TABLES", {"tiny": lambda: table})
     monkeypatch.chdir(tmp_path)
     before = call("reproduce", "tiny")
-    assert (before.code, before.err) == (0, "")
+    assert before.code == 0, before.err
     assert re.search(r"(?m)^small +\| +100 \| +\d\S* \| +[+-]\S+% \| +- \| +- \| fitted", before.out)
     assert "rlbench-runs has no run for 1 of 1 rates; to make them: rlbench run --device emulated" in before.out
     assert "ok      small against small, both predicted: +0.0%; bound: +0% or less" in before.out

@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 
+from rlbench.harness.cli.flags import flags
+from rlbench.harness.commands.report.options import ReportOptions
+
 OUT = Path("rlbench-runs")
 """Where runs are, unless the user names a folder."""
 HISTORY = Path("rlbench-history.jsonl")
@@ -63,21 +66,19 @@ def results(
     print_results(folder, where or [], newest, "json" if json else "csv" if csv else "table")
 
 
+@flags
 def report(
+    options: ReportOptions,
     folders: FoldersArgument = None,
-    out: Annotated[Path, typer.Option(help="The HTML file.")] = Path("rlbench-report.html"),
     reference: ReferenceOption = None,
     threshold: ThresholdOption = None,
-    history: Annotated[
-        Path | None, typer.Option(help="A history to draw as well, as `rlbench history` keeps it.")
-    ] = None,
 ) -> None:
-    """Write what runs say as one HTML file that needs no network, and print the answers."""
+    """Write what runs say as one file that needs no network, HTML or PDF, and print the answers."""
     from rlbench.harness.commands.read_runs import SummaryOptions
-    from rlbench.harness.commands.read_runs import report as write_report
+    from rlbench.harness.commands.report.command import report as make_report
 
     asked = SummaryOptions(reference=reference, threshold=threshold)
-    write_report(folders or [], OUT, out, asked, command_line(), history)
+    make_report(folders or [], OUT, options, asked, command_line())
 
 
 def history(

@@ -1,4 +1,4 @@
-"""What `rlbench results`, `report`, `compare` and `export` do: read run folders, and say what is in them.
+"""What `rlbench results`, `compare` and `export` do: read run folders, and say what is in them.
 
 Whatever is in a folder, the runs that can be read are shown, and the others are named. Modules that a list of runs does
 not need are imported where they are used, so that the list appears at once.
@@ -7,13 +7,14 @@ not need are imported where they are used, so that the list appears at once.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlbench.harness.run.sweep import PLAN_FILE
+from rlbench.harness.run.sweep import PLAN_FILE, Sweep
 from rlbench.reports.exports.export import to_csv, to_json, write_parquet
 from rlbench.reports.exports.trace import write_trace
 from rlbench.reports.terminal.table import make_console, print_lines, print_table
@@ -24,7 +25,7 @@ from rlbench.results.records import store
 from rlbench.results.records.index import FIELDS, Condition, Index
 from rlbench.results.records.store import StoredRun, Unreadable
 from rlbench.results.summary.cells import latest, make_cells, other_tries
-from rlbench.results.summary.document import Summary
+from rlbench.results.summary.document import Finding, Summary
 from rlbench.results.summary.findings import find_all
 from rlbench.results.summary.scaled import scale
 
@@ -52,17 +53,20 @@ class Found:
     runs: list[StoredRun]
     """Oldest first."""
     unreadable: list[Unreadable]
+    partial: list[Finding] = field(default_factory=list)
+    """Of sweeps some of whose cells have no run."""
 
     def summary(self, asked: SummaryOptions) -> Summary:
         """Summarises the runs."""
         from rlbench.results.summary.summarise import summarise
 
-        return summarise(
+        summary = summarise(
             self.runs,
             unreadable=self.unreadable,
             reference=asked.reference,
             threshold=asked.threshold,
         )
+        return summary.model_copy(update={"findings": [*self.partial, *summary.findings]})
 
     def folders(self) -> dict[str, Path]:
         """Run folders by sweep/id, and by id alone; among runs with one id, the first that has spans counts."""
@@ -80,10 +84,28 @@ def find(folders: Sequence[Path]) -> Found:
     """
     with closing(Index([path for folder in folders for path in store.run_folders(folder)])) as index:
         left = [each for folder in folders for each in store.half_written(folder)]
-        found = Found(runs=index.runs(), unreadable=[*index.unreadable(), *left])
+        runs = index.runs()
+        asked = {folder.resolve() for folder in folders}
+        of_sweeps = [run for run in runs if run.path.resolve() not in asked]  # a run that was named stands for itself
+        found = Found(runs=runs, unreadable=[*index.unreadable(), *left], partial=list(partial(of_sweeps)))
     if not found.runs and not found.unreadable:
         raise ValueError(f"{', '.join(map(str, folders))}: no runs; {MAKE_SOME}")
     return found
+
+
+def partial(runs: Iterable[StoredRun]) -> Iterator[Finding]:
+    """The sweeps that these runs are of, if these are not all that was planned."""
+    cells: dict[Path, set[str]] = defaultdict(set)
+    for run in runs:
+        cells[run.path.parent].add(run.record.cell.hash)
+    for folder, hashes in cells.items():
+        try:
+            planned = len(Sweep.read(folder / PLAN_FILE).cells)
+        except (OSError, ValueError):  # runs that somebody put there
+            continue
+        if len(hashes) < planned:
+            text = f"{len(hashes)} of the {planned} cells of sweep {visible(folder.name)} have a run"
+            yield Finding(severity="partial", text=text, runs=[visible(str(folder))])
 
 
 def newest_sweep(out: Path) -> Path:
@@ -183,32 +205,6 @@ def keep_history(folders: Sequence[Path], file: Path, *, as_json: bool) -> None:
         sys.stdout.write(TypeAdapter(list[HistorySeries]).dump_json(series, indent=1).decode() + "\n")
     else:
         print_history(series)
-
-
-def report(
-    folders: Sequence[Path],
-    default: Path,
-    out: Path,
-    asked: SummaryOptions,
-    command: Sequence[str],
-    history_file: Path | None = None,
-) -> None:
-    """Writes the HTML report of some folders, or of the newest sweep in `default`; prints where it is, and the answers.
-
-    Raises ValueError for missing runs, an unknown reference, a damaged history and a file that cannot be written.
-    """
-    from rlbench.reports.page.html import write_report
-    from rlbench.results.verdicts import history
-
-    folders = folders or [newest_sweep(default)]
-    found = find(folders)
-    summary = found.summary(asked)
-    if history_file is not None:
-        if not history_file.exists():
-            raise ValueError(f"--history {history_file}: is not there; `rlbench history RUNS` makes one")
-        summary = summary.model_copy(update={"history": history.series_of(history.read(history_file))})
-    write_report(summary, found.folders(), out, command=command)
-    sys.stdout.writelines(f"{line}\n" for line in (out, *summary.answers))
 
 
 def print_comparison(a: Path, b: Path, asked: SummaryOptions, *, as_json: bool) -> int:

@@ -12,7 +12,12 @@ from dataclasses import dataclass, field
 from rlbench.reports.figures.columns import kind_notes
 from rlbench.results.summary.document import Fairness, Summary
 
-HEADINGS = {"unreadable": "Cannot be read", "failed": "Did not finish, or is invalid", "warning": "Warnings"}
+HEADINGS = {
+    "partial": "Partial: some of what was planned has not run",
+    "unreadable": "Cannot be read",
+    "failed": "Did not finish, or is invalid",
+    "warning": "Warnings",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,7 +26,7 @@ class Caveat:
 
     text: str
     severity: str
-    """`unreadable`, `failed` or `warning`: how it looks."""
+    """That of a finding, or `note`: how it looks."""
     count: str = ""
     inner: Sequence[str] = field(default_factory=list)
     """Lines below it."""
@@ -42,7 +47,10 @@ def groups(summary: Summary) -> list[CaveatGroup]:
     """The caveats by sort, the gravest first; none that are empty."""
     findings = {severity: list(_findings(summary, severity)) for severity in HEADINGS}
     found = [
-        *(CaveatGroup(title=HEADINGS[each], caveats=findings[each], open=True) for each in ("unreadable", "failed")),
+        *(
+            CaveatGroup(title=HEADINGS[each], caveats=findings[each], open=True)
+            for each in ("partial", "unreadable", "failed")
+        ),
         CaveatGroup(title="Not comparable", caveats=list(_not_comparable(summary)), open=True),
         CaveatGroup(title=HEADINGS["warning"], caveats=findings["warning"], open=len(findings["warning"]) < 4),
         CaveatGroup(title="What the figures are of", caveats=list(_kinds(summary)), open=False),

@@ -18,7 +18,7 @@ from pydantic_core import to_json
 TEMPLATES = Path(__file__).parent / "templates"
 PLOTLY = Path(__file__).parent / "plotly" / "plotly-basic.min.js"
 """The smallest bundle of plotly.js, with lines, markers and bars: npm's `plotly.js-basic-dist-min`, 4.1.1, MIT."""
-SCRIPTS = ("start.js", "charts.js", "filters.js", "tables.js", "last.js")
+SCRIPTS = ("start.js", "charts.js", "filters.js", "tables.js", "live.js", "last.js")
 """Parts of the page's own script, in their order; they share one scope."""
 
 
@@ -45,11 +45,15 @@ def script() -> str:
     return text
 
 
-def policy(scripts: Sequence[str]) -> str:
-    """A content security policy: only these scripts run, by their hashes, and nothing is loaded from anywhere."""
+def policy(scripts: Sequence[str], *, asks: bool = False) -> str:
+    """A content security policy: only these scripts run, by their hashes, and nothing is loaded from anywhere.
+
+    `asks`: the page may ask where it comes from.
+    """
     hashes = (base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in scripts)
     allowed = " ".join(f"'sha256-{each}'" for each in hashes)
+    asked = "'self'" if asks else "'none'"
     return (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
-        "base-uri 'none'; form-action 'none'"
+        f"base-uri 'none'; form-action 'none'; connect-src {asked}"
     )

@@ -159,7 +159,8 @@ def _caveat(
     work: Work, best: CellSummary, group: Sequence[CellSummary], against: Sequence[Comparison], summary: Summary
 ) -> Tile:
     """The caveat that matters most; the others are counted."""
-    found = list(_caveats(work, best, group, against))
+    partial = [("Partial sweep", f"{each.text}.") for each in summary.findings if each.severity == "partial"]
+    found = [*partial[:1], *_caveats(work, best, group, against)]
     more = sum(finding.severity != "failed" for finding in summary.findings)
     if not found:
         said = "No caveat for these figures." if not more else "None for these figures; others are listed below."

@@ -69,8 +69,18 @@ def write_report(
         raise ValueError(f"{out}: cannot be written ({problem.strerror or problem}); choose another --out") from None
 
 
-def render(summary: Summary, folders: Mapping[str, Path], *, command: Sequence[str], title: str | None = None) -> str:
-    """The page as text; arguments as for `write_report`."""
+def render(
+    summary: Summary,
+    folders: Mapping[str, Path],
+    *,
+    command: Sequence[str],
+    title: str | None = None,
+    live: int | None = None,
+) -> str:
+    """The page as text; arguments as for `write_report`.
+
+    `live`: number of runs of a page that is served while its sweep runs, and asks for their number.
+    """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -102,7 +112,8 @@ def render(summary: Summary, folders: Mapping[str, Path], *, command: Sequence[s
     return environment.get_template("report.html.j2").render(
         title=title or title_of(summary),
         command=as_typed(command),
-        policy=embedding.policy(scripts),
+        policy=embedding.policy(scripts, asks=live is not None),
+        live=live,
         css=Markup((TEMPLATES / "report.css").read_text(encoding="utf-8")),  # noqa: S704  ours
         script=Markup(scripts[1]),  # noqa: S704  ours
         overview=_overview(summary),

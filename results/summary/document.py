@@ -194,7 +194,7 @@ class Fairness(Document):
 class Finding(Document):
     """A problem that spoils figures, or may spoil them."""
 
-    severity: Literal["unreadable", "failed", "warning"]
+    severity: Literal["unreadable", "failed", "partial", "warning"]
     text: str
     runs: list[str]
     """Ids of the runs concerned, as `sweep/id` if there are several sweeps; or the unreadable folder."""

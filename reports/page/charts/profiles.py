@@ -23,7 +23,7 @@ _Placed = tuple[int, AcrossTasks]
 
 
 def charts(summary: Summary) -> list[Chart]:
-    """The profiles of each sweep, on the number of GPUs that most systems learned on."""
+    """The profiles of each sweep, on the number of GPUs that most systems learned on; none of single runs."""
     groups: dict[tuple[str, str, str, tuple[str, ...]], list[_Placed]] = defaultdict(list)
     for place, each in enumerate(summary.across_tasks):
         groups[each.sweep, each.kind, each.metric, tuple(each.tasks)].append((place, each))
@@ -33,6 +33,8 @@ def charts(summary: Summary) -> list[Chart]:
     for number, ((sweep, _, metric, tasks), group) in enumerate(groups.items()):
         gpus = most_common(each.gpus for _, each in group)
         drawn = [each for each in group if each[1].gpus == gpus]
+        if not any(0 < share < 1 for _, each in drawn for share in each.shares):
+            continue  # of each system one run, or all alike: bars of what was learned say more
         where = f"on {gpus} {'GPU' if gpus == 1 else 'GPUs'}{f', sweep {sweep}' if several else ''}"
         name = with_kinds("; ".join(tasks), [drawn[0][1].kind])
         title = f"Performance profiles over {len(tasks)} {'task' if len(tasks) == 1 else 'tasks'} {where}: {name}"

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import os
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from rlbench.results.records.store import RUN_FILE, read_runs
 from tests.harness import sweeps
 from tests.harness.command import assert_refused, call
 from tests.harness.sweeps import RATES, named, spoil, write_sweep
+from tests.reports.page.pages import Page
 from tests.results.made_records import make_record, write_run_folder
 
 here = pytest.fixture(autouse=True)(sweeps.here)
@@ -108,11 +108,8 @@ def test_results_name_what_cannot_be_read(here: Path) -> None:
 
 def embedded(page: Path) -> dict[str, Any]:
     """The summary in a report."""
-    found = re.search(r'<script[^>]*id="summary-data"[^>]*>(.*?)</script>', page.read_text(encoding="utf-8"), re.DOTALL)
-    assert found is not None
-    summary = json.loads(found[1])
-    assert isinstance(summary, dict)
-    return summary
+    data: dict[str, Any] = Page(page.read_text(encoding="utf-8")).data["summary-data"]
+    return data
 
 
 def test_report_of_the_newest_sweep(here: Path) -> None:

@@ -197,11 +197,26 @@ def report(
 
     Raises ValueError for missing runs, an unknown reference, a damaged history and a file that cannot be written.
     """
+    folders = folders or [newest_sweep(default)]
+    summary = write_page(find(folders), folders, out, asked, command, history_file)
+    sys.stdout.writelines(f"{line}\n" for line in (out, *summary.answers))
+
+
+def write_page(
+    found: Found,
+    folders: Sequence[Path],
+    out: Path,
+    asked: SummaryOptions,
+    command: Sequence[str],
+    history_file: Path | None,
+) -> Summary:
+    """Writes the HTML report of the runs that were found in some folders; returns what it says.
+
+    Raises ValueError for an unknown reference, a damaged history and a file that cannot be written.
+    """
     from rlbench.reports.page.html import write_report
     from rlbench.results.verdicts import history
 
-    folders = folders or [newest_sweep(default)]
-    found = find(folders)
     summary = found.summary(asked)
     if history_file is not None:
         if not history_file.exists():
@@ -209,7 +224,7 @@ def report(
         summary = summary.model_copy(update={"history": history.series_of(history.read(history_file))})
     title = visible(f"rlbench: {', '.join(folder.resolve().name for folder in folders)}")
     write_report(summary, found.folders(), out, title=title, command=command)
-    sys.stdout.writelines(f"{line}\n" for line in (out, *summary.answers))
+    return summary
 
 
 def print_comparison(a: Path, b: Path, asked: SummaryOptions, *, as_json: bool) -> int:

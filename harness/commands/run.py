@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from rlbench.harness.commands import INTERRUPTED
+from rlbench.harness.commands import INTERRUPTED, caller
 from rlbench.harness.commands.resuming import resume_command
 from rlbench.harness.contract.agents import agents_per_env
 from rlbench.harness.contract.traits import Traits
@@ -189,6 +189,7 @@ def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: C
     from rlbench.harness.run.runner import Interrupted, Interrupts, Runner
     from rlbench.results.summary.summarise import summarise
 
+    caller.tell(sweep.folder)
     with (
         sweep.lock(),
         Display(console, len(cells)) as display,
@@ -234,8 +235,10 @@ def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: C
             display.end(record.status, _detail(record))
         runs, unreadable = store.read_readable(sweep_folder.path)
         folder = sweep_folder.shown
-    console.print()
-    print_table(summarise(runs, unreadable=unreadable), console)
+    caller.tell(folder)
+    if not caller.is_there():
+        console.print()
+        print_table(summarise(runs, unreadable=unreadable), console)
     print_lines(console, [f"runs: {folder}"])
     finished = {run.record.cell.hash for run in runs if run.record.status == "finished"}
     return 0 if finished.issuperset(map(Hasher().of, sweep.cells)) else 1

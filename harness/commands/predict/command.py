@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from rlbench.harness.commands import caller
 from rlbench.harness.commands.predict.from_run import from_run
 from rlbench.harness.commands.predict.gains import asked_why, gains
 from rlbench.harness.machine import machine
@@ -49,9 +50,11 @@ def print_predictions(asked: PredictOptions, run: Path | None, out: Path, comman
     for line in skipped:
         console.print(Text(line))
     sweep = Sweep.create(out, cells, command)
+    caller.tell(sweep.folder)
     predict_sweep(sweep, command, console)
-    console.print()
-    print_table(summarise(store.read_runs(sweep.folder)), console)
+    if not caller.is_there():
+        console.print()
+        print_table(summarise(store.read_runs(sweep.folder)), console)
     console.print(Text(f"runs: {sweep.folder}"))
     return 0
 

@@ -1,0 +1,161 @@
+"""Runs that were read: as pandas frames, as sentences, and as an HTML table for notebooks."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlbench.api.words import words_of
+from rlbench.harness.commands.read_runs import Found, SummaryOptions, find, newest_sweep, write_page
+from rlbench.results.reading.untrusted import visible
+from rlbench.results.summary.document import Summary
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Folder = str | os.PathLike[str]
+OUT = Path("rlbench-runs")
+"""Where runs are, unless the user names a folder."""
+
+
+class Results:
+    """What a set of runs says; `rlbench.load`, `run` and `predict` make it.
+
+    In a notebook it shows the answers, what spoils figures, and a table of the cells; `print` writes the table of the
+    command. All frames are made once: copy one before you change it.
+    """
+
+    def __init__(self, found: Found, folders: Sequence[Path], options: SummaryOptions) -> None:
+        self.folders: tuple[Path, ...] = tuple(folders)
+        """The folders that were read."""
+        self._found, self._options = found, options
+
+    @cached_property
+    def summary(self) -> Summary:
+        """All that the report says, as one document: what `rlbench export --format json` writes."""
+        return self._found.summary(self._options)
+
+    @property
+    def answers(self) -> list[str]:
+        """The answer for each scenario and workload, in a few sentences."""
+        return self.summary.answers
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """A row for each run, also one that failed, the oldest first; `folder` is where all that it left is."""
+        from rlbench.api.frames import runs_frame
+
+        return runs_frame(self._found.runs, self.summary.runs)
+
+    @cached_property
+    def cells(self) -> pd.DataFrame:
+        """A row for each cell: the runs that differ only in their seeds."""
+        from rlbench.api.frames import cells_frame
+
+        return cells_frame(self.summary.cells)
+
+    @cached_property
+    def intervals(self) -> pd.DataFrame:
+        """A row for each 95 % interval of a cell's figure: what it comes from, or what it lacks."""
+        from rlbench.api.frames import intervals_frame
+
+        return intervals_frame(self.summary.cells)
+
+    @cached_property
+    def comparisons(self) -> pd.DataFrame:
+        """A row for each pair of systems on the same work: the ratio of their steps/s."""
+        from rlbench.api.frames import comparisons_frame
+
+        return comparisons_frame(self.summary.comparisons)
+
+    @cached_property
+    def learning(self) -> pd.DataFrame:
+        """A row for each point of each cell's learning curve."""
+        from rlbench.api.frames import learning_frame
+
+        return learning_frame(self.summary.cells)
+
+    @cached_property
+    def time_shares(self) -> pd.DataFrame:
+        """A row for each stage of each cell: where the time went."""
+        from rlbench.api.frames import time_shares_frame
+
+        return time_shares_frame(self.summary.cells)
+
+    @cached_property
+    def findings(self) -> pd.DataFrame:
+        """A row for each problem that spoils figures, or may: runs that failed or cannot be read, and warnings."""
+        from rlbench.api.frames import findings_frame
+
+        return findings_frame(self.summary.findings)
+
+    def report(
+        self,
+        out: Folder = "rlbench-report.html",
+        *,
+        reference: str | None = None,
+        threshold: float | None = None,
+        history: Folder | None = None,
+    ) -> Path:
+        """Writes the HTML report; see `rlbench.report`. Returns the file's path."""
+        own, page = self._options, Path(out)
+        options = SummaryOptions(
+            reference=own.reference if reference is None else reference,
+            threshold=own.threshold if threshold is None else threshold,
+        )
+        words = [*map(str, self.folders), *words_of("report", {"out": page, **asdict(options), "history": history})[1:]]
+        kept = None if history is None else Path(history)
+        write_page(self._found, self.folders, page, options, ["rlbench", "report", *map(visible, words)], kept)
+        return page
+
+    def __len__(self) -> int:
+        return len(self._found.runs)
+
+    def __repr__(self) -> str:
+        runs, cells = len(self), len(self.summary.cells)
+        where = ", ".join(visible(str(folder)) for folder in self.folders)
+        return f"<rlbench.Results: {_many(runs, 'run')} in {_many(cells, 'cell')}, of {where}>"
+
+    def __str__(self) -> str:
+        from rlbench.reports.terminal.table import make_console, print_table
+
+        text = io.StringIO()
+        print_table(self.summary, make_console(text))
+        return text.getvalue().rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        from rlbench.api.shown import page_of
+
+        return page_of(self.summary)
+
+
+def load(folders: Sequence[Folder], reference: str | None = None, threshold: float | None = None) -> Results:
+    """What `rlbench.load` does."""
+    paths = [Path(folder) for folder in folders] or [newest_sweep(OUT)]
+    results = Results(find(paths), paths, SummaryOptions(reference=reference, threshold=threshold))
+    if reference is not None:
+        _ = results.summary  # which says if there is no run of it
+    return results
+
+
+def report(
+    results: Results | Folder | Iterable[Folder] | None,
+    out: Path,
+    reference: str | None,
+    threshold: float | None,
+    history: Path | None,
+) -> Path:
+    """What `rlbench.report` does."""
+    if not isinstance(results, Results):
+        single = isinstance(results, (str, os.PathLike))
+        results = load([] if results is None else [results] if single else list(results))  # type: ignore[list-item,arg-type]
+    return results.report(out, reference=reference, threshold=threshold, history=history)
+
+
+def _many(count: int, what: str) -> str:
+    return f"1 {what}" if count == 1 else f"{count:,} {what}s"

@@ -102,7 +102,8 @@ def frame_of(rows: Iterable[Row], columns: Mapping[str, str]) -> pd.DataFrame:
         if kind == TIME:
             frame[name] = pd.to_datetime(frame[name], utc=True, errors="coerce", format="ISO8601")
         else:
-            frame[name] = frame[name].astype(texts if kind == TEXT else kind)
+            own: Any = texts if kind == TEXT else kind
+            frame[name] = frame[name].astype(own)
     return frame
 
 

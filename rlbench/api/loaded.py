@@ -1,22 +1,28 @@
-"""Runs that were read: as pandas frames, as sentences, and as an HTML table for notebooks."""
+"""Runs that were read: as pandas frames, as sentences, and as an HTML table for notebooks.
+
+What needs more than the standard library is imported where it is used, so that the docs can show this without it.
+"""
 
 from __future__ import annotations
 
 import io
 import os
+import shutil
+import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlbench.api.words import words_of
-from rlbench.harness.commands.read_runs import Found, SummaryOptions, find, newest_sweep, write_page
 from rlbench.results.reading.untrusted import visible
-from rlbench.results.summary.document import Summary
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from rlbench.harness.commands.read_runs import Found, SummaryOptions
+    from rlbench.results.summary.document import Summary
 
 Folder = str | os.PathLike[str]
 OUT = Path("rlbench-runs")
@@ -103,8 +109,11 @@ class Results:
         history: Folder | None = None,
     ) -> Path:
         """Writes the HTML report; see `rlbench.report`. Returns the file's path."""
+        from rlbench.harness.commands.read_runs import write_page
+
         own, page = self._options, Path(out)
-        options = SummaryOptions(
+        options = replace(
+            own,
             reference=own.reference if reference is None else reference,
             threshold=own.threshold if threshold is None else threshold,
         )
@@ -125,7 +134,10 @@ class Results:
         from rlbench.reports.terminal.table import make_console, print_table
 
         text = io.StringIO()
-        print_table(self.summary, make_console(text))
+        console = make_console(text)
+        if sys.stdout is not None and sys.stdout.isatty():
+            console.width = shutil.get_terminal_size().columns
+        print_table(self.summary, console)
         return text.getvalue().rstrip("\n")
 
     def _repr_html_(self) -> str:
@@ -136,6 +148,8 @@ class Results:
 
 def load(folders: Sequence[Folder], reference: str | None = None, threshold: float | None = None) -> Results:
     """What `rlbench.load` does."""
+    from rlbench.harness.commands.read_runs import SummaryOptions, find, newest_sweep
+
     paths = [Path(folder) for folder in folders] or [newest_sweep(OUT)]
     results = Results(find(paths), paths, SummaryOptions(reference=reference, threshold=threshold))
     if reference is not None:

@@ -5,6 +5,7 @@ Names and reasons come from runs, so every text is escaped; there is no script, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
@@ -15,6 +16,8 @@ from rlbench.results.summary.document import CellSummary, Summary
 
 MOST_CELLS, MOST_FINDINGS = 60, 12
 """Rows and problems that are shown; the frames have all."""
+NAME = re.compile("`([^`]+)`")
+"""A system in an answer."""
 LEFT, RIGHT = ' style="text-align:left"', ' style="text-align:right"'
 SMALL = ' style="font-size:85%;margin:0.2em 0"'
 
@@ -27,7 +30,8 @@ def page_of(summary: Summary) -> str:
 def _parts(summary: Summary) -> Iterator[str]:
     yield '<div class="rlbench">'
     for answer in summary.answers:
-        yield f"<p><strong>{escape(answer)}</strong></p>"
+        named = NAME.sub(r"<code>\1</code>", escape(answer))
+        yield f"<p>{named}</p>"
     said = [text for _, text in col.findings(summary.findings, len(summary.runs))]
     yield from _list(said, MOST_FINDINGS, "findings")
     if not summary.cells:

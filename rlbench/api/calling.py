@@ -114,7 +114,7 @@ class _Command:
 
     def show(self, text: str) -> None:
         """Shows some lines where all that it prints is shown."""
-        if text:
+        if text and self._to is not None:
             self._to.write(text)
             self._to.flush()
 
@@ -197,8 +197,8 @@ def _drain(file: int, read: Callable[[bytes], None]) -> None:
             read(chunk)
 
 
-def _shown_on() -> tuple[TextIO, bool]:
-    """Where the command's output is shown, and whether that is a terminal, which the command can write to itself.
+def _shown_on() -> tuple[TextIO | None, bool]:
+    """Where the command's output is shown, if anywhere, and whether that is a terminal, which it can write to itself.
 
     It is stderr, since stdout is for what the caller's program prints; but notebooks show stderr as they show errors.
     """

@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from rlbench.results.reading.untrusted import is_text, visible
 from rlbench.results.records import labels
 from rlbench.results.records.schema import RunRecord
 from rlbench.results.records.store import StoredRun
@@ -179,7 +180,7 @@ def _run(folder: Path, record: RunRecord) -> Row:
         "lag_mean": None if figures.lag is None else figures.lag.mean,
         "lag_max": None if figures.lag is None else figures.lag.max,
         "num_warnings": len(record.warnings),
-        "folder": str(folder),
+        "folder": str(folder) if is_text(str(folder)) else visible(str(folder)),
     }
 
 

@@ -165,9 +165,12 @@ def report(
     history: Path | None,
 ) -> Path:
     """What `rlbench.report` does."""
-    if not isinstance(results, Results):
-        single = isinstance(results, (str, os.PathLike))
-        results = load([] if results is None else [results] if single else list(results))  # type: ignore[list-item,arg-type]
+    if results is None:
+        results = load([])
+    elif isinstance(results, (str, os.PathLike)):
+        results = load([results])
+    elif not isinstance(results, Results):
+        results = load(list(results))
     return results.report(out, reference=reference, threshold=threshold, history=history)
 
 

@@ -137,6 +137,17 @@ def test_which_runs_are_read(work: Path) -> None:
         rlbench.load(old, reference="appo")
 
 
+def test_a_folder_of_any_name(tmp_path: Path) -> None:
+    """A name need not be text; frames hold text alone, so it is shown."""
+    folder = tmp_path / "caf\udce9\x1b[31m"
+    write_sweep(tmp_path / "sweeps")
+    (tmp_path / "sweeps").rename(folder)
+    results = rlbench.load(folder)
+    assert r"caf\udce9\x1b[31m" in results.runs["folder"].iloc[0]
+    assert r"caf\udce9\x1b[31m" in repr(results)
+    assert rlbench.report(folder, tmp_path / "report.html").is_file()
+
+
 def test_html_shows_names_and_obeys_none(tmp_path: Path) -> None:
     """Names and reasons may be anybody's."""
     write_run_folder(tmp_path / "sweep", make_run(NASTY, 1, id="a", status="failed", reason=NASTY, steps_per_s=None))

@@ -21,7 +21,7 @@ from rlbench.harness.cli.gate import gate
 from rlbench.harness.cli.libraries import libraries
 from rlbench.harness.cli.read_runs import OUT, READING, command_line, evaluate
 from rlbench.harness.cli.run import OutOption, run
-from rlbench.harness.commands import INTERRUPTED
+from rlbench.harness.commands import INTERRUPTED, caller
 from rlbench.harness.commands.profile.options import ProfileOptions
 from rlbench.harness.predicting.options import PredictOptions
 
@@ -279,4 +279,6 @@ def _drop_output() -> None:
 def _fail(message: str) -> None:
     from rlbench.results.reading.untrusted import visible
 
-    print(f"rlbench: {visible(' '.join(message.split()))}", file=sys.stderr)  # noqa: T201  a command line prints
+    line = visible(" ".join(message.split()))
+    if not caller.hears(line):
+        print(f"rlbench: {line}", file=sys.stderr)  # noqa: T201  a command line prints

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from rlbench.harness.commands import INTERRUPTED
+from rlbench.harness.commands import INTERRUPTED, caller
 from rlbench.harness.commands.resuming import resume_command
 from rlbench.harness.contract.agents import agents_per_env
 from rlbench.harness.contract.traits import Traits
@@ -213,6 +213,7 @@ def _run(
     places = {id(cell): place for place, cell in enumerate(sweep.cells)}
     left = [places[id(cell)] for cell in cells]
     done = set(places.values()).difference(left)
+    caller.tell(sweep.folder)
     with ExitStack() as stack:
         stack.enter_context(sweep.lock())
         display = stack.enter_context(Display(console, len(sweep.cells), expected, done))
@@ -239,6 +240,7 @@ def _run(
         is_over = _run_all(runner, [(place + 1, sweep.cells[place]) for place in left])
         runs, unreadable = store.read_readable(sweep_folder.path)
         folder = sweep_folder.shown
+    caller.tell(folder)
     if runs or unreadable or is_over:
         console.print()
         _print_runs(runs, unreadable, folder)
@@ -270,12 +272,13 @@ def _run_all(runner: Runner, cells: Sequence[tuple[int, Cell]]) -> bool:
 
 
 def _print_runs(runs: Sequence[StoredRun], unreadable: Sequence[Unreadable], folder: Path) -> None:
-    """Prints the table of what has ended, and where it is."""
+    """Prints the table of what has ended, unless a Python process shows that itself, and where it is."""
     from rlbench.results.summary.summarise import summarise
 
     sys.stderr.flush()
     console = make_console()
-    print_table(summarise(runs, unreadable=unreadable), console)
+    if not caller.is_there():
+        print_table(summarise(runs, unreadable=unreadable), console)
     print_lines(console, [f"runs: {folder}"])
 
 
@@ -288,7 +291,8 @@ def _say_how_to_go_on(sweep: Sweep) -> None:
             "them"
         )
     sys.stdout.flush()
-    print(f"rlbench: {said}", file=sys.stderr)  # noqa: T201  a command line prints
+    if not caller.hears(said):
+        print(f"rlbench: {said}", file=sys.stderr)  # noqa: T201  a command line prints
 
 
 def _print_plan(cells: Sequence[Cell], out: Path, console: Console) -> None:

@@ -63,7 +63,12 @@ def _prctl(option: int, value: int) -> None:
 
 def die_with_parent(parent_pid: int) -> None:
     """Makes the kernel kill this process when its parent ends; exits at once if the parent has already ended."""
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent(parent_pid, signal.SIGKILL)
+
+
+def end_with_parent(parent_pid: int, number: signal.Signals) -> None:
+    """Like `die_with_parent`, with a signal that this process may heed; a parent is the thread that has started it."""
+    _prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent_pid:
         os._exit(1)
 

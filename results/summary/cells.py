@@ -110,7 +110,8 @@ def _grouped(runs: Sequence[StoredRun], order: Mapping[str, int]) -> list[list[S
     return [groups[key] for key in sorted(groups)]
 
 
-def _kind(record: RunRecord) -> Kind:
+def kind_of(record: RunRecord) -> Kind:
+    """What a run's figures speak of."""
     return "predicted" if record.figures.predicted else "emulated" if record.figures.emulated else "measured"
 
 
@@ -128,7 +129,7 @@ def _summarise_cell(number: int, runs: Sequence[StoredRun]) -> CellRuns:
         "gpus": first.cell.gpus,
         "device": first.cell.device,
         "protocol": first.cell.protocol,
-        "kind": _kind(first),
+        "kind": kind_of(first),
         "time_scale": first.figures.time_scale,
         "runs": [run.record.id for run in runs],
         "assumed": assumed_keys(first),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from rlbench.harness.commands import caller
 from rlbench.harness.commands.predict.from_run import from_run
 from rlbench.harness.commands.predict.gains import asked_why, gains
 from rlbench.harness.live.counted import Counted
@@ -50,8 +51,10 @@ def print_predictions(asked: PredictOptions, run: Path | None, out: Path, comman
     for line in skipped:
         progress.print(Text(line), soft_wrap=True)
     sweep = Sweep.create(out, cells, command)
+    caller.tell(sweep.folder)
     predict_sweep(sweep, command, progress)
-    print_table(summarise(store.read_runs(sweep.folder)), console)
+    if not caller.is_there():
+        print_table(summarise(store.read_runs(sweep.folder)), console)
     console.print(Text(f"runs: {sweep.folder}"))
     return 0
 

@@ -8,9 +8,10 @@ import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlbench.harness.commands.read_runs import SummaryOptions, find, newest_sweep
+from rlbench.harness.commands.read_runs import Found, SummaryOptions, find, newest_sweep
 from rlbench.harness.commands.report.options import ReportOptions
 from rlbench.harness.commands.report.printing import find_browser, print_pdf
+from rlbench.results.summary.document import Summary
 
 FORMATS = ("html", "pdf")
 
@@ -22,32 +23,30 @@ def report(
 
     Raises ValueError for missing runs, an unknown reference, a damaged history and a file that cannot be written.
     """
-    if options.format not in FORMATS:
-        raise ValueError(f"--format {options.format}: unknown; known: {', '.join(FORMATS)}")
     if options.live:
         _serve(folders, default, options, asked, command)
         return
-    browser = find_browser() if options.format == "pdf" else None
     out = options.out or Path(f"rlbench-report.{options.format}")
-    answers = _write(folders or [newest_sweep(default)], out, options, asked, command, browser)
-    sys.stdout.writelines(f"{line}\n" for line in (out, *answers))
+    summary = write_page(find(folders or [newest_sweep(default)]), out, options, asked, command)
+    sys.stdout.writelines(f"{line}\n" for line in (out, *summary.answers))
     if options.open:
         webbrowser.open(out.resolve().as_uri())
 
 
-def _write(
-    folders: Sequence[Path],
-    out: Path,
-    options: ReportOptions,
-    asked: SummaryOptions,
-    command: Sequence[str],
-    browser: str | None,
-) -> Sequence[str]:
-    """Writes the file, by way of a browser for PDF; returns the answers."""
+def write_page(
+    found: Found, out: Path, options: ReportOptions, asked: SummaryOptions, command: Sequence[str]
+) -> Summary:
+    """Writes the report of the runs that were found, as HTML or PDF; returns what it says.
+
+    Raises ValueError for an unknown reference, a damaged history, a file that cannot be written, and a PDF without a
+    browser.
+    """
     from rlbench.reports.page.html import write_report
     from rlbench.results.verdicts import history
 
-    found = find(folders)
+    if options.format not in FORMATS:
+        raise ValueError(f"--format {options.format}: unknown; known: {', '.join(FORMATS)}")
+    browser = find_browser() if options.format == "pdf" else None
     summary = found.summary(asked)
     if options.history is not None:
         if not options.history.exists():
@@ -60,7 +59,7 @@ def _write(
             page = Path(folder) / "report.html"
             write_report(summary, found.folders(), page, title=options.title, command=command)
             print_pdf(browser, page, out)
-    return summary.answers
+    return summary
 
 
 def _serve(

@@ -204,7 +204,7 @@ def test_a_folder_that_goes_is_said(served: tuple[Sweep, int], tmp_path: Path) -
 
 def test_live_beside_a_real_sweep(tmp_path: Path) -> None:
     """It names its address, tells of the running cell, and ends with Ctrl-C; the sweep does not notice."""
-    run = [RLBENCH, "run", "--systems", "sync", *QUICK, "--seconds", "30"]
+    run = [str(RLBENCH), "run", "--systems", "sync", *QUICK, "--seconds", "30"]
     with (
         subprocess.Popen(run, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as sweep,
         subprocess.Popen(

@@ -1,0 +1,1 @@
+"""What `import rlbench` offers: calls of the commands, and runs as pandas frames; loaded on first use."""

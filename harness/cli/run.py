@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rlbench.harness.cli.flags import flags
-from rlbench.harness.cli.read_runs import OUT, command_line
+from rlbench.harness.cli.read_runs import OUT, ExplainOption, command_line
 from rlbench.harness.launch.options import LaunchOptions
 from rlbench.harness.plan.options import RunOptions
 from rlbench.harness.run import zygote_client
@@ -30,10 +30,14 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the cells and the expected time, run nothing.")
     ] = False,
+    explain: ExplainOption = False,
     launch: LaunchOptions = LaunchOptions(),  # noqa: B008  it is frozen
 ) -> None:
     """Measure every combination of systems, GPU counts, scenarios, workloads and seeds."""
     zygote_client.await_libraries()  # the imports that follow take longer than all so far
     from rlbench.harness.commands.run import run_sweep
 
-    raise typer.Exit(run_sweep(asked, out, resume=resume, dry_run=dry_run, command=command_line(), options=launch))
+    code = run_sweep(
+        asked, out, resume=resume, dry_run=dry_run, command=command_line(), options=launch, explain=explain
+    )
+    raise typer.Exit(code)

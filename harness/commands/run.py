@@ -94,6 +94,7 @@ def run_sweep(
     dry_run: bool,
     command: Sequence[str],
     options: LaunchOptions = LaunchOptions(),  # noqa: B008  it is frozen
+    explain: bool = False,
 ) -> int:
     """Plans or resumes a sweep, runs what is left of it and prints its table; returns the exit code."""
     console = make_console()
@@ -128,7 +129,7 @@ def run_sweep(
             print_lines(console, dry_run_lines(launch, cells))
         return 0
     sweep = sweep or Sweep.create(out, cells, command, launch)
-    return _run(sweep, cells, command, console)
+    return _run(sweep, cells, command, console, explain=explain)
 
 
 def _check_room(cells: Sequence[Cell]) -> None:
@@ -184,7 +185,7 @@ def _scenario_of(cell: Cell) -> tuple[str, frozenset[tuple[str, str]]]:
     return cell.scenario, frozenset(cell.scenario_settings.items())
 
 
-def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: Console) -> int:
+def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: Console, *, explain: bool) -> int:
     from rlbench.harness.machine import machine
     from rlbench.harness.run.runner import Interrupted, Interrupts, Runner
     from rlbench.results.summary.summarise import summarise
@@ -196,7 +197,10 @@ def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: C
         Interrupts() as interrupts,
     ):
         if not isinstance(sweep.launch, Slurm) and (removed := sweep.remove_partial()):
-            display.say(f"removed {removed} unfinished run folder(s) that a killed rlbench had left")
+            display.say(
+                f"removed {removed} unfinished run {'folder' if removed == 1 else 'folders'} "
+                "that a killed rlbench had left"
+            )
         for stranger in sweep.strangers():
             display.say(
                 f"warning: {visible(str(stranger))}: is called as unfinished runs are, and is no folder; left alone"
@@ -235,7 +239,7 @@ def _run(sweep: Sweep, cells: Sequence[Cell], command: Sequence[str], console: C
         runs, unreadable = store.read_readable(sweep_folder.path)
         folder = sweep_folder.shown
     console.print()
-    print_table(summarise(runs, unreadable=unreadable), console)
+    print_table(summarise(runs, unreadable=unreadable), console, explain=explain)
     print_lines(console, [f"runs: {folder}"])
     finished = {run.record.cell.hash for run in runs if run.record.status == "finished"}
     return 0 if finished.issuperset(map(Hasher().of, sweep.cells)) else 1

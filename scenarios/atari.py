@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from rlbench.harness.contract.device import Seat
 from rlbench.harness.contract.scenario import WORKLOADS
 from rlbench.harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
+from rlbench.results.reading.names import known_variants
 from rlbench.scenarios.atari_vector import AtariVectorEnv, has_vectors
 from rlbench.scenarios.resize import AreaResize
 
@@ -264,7 +265,7 @@ class AtariFamily:
             raise ValueError(f"atari: {reason}")
         game = variant or DEFAULT_GAME
         if game not in self.variants:
-            raise ValueError(f"atari/{game}: unknown game; use one of: {', '.join(self.variants)}")
+            raise ValueError(f"atari/{game}: unknown game; {known_variants(game, self.variants)}")
         several = workload == "heterogeneous"
         games = (game, *(other for other in HETEROGENEOUS_GAMES if other != game)) if several else (game,)
         return AtariScenario(name=f"atari/{game}", workload=workload, games=games, full_action_space=several)

@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from rlbench.harness.contract.device import Seat
 from rlbench.harness.contract.scenario import WORKLOADS
 from rlbench.harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
+from rlbench.results.reading.names import known_variants
 from rlbench.scenarios.doom_maps import MAPS, Action, Choice
 from rlbench.scenarios.resize import AreaResize
 
@@ -258,7 +259,7 @@ class VizdoomFamily:
         """Makes the scenario of a map, in the heterogeneous workload the first of several unless it has heads."""
         name = variant or next(iter(MAPS))
         if name not in MAPS:
-            raise ValueError(f"vizdoom/{name}: unknown map; use one of: {', '.join(MAPS)}")
+            raise ValueError(f"vizdoom/{name}: unknown map; {known_variants(name, MAPS)}")
         chosen, several = MAPS[name], workload == "heterogeneous"
         others = tuple(other for other in HETEROGENEOUS_MAPS if other != name) if several and not chosen.heads else ()
         return VizdoomScenario(

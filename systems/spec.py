@@ -13,6 +13,7 @@ from rlbench.harness.contract.envs import envs_per_batch, envs_per_recv
 from rlbench.harness.contract.scenario import Scenario
 from rlbench.harness.contract.settings import POLICIES, LearnSettings, learns_from_samples
 from rlbench.harness.contract.system import Context
+from rlbench.results.reading.names import known_names
 from rlbench.systems.choices.average import AllReduce, AverageChoice, Central, Elastic, Gossip, ParameterServer
 from rlbench.systems.choices.batches import why_not_in_agents, why_not_in_batches, why_not_in_pools
 from rlbench.systems.choices.collect import ActorSide, Collector, DoubleBuffered, Dynamic, Lockstep
@@ -87,7 +88,9 @@ class EngineSystem:
         from rlbench.systems.spaces.played import why_not_played  # gymnasium, which naming systems does not need
 
         if scenario.policy not in POLICIES:
-            raise ValueError(f"{scenario.name}:policy={scenario.policy}: unknown; known: {', '.join(POLICIES)}")
+            raise ValueError(
+                f"{scenario.name}:policy={scenario.policy}: unknown; {known_names(scenario.policy, POLICIES)}"
+            )
         learn = replace(scenario.learn, **self.learn)
         if reason := why_not_played(scenario) or self._why_not_on(scenario, learn):
             raise ValueError(f"{self.name} on {scenario.name}: {reason}")

@@ -14,6 +14,7 @@ def doctor(
         int | None,
         typer.Option(help="Environment workers that a run would keep busy, to hold against the cores.", min=0),
     ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if a check warns.")] = False,
     network: Annotated[
         bool, typer.Option("--network", help="Measure messages between the ranks of several machines instead.")
     ] = False,
@@ -33,13 +34,18 @@ def doctor(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="With --network, a .toml file for what was found.")] = None,
 ) -> None:
-    """Say what this machine is, or its network, and what of it could spoil a figure."""
+    """Say what this machine is, or its network, and what of it could spoil a figure.
+
+    Exit code: 0, or 1 with --strict where a check warns, or where the machine cannot be read.
+    """
     if not network:
         if given := [name for name, value in (("--hosts", hosts), ("--gpus", gpus), ("--out", out)) if value]:
             raise ValueError(f"{given[0]}: goes with --network")
         from rlbench.harness.commands.doctor import print_doctor
 
-        raise typer.Exit(print_doctor(num_workers=workers))
+        raise typer.Exit(print_doctor(num_workers=workers, strict=strict))
+    if strict:
+        raise ValueError("--strict: does not go with --network, which makes no checks")
     from rlbench.harness.commands.doctor import doctor_network
     from rlbench.harness.launch.launcher import choose
     from rlbench.harness.launch.nodes.launches import Launch

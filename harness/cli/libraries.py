@@ -6,7 +6,11 @@ from typing import Annotated
 
 import typer
 
-libraries = typer.Typer(no_args_is_help=True, help="Install what systems of other people's libraries need.")
+libraries = typer.Typer(
+    no_args_is_help=True,
+    suggest_commands=False,
+    help="Install what systems of other people's libraries need.",
+)
 
 Names = Annotated[list[str], typer.Argument(help="Libraries or systems: sample-factory rllib sb3; or all.")]
 

@@ -15,11 +15,13 @@ from typing import Annotated
 
 import typer
 
+from rlbench.harness.cli.completing import SHELL, print_completions
 from rlbench.harness.cli.doctor import doctor
 from rlbench.harness.cli.flags import flags
 from rlbench.harness.cli.gate import gate
 from rlbench.harness.cli.libraries import libraries
-from rlbench.harness.cli.read_runs import OUT, READING, command_line, evaluate
+from rlbench.harness.cli.misspelt import misspelt
+from rlbench.harness.cli.read_runs import OUT, READING, ExplainOption, command_line, evaluate
 from rlbench.harness.cli.run import OutOption, run
 from rlbench.harness.commands import INTERRUPTED, caller
 from rlbench.harness.commands.profile.options import ProfileOptions
@@ -30,6 +32,8 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    add_completion=False,  # typer's do not complete behind a colon in bash, and take no shell's name
+    suggest_commands=False,  # `misspelt` does
 )
 
 FINISHED, USAGE = 0, 2
@@ -45,10 +49,39 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
+def _install_completion(shell: str | None) -> None:
+    if shell is not None:
+        from rlbench.harness.cli.shells import install
+
+        print(install(shell, Path.home(), os.environ))  # noqa: T201  a command line prints
+        raise typer.Exit
+
+
+def _show_completion(shell: str | None) -> None:
+    if shell is not None:
+        from rlbench.harness.cli.shells import script_of
+
+        print(script_of(shell), end="")  # noqa: T201  a command line prints
+        raise typer.Exit
+
+
 @app.callback()
 def rlbench(
     *,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", callback=_version)] = False,
+    install_completion: Annotated[
+        str | None,
+        typer.Option(
+            metavar="<shell>",
+            help="Have bash, zsh or fish complete commands, systems, scenarios and settings. "
+            "[default: the shell you are in]",
+            callback=_install_completion,
+        ),
+    ] = None,
+    show_completion: Annotated[
+        str | None,
+        typer.Option(metavar="<shell>", help="Print what that installs, and exit.", callback=_show_completion),
+    ] = None,
 ) -> None:
     """Runs distributed RL systems on the same work and says which is fastest, and why."""
 
@@ -67,11 +100,12 @@ def predict(
         ),
     ] = None,
     out: OutOption = OUT,
+    explain: ExplainOption = False,
 ) -> None:
     """Predict, by a model, what systems would do on GPUs that are not there."""
     from rlbench.harness.commands.predict.command import print_predictions
 
-    raise typer.Exit(print_predictions(asked, from_run, out, command_line()))
+    raise typer.Exit(print_predictions(asked, from_run, out, command_line(), explain=explain))
 
 
 @app.command()
@@ -191,6 +225,9 @@ def main() -> None:
     _replace_closed_streams()
     _escape_what_cannot_be_encoded()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # means what Ctrl-C means
+    if SHELL in os.environ:
+        print_completions(typer.main.get_command(app))
+        sys.exit(FINISHED)
     try:
         code = _run(sys.argv[1:])
         sys.stdout.flush()
@@ -207,6 +244,10 @@ def main() -> None:
 def _run(arguments: list[str]) -> int:
     """Runs a command and says what went wrong; returns its exit code. Raises BrokenPipeError: nobody reads that."""
     try:
+        if arguments in (["--install-completion"], ["--show-completion"]):
+            from rlbench.harness.cli.shells import running_shell
+
+            arguments = [*arguments, running_shell(os.environ)]
         code = app(arguments, prog_name="rlbench", standalone_mode=False)
         sys.stdout.flush()
     except typer.TyperException as error:
@@ -214,7 +255,7 @@ def _run(arguments: list[str]) -> int:
         if len(arguments) == 0 or "\n" in message:  # no command at all: the help
             print(message)  # noqa: T201  a command line prints
         else:
-            _fail(f"{message.rstrip('.')}; {_where_to_look(arguments[0])}")
+            _fail(f"{misspelt(error) or message.rstrip('.')}; {_where_to_look(arguments[0])}")
         return USAGE
     except ValueError as error:
         _fail(str(error))
@@ -242,10 +283,7 @@ def known_commands() -> list[str]:
 
 
 def _where_to_look(first: str) -> str:
-    commands = known_commands()
-    if first in commands:
-        return f"`rlbench {first} --help` says more"
-    return f"known commands: {', '.join(commands)}; `rlbench --help` says more"
+    return f"`rlbench {first} --help` says more" if first in known_commands() else "`rlbench --help` says more"
 
 
 def _replace_closed_streams() -> None:

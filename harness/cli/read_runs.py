@@ -40,6 +40,9 @@ ThresholdOption = Annotated[
     float | None,
     typer.Option(help="Of success or return: when did runs reach it? [default: what `rlbench run --until` said]"),
 ]
+ExplainOption = Annotated[
+    bool, typer.Option("--explain", help="Say below the table what its columns mean, and all that spoils its figures.")
+]
 
 
 def results(
@@ -57,13 +60,14 @@ def results(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="A JSON list of the runs.")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="A CSV line for each run.")] = False,
+    explain: ExplainOption = False,
 ) -> None:
     """Print the runs in a folder as a table, JSON or CSV."""
     from rlbench.harness.commands.read_runs import print_results
 
     if json and csv:
         raise ValueError("--json --csv: choose one of them")
-    print_results(folder, where or [], newest, "json" if json else "csv" if csv else "table")
+    print_results(folder, where or [], newest, "json" if json else "csv" if csv else "table", explain=explain)
 
 
 @flags
@@ -102,12 +106,13 @@ def compare(
     ] = None,
     threshold: ThresholdOption = None,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    explain: ExplainOption = False,
 ) -> None:
     """Hold runs against others, cell by cell: say whether they may be compared, and what has changed."""
     from rlbench.harness.commands.read_runs import SummaryOptions, print_comparison
 
     asked = SummaryOptions(reference=reference, threshold=threshold)
-    raise typer.Exit(print_comparison(runs_a, runs_b, asked, as_json=json))
+    raise typer.Exit(print_comparison(runs_a, runs_b, asked, as_json=json, explain=explain))
 
 
 def export(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rlbench.harness.cli.flags import flags
-from rlbench.harness.cli.read_runs import OUT, command_line
+from rlbench.harness.cli.read_runs import OUT, ExplainOption, command_line
 from rlbench.harness.launch.options import LaunchOptions
 from rlbench.harness.plan.options import RunOptions
 from rlbench.harness.run import zygote_client
@@ -51,6 +51,7 @@ def run(
         Path | None,
         typer.Option(help="Also write the options, typed or of SWEEP_FILE, to this .toml file; its comments stay."),
     ] = None,
+    explain: ExplainOption = False,
     launch: LaunchOptions = LaunchOptions(),  # noqa: B008  it is frozen
 ) -> None:
     """Measure every combination of systems, GPU counts, scenarios, workloads and seeds."""
@@ -77,6 +78,7 @@ def run(
             options=launch,
             sweep_file=None if file is None else record_of(file.path, file.text),
             save=None if save is None else _saver(save, given, file),
+            explain=explain,
         )
     raise typer.Exit(code)
 

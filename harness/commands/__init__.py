@@ -2,3 +2,5 @@
 
 INTERRUPTED = 130
 """Exit code of a command that Ctrl-C has ended."""
+FORMATS = ("csv", "json", "parquet", "markdown", "perfetto")
+"""Formats of `rlbench export`."""

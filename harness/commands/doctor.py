@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from rlbench.harness.launch.nodes.launches import Launch
 
 
-def print_doctor(console: Console | None = None, num_workers: int | None = None) -> int:
+def print_doctor(console: Console | None = None, num_workers: int | None = None, *, strict: bool = False) -> int:
     """Prints the machine and the findings; returns the exit code, 1 when the machine cannot be read at all, else 0.
 
     Args:
         console: where to print; None for the terminal.
         num_workers: environment workers that a run would keep busy, compared with the cores; None to leave it out.
+        strict: return 1 if a check warns, too.
     """
     console = console or make_console()
     try:
@@ -39,7 +40,7 @@ def print_doctor(console: Console | None = None, num_workers: int | None = None)
     num_warnings = sum(finding.level == "warning" for finding in found)
     console.print()
     console.print(f"{num_warnings} of {len(found)} checks warn of what could spoil a figure")
-    return 0
+    return 1 if strict and num_warnings else 0
 
 
 def doctor_network(launch: Launch, num_ranks: int, device: DeviceKind, out: Path | None) -> int:

@@ -19,6 +19,7 @@ from rlbench.harness.metering.counted import shown
 from rlbench.harness.plan import libraries, registry
 from rlbench.harness.processes.raised import message, told_in_a_line
 from rlbench.reports.terminal.table import WIDE, make_console
+from rlbench.results.reading.names import known_names
 from rlbench.results.reading.untrusted import visible
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def _listed_family(name: str) -> ListedScenario:
 def print_lists(what: str | None, *, as_json: bool = False) -> None:
     """Prints systems, scenarios or both. Raises ValueError for anything else."""
     if what not in {None, "systems", "scenarios"}:
-        raise ValueError(f"list {what}: unknown; known: systems, scenarios")
+        raise ValueError(f"list {what}: unknown; {known_names(what, ('systems', 'scenarios'))}")
     systems = list_systems() if what != "scenarios" else None
     of_libraries = list_library_systems() if what != "scenarios" else None
     scenarios = list_scenarios() if what != "systems" else None

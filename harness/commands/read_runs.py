@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlbench.harness.commands import FORMATS
 from rlbench.harness.run.sweep import PLAN_FILE, Sweep
 from rlbench.reports.exports.export import to_csv, to_json, write_parquet
 from rlbench.reports.exports.trace import write_trace
 from rlbench.reports.terminal.table import make_console, print_lines, print_table
+from rlbench.results.reading.names import known_names
 from rlbench.results.reading.outputs import write_output
 from rlbench.results.reading.tables import SPANS_FILE
 from rlbench.results.reading.untrusted import visible
@@ -28,6 +30,7 @@ from rlbench.results.summary.cells import latest, make_cells, other_tries
 from rlbench.results.summary.document import Finding, Summary
 from rlbench.results.summary.findings import find_all
 from rlbench.results.summary.scaled import scale
+from rlbench.results.summary.side_by_side import compared, fairness, reference_of
 
 if TYPE_CHECKING:
     from rlbench.results.verdicts.compare import Runs
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
 MAKE_SOME = "make some: `rlbench run --systems ddppo,ver --gpus 1,8`"
 NEWEST = 200
 """Largest number of runs in the table of `rlbench results`, unless told otherwise."""
-FORMATS = ("csv", "json", "parquet", "markdown", "perfetto")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,7 +126,7 @@ def _age(sweep: Path) -> tuple[str, int]:
     return sweep.name.rpartition("-")[0], (plan if plan.exists() else sweep).stat().st_mtime_ns
 
 
-def print_results(folder: Path, where: Sequence[str], newest: int | None, form: str) -> None:
+def print_results(folder: Path, where: Sequence[str], newest: int | None, form: str, *, explain: bool = False) -> None:
     """Prints the runs of a folder.
 
     Args:
@@ -132,6 +134,7 @@ def print_results(folder: Path, where: Sequence[str], newest: int | None, form: 
         where: `field=value`, all of which must hold.
         newest: largest number of runs, 0 for all; None means `NEWEST` for a table, else all.
         form: `table`, `json` or `csv`.
+        explain: whether lines below the table say what its columns mean.
 
     Raises ValueError for a missing folder and for an unknown field.
     """
@@ -145,7 +148,7 @@ def print_results(folder: Path, where: Sequence[str], newest: int | None, form: 
         unreadable = [*index.unreadable(), *store.half_written(folder)]
     if form == "table":
         console = make_console()
-        print_table(listing(runs, bases, unreadable), console)
+        print_table(listing(runs, bases, unreadable), console, explain=explain)
         if len(runs) < num_runs:
             print_lines(console, [f"the newest {len(runs):,} of {num_runs:,} runs; --newest 0 shows all"])
         return
@@ -162,7 +165,7 @@ def _condition(text: str) -> Condition:
 
 
 def listing(runs: Sequence[StoredRun], bases: Sequence[StoredRun], unreadable: Sequence[Unreadable]) -> Summary:
-    """A summary that only lists cells and compares no systems.
+    """A summary that lists cells and says which is fastest; it has no learning and no answers.
 
     Args:
         runs: to list.
@@ -170,14 +173,16 @@ def listing(runs: Sequence[StoredRun], bases: Sequence[StoredRun], unreadable: S
         unreadable: what could not be read.
     """
     shown = {(run.record.sweep, run.record.id) for run in runs}
-    cells = [cell.summary for cell in make_cells([*bases, *runs])]
+    made = make_cells([*bases, *runs])
+    cells = [cell for cell in made if any((cell.summary.sweep, run) in shown for run in cell.summary.runs)]
+    reference = reference_of([run.record for run in runs])
     return Summary(
-        reference=None,
+        reference=reference,
         answers=[],
         findings=find_all([run.record for run in latest(runs)], unreadable, [run.record for run in other_tries(runs)]),
-        fairness=[],
-        cells=[cell for cell in cells if any((cell.sweep, run) in shown for run in cell.runs)],
-        comparisons=[],
+        fairness=list(fairness(cells)),
+        cells=[cell.summary for cell in cells],
+        comparisons=list(compared(cells, reference)),
         across_tasks=[],
         published=[],
         runs=[run.record for run in runs],
@@ -207,7 +212,7 @@ def keep_history(folders: Sequence[Path], file: Path, *, as_json: bool) -> None:
         print_history(series)
 
 
-def print_comparison(a: Path, b: Path, asked: SummaryOptions, *, as_json: bool) -> int:
+def print_comparison(a: Path, b: Path, asked: SummaryOptions, *, as_json: bool, explain: bool = False) -> int:
     """Compares the runs in two folders and prints the result; returns 1 when no cell was run in both, else 0.
 
     Raises ValueError for a folder without runs, and for an unknown reference.
@@ -223,7 +228,7 @@ def print_comparison(a: Path, b: Path, asked: SummaryOptions, *, as_json: bool) 
     if as_json:
         sys.stdout.write(compared.to_json())
     else:
-        print_compared(compared)
+        print_compared(compared, explain=explain)
     return 0 if compared.pairs else 1
 
 
@@ -240,7 +245,7 @@ def export(folders: Sequence[Path], default: Path, form: str, out: Path | None, 
     Raises ValueError for missing runs, an unknown format or reference, and a file that cannot be written.
     """
     if form not in FORMATS:
-        raise ValueError(f"--format {form}: unknown; known: {', '.join(FORMATS)}")
+        raise ValueError(f"--format {form}: unknown; {known_names(form, FORMATS)}")
     if form == "perfetto":
         run = _one_run(folders) if folders else _newest_with_spans(default)
         _write(write_trace(run.path, run.record), out)

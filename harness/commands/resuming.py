@@ -11,7 +11,7 @@ from rlbench.harness.plan.cells import Cell
 from rlbench.harness.run.sweep import Sweep
 from rlbench.results.reading.untrusted import visible
 
-FLAGS = ("--resume", "--dry-run")
+FLAGS = ("--resume", "--dry-run", "--explain")
 """Options without a value that the command does not take over from the one that planned the sweep."""
 
 REPLACED = ("--out", "--save")

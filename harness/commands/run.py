@@ -97,6 +97,7 @@ def run_sweep(
     options: LaunchOptions = LaunchOptions(),  # noqa: B008  it is frozen
     sweep_file: SweepFileRecord | None = None,
     save: Callable[[], SweepFileRecord] | None = None,
+    explain: bool = False,
 ) -> int:
     """Plans or resumes a sweep, runs what is left of it and prints its table; returns the exit code.
 
@@ -138,7 +139,7 @@ def run_sweep(
         return 0
     earlier = _durations(out)
     sweep = sweep or Sweep.create(out, cells, command, launch, sweep_file)
-    return _run(sweep, cells, command, _expected(sweep.cells, earlier), console, is_new=not resume)
+    return _run(sweep, cells, command, _expected(sweep.cells, earlier), console, is_new=not resume, explain=explain)
 
 
 def _check_room(cells: Sequence[Cell]) -> None:
@@ -206,6 +207,7 @@ def _run(
     console: Console,
     *,
     is_new: bool,
+    explain: bool,
 ) -> int:
     from rlbench.harness.machine import machine
     from rlbench.harness.run.runner import Interrupts, Runner
@@ -223,7 +225,10 @@ def _run(
         if not is_new:
             display.say(_resuming(sweep, cells))
         if not isinstance(sweep.launch, Slurm) and (removed := sweep.remove_partial()):
-            display.say(f"removed {removed} unfinished run folder(s) that a killed rlbench had left")
+            display.say(
+                f"removed {removed} unfinished run {'folder' if removed == 1 else 'folders'} "
+                "that a killed rlbench had left"
+            )
         for stranger in sweep.strangers():
             display.say(
                 f"warning: {visible(str(stranger))}: is called as unfinished runs are, and is no folder; left alone"
@@ -243,7 +248,7 @@ def _run(
     caller.tell(folder)
     if runs or unreadable or is_over:
         console.print()
-        _print_runs(runs, unreadable, folder)
+        _print_runs(runs, unreadable, folder, explain=explain)
     if not is_over:
         _say_how_to_go_on(sweep)
         return INTERRUPTED
@@ -271,14 +276,14 @@ def _run_all(runner: Runner, cells: Sequence[tuple[int, Cell]]) -> bool:
     return True
 
 
-def _print_runs(runs: Sequence[StoredRun], unreadable: Sequence[Unreadable], folder: Path) -> None:
+def _print_runs(runs: Sequence[StoredRun], unreadable: Sequence[Unreadable], folder: Path, *, explain: bool) -> None:
     """Prints the table of what has ended, unless a Python process shows that itself, and where it is."""
     from rlbench.results.summary.summarise import summarise
 
     sys.stderr.flush()
     console = make_console()
     if not caller.is_there():
-        print_table(summarise(runs, unreadable=unreadable), console)
+        print_table(summarise(runs, unreadable=unreadable), console, explain=explain)
     print_lines(console, [f"runs: {folder}"])
 
 

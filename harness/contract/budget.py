@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rlbench.results.reading.names import known_names
+
 METRICS = ("return", "length", "success", "spl")
 LARGEST = 1e12
 """The largest limit of seconds, iterations or env steps."""
@@ -96,6 +98,8 @@ def check_limit(flag: str, value: float) -> None:
 def parse_condition(text: str) -> tuple[str, str, float]:
     """Parses `success>=0.9` to ("success", ">=", 0.9). Raises ValueError that states the rule."""
     match = re.fullmatch(r"\s*(\w+)\s*(>=|<=|>|<)\s*(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)\s*", text)
-    if match is None or match[1] not in METRICS or not math.isfinite(float(match[3])):
+    if match is not None and match[1] not in METRICS:
+        raise ValueError(f"--until {text}: unknown metric; {known_names(match[1], METRICS)}")
+    if match is None or not math.isfinite(float(match[3])):
         raise ValueError(f"--until {text}: must be METRIC>=NUMBER (or <=, >, <); metrics: {', '.join(METRICS)}")
     return match[1], match[2], float(match[3])

@@ -7,6 +7,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Literal
 
 from rlbench.harness.devices.emulated_gpu import EmulatedGpu, gpu_path
+from rlbench.results.reading.names import known_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +49,7 @@ def choose_device(asked: str | None) -> DeviceKind:
         if asked == kind:
             return kind
     if asked is not None:
-        raise ValueError(f"--device {asked}: unknown; known: {', '.join(DEVICE_KINDS)}")
+        raise ValueError(f"--device {asked}: unknown; {known_names(asked, DEVICE_KINDS)}")
     return "cuda" if visible_gpus() else "emulated"
 
 

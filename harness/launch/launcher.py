@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from rlbench.harness.launch.nodes.launches import SRUN, SSH, Launch, Slurm
 from rlbench.harness.launch.options import LAUNCHERS, LaunchOptions
+from rlbench.results.reading.names import known_names
 
 EXPAND_LIMIT_S = 30.0
 
@@ -24,7 +25,7 @@ def choose(
     `oversubscribe`: several ranks may share a GPU there.
     """
     if options.launcher not in LAUNCHERS:
-        raise ValueError(f"--launcher {options.launcher}: unknown; known: {', '.join(LAUNCHERS)}")
+        raise ValueError(f"--launcher {options.launcher}: unknown; {known_names(options.launcher, LAUNCHERS)}")
     if wrong := options.misplaced:
         raise ValueError(wrong)
     if options.launcher == "local":

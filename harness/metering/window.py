@@ -111,7 +111,7 @@ def _choose_steady(parts: Sequence[Part]) -> tuple[int, str | None]:
         return 0, "the run has 1 iteration, so its warm-up counts; give it more"
     if len(parts) < LEAST_TO_JUDGE:
         left = len(parts) - 1
-        wanted = f"only {left} iteration(s) left after the warm-up, at least {LEAST_PARTS} are wanted"
+        wanted = f"iterations left after the warm-up: {left}; at least {LEAST_PARTS} are wanted"
         return 1, wanted if left < LEAST_PARTS else None
     rates = [part.rate for part in parts]
     num_dropped = min(range(1, most + 1), key=lambda num: _mser(rates[num:]))

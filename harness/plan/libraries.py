@@ -20,6 +20,7 @@ from rlbench.harness.machine import virtualenvs
 from rlbench.harness.machine.machine import PACKAGES, packages, versions
 from rlbench.harness.machine.virtualenvs import READY, is_ready, open_lock, python_in
 from rlbench.harness.plan import registry
+from rlbench.results.reading.names import known_names
 from rlbench.results.records.index import cache_folder
 
 PINNED = re.compile(r"^([A-Za-z0-9][\w.-]*)(?:\[[\w,.-]*\])?==([^\s;]+)", re.MULTILINE)
@@ -165,6 +166,6 @@ def find(names: Sequence[str]) -> list[Library]:
     for name in all_known if "all" in names else names:
         library = known.get(name) or by_system.get(name)
         if library is None:
-            raise ValueError(f"{name}: unknown; known: {', '.join(sorted(known))}")
+            raise ValueError(f"{name}: unknown; {known_names(name, sorted(known))}")
         found[library.name] = library
     return list(found.values())

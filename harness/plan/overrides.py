@@ -15,9 +15,8 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from pydantic import TypeAdapter, ValidationError
-
 from rlbench.harness.contract.settings import LearnSettings
+from rlbench.results.reading.names import known_names
 
 Settings = TypeVar("Settings")
 
@@ -110,8 +109,9 @@ def _changed(target: Any, settings: Mapping[Path, str], where: str, above: Path 
     by_name: dict[str, dict[Path, str]] = {}
     for path, text in settings.items():
         if path[0] not in names:
-            known = ", ".join(settable(target)) or "none"
-            raise ValueError(f"{_typed(where, above + path)}: unknown field; known: {known}")
+            typed = _typed(where, above + path)
+            known = [".".join((*above, field)) for field in settable(target)]
+            raise ValueError(f"{typed}: unknown field; {known_names('.'.join(above + path), known)}")
         by_name.setdefault(path[0], {})[path[1:]] = text
     values = {name: _value(target, name, inner, where, above) for name, inner in by_name.items()}
     try:
@@ -144,7 +144,7 @@ def _value(target: Any, name: str, settings: Mapping[Path, str], where: str, abo
     text, inner = settings.get(()), {key: value for key, value in settings.items() if key}
     if variants is not None and text is not None:
         if text not in variants:
-            raise ValueError(f"{_typed(where, path)}={text}: unknown; known: {', '.join(variants)}")
+            raise ValueError(f"{_typed(where, path)}={text}: unknown; {known_names(text, variants)}")
         current, text = variants[text](), None
     holder = LearnSettings(**current) if isinstance(current, Mapping) else current
     if variants is not None:
@@ -195,6 +195,8 @@ def _parse(text: str, kind: Any, where: str) -> Any:
     optional = typing.get_origin(kind) in {types.UnionType, typing.Union} and type(None) in typing.get_args(kind)
     if optional and text == "none":
         return None
+    from pydantic import TypeAdapter, ValidationError  # whoever only lists fields need not wait for it
+
     several = typing.get_origin(kind) is tuple
     try:
         value = TypeAdapter(kind).validate_python(tuple(text.split("+")) if several else text)

@@ -8,7 +8,6 @@ entry point. The reader of such files has one, in the group `rlbench.system_file
 
 from __future__ import annotations
 
-import difflib
 import functools
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -18,6 +17,7 @@ from rlbench.harness.contract.extras import Completes, NamesCode
 from rlbench.harness.contract.scenario import WORKLOADS
 from rlbench.harness.plan.overrides import apply_settings
 from rlbench.harness.processes.raised import in_a_line, message, told_in_a_line
+from rlbench.results.reading.names import known_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -60,9 +60,7 @@ def _load(group: str, name: str, what: str, *more: str) -> Any:
     points = {key: point for each in groups for key, point in _points(each, entry_points).items()}
     if name not in points:
         known = [key for each in (group, *more) if each != PROBES for key in names(each)]
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        raise ValueError(f"unknown {what} {name!r}{hint}; known: {', '.join(known)}")
+        raise ValueError(f"unknown {what} {name!r}; {known_names(name, known)}")
     try:
         return points[name].load()
     except (ImportError, AttributeError) as error:
@@ -90,7 +88,7 @@ def load_family(name: str) -> ScenarioFamily:
 def load_scenario(name: str, workload: str, settings: Mapping[str, str]) -> Scenario:
     """The scenario `family` or `family/variant` with its settings. Raises ValueError: unknown or not available."""
     if workload not in WORKLOADS:
-        raise ValueError(f"--workload {workload}: unknown; known: {', '.join(WORKLOADS)}")
+        raise ValueError(f"--workload {workload}: unknown; {known_names(workload, WORKLOADS)}")
     check_name(name, "--scenario")
     family_name, _, variant = name.partition("/")
     family = load_family(family_name)

@@ -9,6 +9,7 @@ from rlbench.harness.devices.kinds import DeviceKind, choose_device
 from rlbench.harness.metering.window import PROTOCOLS
 from rlbench.harness.plan.options import RunOptions
 from rlbench.harness.plan.scaling import Scaling, check_scaling
+from rlbench.results.reading.names import known_names
 
 EMULATED_SCENARIO = "emulated/open-fridge"
 QUICK_TIME_SCALE = 0.5
@@ -46,7 +47,7 @@ def complete(asked: RunOptions, *, elsewhere: bool = False) -> tuple[Request, st
     if not asked.systems:
         raise ValueError("--systems: name at least one, such as sync,ddppo; `rlbench list systems` names them")
     if asked.protocol not in PROTOCOLS:
-        raise ValueError(f"--protocol {asked.protocol}: unknown; known: {', '.join(PROTOCOLS)}")
+        raise ValueError(f"--protocol {asked.protocol}: unknown; {known_names(asked.protocol, PROTOCOLS)}")
     check_limit("--time-limit", asked.time_limit)
     check_limit("--stall", asked.stall)
     if asked.memory_limit is not None:

@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 from typing import Any, Literal, cast, get_args
 
 from rlbench.harness.contract.scenario import Scenario
+from rlbench.results.reading.names import known_names
 
 Scaling = Literal["weak", "strong"]
 
@@ -13,7 +14,7 @@ Scaling = Literal["weak", "strong"]
 def check_scaling(text: str) -> Scaling:
     """Returns the text if it names one. Raises ValueError."""
     if text not in get_args(Scaling):
-        raise ValueError(f"--scaling {text}: unknown; known: {', '.join(get_args(Scaling))}")
+        raise ValueError(f"--scaling {text}: unknown; {known_names(text, get_args(Scaling))}")
     return cast("Scaling", text)
 
 

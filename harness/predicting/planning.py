@@ -12,6 +12,7 @@ from rlbench.harness.plan.planning import plan_with_skipped
 from rlbench.harness.plan.request import EMULATED_SCENARIO, Request
 from rlbench.harness.plan.scaling import check_scaling
 from rlbench.harness.plan.system_list import CannotRun
+from rlbench.results.reading.names import known_names
 
 if TYPE_CHECKING:
     from rlbench.harness.contract.scenario import Scenario
@@ -27,7 +28,7 @@ def plan_predictions(asked: PredictOptions) -> tuple[list[Cell], list[str]]:
     if not asked.systems:
         raise ValueError("--systems: name at least one, such as sync,ddppo; `rlbench list systems` names them")
     if asked.protocol not in PROTOCOLS:
-        raise ValueError(f"--protocol {asked.protocol}: unknown; known: {', '.join(PROTOCOLS)}")
+        raise ValueError(f"--protocol {asked.protocol}: unknown; {known_names(asked.protocol, PROTOCOLS)}")
     cells, skipped = plan_with_skipped(
         Request(
             systems=asked.systems,

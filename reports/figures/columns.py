@@ -29,11 +29,11 @@ class TableColumn(Generic[RowT]):
     is_number: bool = True
 
 
-def names(summary: Summary) -> tuple[str, list[TableColumn[CellSummary]]]:
-    """What identifies the cells: a line of what all have in common, and the columns for the rest."""
+def shareable(summary: Summary) -> tuple[TableColumn[CellSummary], ...]:
+    """The columns, beside system and GPUs, that identify cells; a table says once what all its cells have in common."""
     seeds = _seeds(summary)
     several = any(len(each) > 1 for each in seeds.values())
-    shareable: tuple[TableColumn[CellSummary], ...] = (
+    return (
         TableColumn(title="scenario", value=lambda cell: cell.scenario, is_number=False),
         TableColumn(title="workload", value=lambda cell: cell.workload, is_number=False),
         TableColumn(title="seeds" if several else "seed", value=lambda cell: fmt.seeds(seeds[cell.id])),
@@ -41,10 +41,15 @@ def names(summary: Summary) -> tuple[str, list[TableColumn[CellSummary]]]:
         TableColumn(title="protocol", value=lambda cell: cell.protocol, is_number=False),
         TableColumn(title="sweep", value=lambda cell: cell.sweep, is_number=False),
     )
-    shared = [column for column in shareable if len({column.value(cell) for cell in summary.cells}) == 1]
+
+
+def names(summary: Summary) -> tuple[str, list[TableColumn[CellSummary]]]:
+    """What identifies the cells: a line of what all have in common, and the columns for the rest."""
+    known = shareable(summary)
+    shared = [column for column in known if len({column.value(cell) for cell in summary.cells}) == 1]
     columns = [
         TableColumn(title="system", value=lambda cell: cell.system, is_number=False),
-        *(column for column in shareable if column not in shared),
+        *(column for column in known if column not in shared),
         TableColumn(title="GPUs", value=fmt.gpus_of),
     ]
     return ", ".join(f"{column.title} {column.value(summary.cells[0])}" for column in shared), columns
@@ -75,24 +80,6 @@ def rates(cells: Sequence[CellSummary]) -> list[TableColumn[CellSummary]]:
         TableColumn(title="efficiency", value=lambda cell: fmt.percent(fmt.value(cell.efficiency))),
         TableColumn(title="utilisation", value=lambda cell: fmt.percent(cell.utilisation)),
     ]
-
-
-def intervals(cells: Sequence[CellSummary]) -> list[TableColumn[CellSummary]]:
-    """The columns of intervals, if some cell has them."""
-    columns: list[TableColumn[CellSummary]] = []
-    if any(_has_interval(cell.steps_per_s) for cell in cells):
-        title = f"{units.rate(unit_of(cells))}, 95 %"
-        columns.append(TableColumn(title=title, value=lambda cell: fmt.interval_of(cell.steps_per_s)))
-    if any(_has_interval(cell.scaling) for cell in cells):
-        columns.append(TableColumn(title="scaling, 95 %", value=lambda cell: fmt.interval_of(cell.scaling, fmt.factor)))
-    return columns
-
-
-def _has_interval(estimate: Estimate | None) -> bool:
-    """Whether there is one, or one that says nothing."""
-    return estimate is not None and (
-        estimate.low is not None or (estimate.needs is not None and estimate.num_units > 0)
-    )
 
 
 def shares_and_lag(cells: Sequence[CellSummary]) -> list[TableColumn[CellSummary]]:
@@ -151,7 +138,7 @@ def not_comparable(summary: Summary) -> list[str]:
             work = (each.sweep, each.scenario, each.workload) if several_works else ()
             groups.setdefault((_unlike(each.differences), *work), []).append(each.gpus)
     return [
-        ", ".join([*work, _on(gpus)]) + f": not comparable: {differences}"
+        ", ".join([*work, on(gpus)]) + f": not comparable: {differences}"
         for (differences, *work), gpus in groups.items()
     ]
 
@@ -166,11 +153,12 @@ def _unlike(differences: Sequence[Difference]) -> str:
     return f"systems differ in {aspects}"
 
 
-def _on(gpus: Sequence[int]) -> str:
+def on(gpus: Sequence[int]) -> str:
+    """Several numbers of GPUs in words: `1, 8 GPUs`."""
     return f"{', '.join(map(str, gpus))} {'GPU' if list(gpus) == [1] else 'GPUs'}"
 
 
-def _assumed(cells: Sequence[CellSummary]) -> Iterator[str]:
+def assumed(cells: Sequence[CellSummary]) -> Iterator[str]:
     """Which figures rest on what their profile assumes: a line for each set of systems."""
     by_key: dict[str, dict[str, None]] = {}
     for cell in cells:
@@ -195,11 +183,16 @@ def _against_published(profiles: set[str]) -> Iterator[str]:
         yield "this profile was never held against published figures"
 
 
+def collected(cells: Sequence[CellSummary]) -> Iterator[str]:
+    """Which rates do not count samples learned."""
+    if those := sorted({cell.system for cell in cells if cell.steps_counted == "collected"}):
+        unit = unit_of(cells)
+        yield f"{', '.join(those)}: {units.rate(unit)} are of {unit} collected; what was learned is not reported"
+
+
 def kind_notes(cells: Sequence[CellSummary]) -> Iterator[str]:
     """Notes on figures that were not measured on hardware, and on rates that do not count samples learned."""
-    if collected := sorted({cell.system for cell in cells if cell.steps_counted == "collected"}):
-        unit = unit_of(cells)
-        yield f"{', '.join(collected)}: {units.rate(unit)} are of {unit} collected; what was learned is not reported"
+    yield from collected(cells)
     if any(cell.kind == "emulated" for cell in cells):
         yield "emulated: GPUs are emulated from a profile; the figures speak of that profile, not of this machine"
     if predicted := {cell.system.partition(":")[0] for cell in cells if cell.kind == "predicted"}:
@@ -213,6 +206,6 @@ def kind_notes(cells: Sequence[CellSummary]) -> Iterator[str]:
                 f"{100 * error:.1f}%"
             )
         )
-        yield f"predicted: a model of the profile made these runs up, nothing was run; {held}"
+        yield f"predicted: simulated by a model of the profile (not measured); {held}"
         yield from _against_published(profiles)
-    yield from _assumed(cells)
+    yield from assumed(cells)

@@ -9,23 +9,32 @@ from rich.console import Console
 from rlbench.reports.figures import columns as col
 from rlbench.reports.figures import format as fmt
 from rlbench.reports.figures.columns import TableColumn
-from rlbench.reports.terminal.table import make_console, print_blocks, print_lines
+from rlbench.reports.terminal.layout import aligned
+from rlbench.reports.terminal.notes import caveats_of_kind, few, kind_of, packed
+from rlbench.reports.terminal.table import HINT, make_console, print_blocks, print_caveats, print_lines
 from rlbench.results.records import labels, units
 from rlbench.results.summary.document import CellSummary, Estimate
 from rlbench.results.verdicts.compare import COMPARED, Compared, Pair, Side
 
 
-def print_compared(compared: Compared, console: Console | None = None) -> None:
-    """Prints whether the sides may be compared, their cells, and the findings about the runs of each."""
+def print_compared(compared: Compared, console: Console | None = None, *, explain: bool = False) -> None:
+    """Prints whether the sides may be compared, their cells, what spoils their figures, and what the columns mean."""
     console = console or make_console()
     print_lines(console, [f"A: {compared.a.name}", f"B: {compared.b.name}", compared.heading()])
     if allowed := [each.sentence() for each in compared.differences if each.aspect in COMPARED]:
         print_lines(console, ["; ".join(allowed)])
-    if compared.pairs:
-        shared, names = _names(compared.pairs)
-        print_lines(console, [shared] if shared else [])
-        print_blocks(console, names, [_rates(compared), _learning(compared.pairs)], compared.pairs)
-    print_lines(console, [*_alone(compared), *_findings(compared), *_notes(compared)])
+    pairs, cells = compared.pairs, _cells(compared.pairs)
+    if pairs:
+        shared, names = _names(pairs)
+        print_lines(console, [*packed(shared, console.width), *kind_of(cells), ""])
+        print_blocks(console, names, [_rates(compared)], pairs)
+        learned = [pair for pair in pairs if _area(pair.a) != fmt.NONE or _area(pair.b) != fmt.NONE]
+        print_blocks(console, names, [_learning(learned)], learned)
+    print_lines(console, _alone(compared))
+    caveats = [*_beside(compared), *_findings(compared)]
+    print_caveats(console, caveats if explain else few([*caveats, *caveats_of_kind(cells)]))
+    if pairs:
+        print_lines(console, _notes(compared) if explain else [HINT])
 
 
 _SHAREABLE: tuple[TableColumn[Pair], ...] = (
@@ -38,27 +47,35 @@ _SHAREABLE: tuple[TableColumn[Pair], ...] = (
 )
 
 
-def _names(pairs: Sequence[Pair]) -> tuple[str, list[TableColumn[Pair]]]:
-    """What identifies the cells: a line of what all share, and the columns for the rest."""
+def _cells(pairs: Sequence[Pair]) -> list[CellSummary]:
+    return [cell for pair in pairs for cell in (pair.a, pair.b)]
+
+
+def _names(pairs: Sequence[Pair]) -> tuple[list[str], list[TableColumn[Pair]]]:
+    """What identifies the cells: what all share, and the columns for the rest."""
     shared = [column for column in _SHAREABLE if len({column.value(pair) for pair in pairs}) == 1]
     columns: list[TableColumn[Pair]] = [
         TableColumn(title="system", value=_system, is_number=False),
         *(column for column in _SHAREABLE if column not in shared),
-        TableColumn(title="GPUs", value=lambda pair: fmt.gpus_of(pair.a)),
+        TableColumn(
+            title="GPUs", value=lambda pair: str(pair.a.gpus) if kind_of(_cells(pairs)) else fmt.gpus_of(pair.a)
+        ),
     ]
     told = [column for column in shared if column.title != "comparable"]  # this is in the heading
-    return ", ".join(f"{column.title} {column.value(pairs[0])}" for column in told), columns
+    return [f"{column.title} {column.value(pairs[0])}" for column in told], columns
 
 
 def _rates(compared: Compared) -> list[TableColumn[Pair]]:
     columns: list[TableColumn[Pair]] = []
     for unit, write in zip(units.rates(_unit(compared.pairs)), (fmt.steps_per_s, fmt.env_steps_per_s), strict=False):
         columns += _of_sides(unit, write)
-    columns += [
-        TableColumn(title="B / A", value=lambda pair: fmt.factor(fmt.value(pair.ratio))),
-    ]
-    if any(fmt.ends(pair.ratio) for pair in compared.pairs):
-        columns.append(TableColumn(title="B / A, 95 %", value=lambda pair: _interval(pair.ratio)))
+    ratios = [pair.ratio for pair in compared.pairs]
+    factor = aligned(ratios, fmt.factor)
+    if any(fmt.ends(ratio) for ratio in ratios):
+        columns.append(TableColumn(title="B / A (95 %)", value=lambda pair: factor(pair.ratio), is_number=False))
+        columns.append(TableColumn(title="B is", value=_standing, is_number=False))
+    else:
+        columns.append(TableColumn(title="B / A", value=lambda pair: factor(pair.ratio)))
     if compared.reference is not None:
         columns += [
             TableColumn(title=f"A / {compared.reference} A", value=lambda pair: _factor(pair.a_to_reference)),
@@ -75,7 +92,7 @@ def _of_sides(unit: str, write: Callable[[CellSummary], str]) -> list[TableColum
 
 
 def _unit(pairs: Sequence[Pair]) -> units.StepUnit:
-    return col.unit_of(cell for pair in pairs for cell in (pair.a, pair.b))
+    return col.unit_of(_cells(pairs))
 
 
 def _learning(pairs: Sequence[Pair]) -> list[TableColumn[Pair]]:
@@ -94,8 +111,13 @@ def _system(pair: Pair) -> str:
     return pair.a.system if pair.a.system == pair.b.system else f"{pair.a.system} (A), {pair.b.system} (B)"
 
 
-def _interval(estimate: Estimate | None) -> str:
-    return fmt.interval_of(estimate, fmt.factor)
+def _standing(pair: Pair) -> str:
+    """Whether B is faster, as far as the interval tells."""
+    ends = fmt.ends(pair.ratio)
+    if ends is None:
+        needed = pair.ratio is not None and pair.ratio.needs
+        return f"not tested: needs {needed:,} {pair.ratio.units}" if pair.ratio and needed else "not tested"
+    return "faster" if ends[0] > 1 else "slower" if ends[1] < 1 else "not significantly different"
 
 
 def _factor(estimate: Estimate | None) -> str:
@@ -118,9 +140,19 @@ def _alone(compared: Compared) -> Iterator[str]:
             yield f"only in {letter}: {cell.system}, {cell.scenario}, {cell.workload}, {ranks}: {rate}"
 
 
+def _beside(compared: Compared) -> Iterator[str]:
+    """Which systems may not be held against the reference, and why."""
+    for system, why in {
+        pair.a.system: pair.beside_reference for pair in compared.pairs if pair.beside_reference
+    }.items():
+        yield f"{system} / {compared.reference}: not comparable, because of {'; '.join(why)}"
+
+
 def _findings(compared: Compared) -> Iterator[str]:
-    for letter, side in (("A", compared.a), ("B", compared.b)):
-        yield from (f"{letter}: {said}" for said in _said(side))
+    """What spoils the figures of A, of B, or of both."""
+    of_a, of_b = _said(compared.a), _said(compared.b)
+    for said in dict.fromkeys([*of_a, *of_b]):
+        yield f"{'A and B' if said in of_a and said in of_b else 'A' if said in of_a else 'B'}: {said}"
 
 
 def _said(side: Side) -> list[str]:
@@ -137,6 +169,4 @@ def _notes(compared: Compared) -> Iterator[str]:
     if metric is not None:
         steps = _unit(pairs)
         yield f"{metric}: mean over the {steps} that both have trained; worse is beyond the 95 % interval of seeds"
-    for system, why in {pair.a.system: pair.beside_reference for pair in pairs if pair.beside_reference}.items():
-        yield f"{system} / {compared.reference}: not comparable, because of {'; '.join(why)}"
-    yield from col.kind_notes([cell for pair in pairs for cell in (pair.a, pair.b)])
+    yield from col.kind_notes(_cells(pairs))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from xml.etree import ElementTree as ET
 
 from rich.console import Console
@@ -13,7 +13,9 @@ from rlbench.reports.exports.markdown import escape, table_lines
 from rlbench.reports.figures import columns as col
 from rlbench.reports.figures import format as fmt
 from rlbench.reports.figures.columns import TableColumn
-from rlbench.reports.terminal.table import make_console, print_blocks, print_lines
+from rlbench.reports.terminal.layout import aligned
+from rlbench.reports.terminal.notes import packed
+from rlbench.reports.terminal.table import make_console, print_blocks, print_caveats, print_lines
 from rlbench.results.verdicts.gate import METRICS, RANKED, Check, Gate
 
 NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -29,11 +31,13 @@ def print_gate(gate: Gate, console: Console | None = None) -> None:
     console = console or make_console()
     print_lines(console, [gate.sentence, _sides(gate)])
     if gate.checks:
-        console.print()
-        print_blocks(console, _NAMES, [[*_FIGURES, _OUTCOME]], gate.checks)
+        shared, names = _apart(gate.checks)
+        print_lines(console, [*packed(shared, console.width), ""])
+        print_blocks(console, names, [_compact(gate)], gate.checks)
     counting = [check for check in gate.checks if check.outcome in LEVELS]
     print_lines(console, [f"{check.outcome}: {check.where}: {check.title}: {check.reason}" for check in counting])
-    print_lines(console, _below(gate))
+    print_lines(console, _notes(gate))
+    print_caveats(console, _findings(gate))
 
 
 def to_markdown(gate: Gate) -> str:
@@ -42,7 +46,7 @@ def to_markdown(gate: Gate) -> str:
     if gate.checks:
         ranked = sorted(gate.checks, key=lambda check: (*RANKED, "not judged").index(check.outcome))
         lines += [*table_lines([*_NAMES, *_FIGURES, _WHY], ranked), ""]
-    lines += [f"{escape(line)}  " for line in _below(gate)]
+    lines += [f"{escape(line)}  " for line in [*_notes(gate), *_findings(gate)]]
     return "\n".join(lines) + "\n"
 
 
@@ -76,11 +80,16 @@ def workflow_commands(gate: Gate) -> Iterator[str]:
         yield f"::error title=rlbench gate::{_data(gate.sentence)}"
 
 
+_SYSTEM: TableColumn[Check] = TableColumn(title="system", value=lambda check: check.system, is_number=False)
+_GPUS: TableColumn[Check] = TableColumn(
+    title="GPUs", value=lambda check: fmt.ranks(check.gpus, check.kind, check.device)
+)
+_METRIC: TableColumn[Check] = TableColumn(title="metric", value=lambda check: check.title, is_number=False)
 _NAMES: tuple[TableColumn[Check], ...] = (
-    TableColumn(title="system", value=lambda check: check.system, is_number=False),
+    _SYSTEM,
     TableColumn(title="scenario", value=lambda check: f"{check.scenario}, {check.workload}", is_number=False),
-    TableColumn(title="GPUs", value=lambda check: fmt.ranks(check.gpus, check.kind, check.device)),
-    TableColumn(title="metric", value=lambda check: check.title, is_number=False),
+    _GPUS,
+    _METRIC,
 )
 _FIGURES: tuple[TableColumn[Check], ...] = (
     TableColumn(title="baseline", value=lambda check: _amount(check, check.baseline)),
@@ -92,12 +101,39 @@ _FIGURES: tuple[TableColumn[Check], ...] = (
         title="limit", value=lambda check: f"{'>=' if check.higher_is_better else '<='} {_factor(check.limit)}"
     ),
 )
-_OUTCOME: TableColumn[Check] = TableColumn(title="outcome", value=lambda check: check.outcome, is_number=False)
 _WHY: TableColumn[Check] = TableColumn(
     title="outcome",
     value=lambda check: check.outcome if check.outcome == "passed" else f"{check.outcome}: {check.reason}",
     is_number=False,
 )
+
+
+def _apart(checks: Sequence[Check]) -> tuple[list[str], list[TableColumn[Check]]]:
+    """What all checks share, and the columns that tell them apart."""
+    shareable: tuple[TableColumn[Check], ...] = (
+        TableColumn(title="scenario", value=lambda check: check.scenario, is_number=False),
+        TableColumn(title="workload", value=lambda check: check.workload, is_number=False),
+        TableColumn(title="runs of each side", value=lambda check: f"{check.num_runs[0]}, {check.num_runs[1]}"),
+    )
+    shared = [column for column in shareable if len({column.value(check) for check in checks}) == 1]
+    kinds = {(check.kind, check.device) for check in checks}
+    said = [f"{column.title} {column.value(checks[0])}" for column in shared]
+    if len(kinds) == 1:
+        said.insert(-1, f"device {checks[0].device}")
+    gpus: TableColumn[Check] = (
+        TableColumn(title="GPUs", value=lambda check: str(check.gpus)) if len(kinds) == 1 else _GPUS
+    )
+    return said, [_SYSTEM, *(column for column in shareable if column not in shared), gpus, _METRIC]
+
+
+def _compact(gate: Gate) -> list[TableColumn[Check]]:
+    """The figures of a check, in few columns: the tolerance, and so every limit, is said above the table."""
+    ratio = aligned([check.ratio for check in gate.checks], _factor)
+    return [
+        *_FIGURES[:2],
+        TableColumn(title=f"ratio ({100 * gate.level:g} %)", value=lambda check: ratio(check.ratio), is_number=False),
+        TableColumn(title="outcome", value=lambda check: check.outcome, is_number=False),
+    ]
 
 
 def _factor(value: float | None) -> str:
@@ -128,8 +164,12 @@ def _told(check: Check) -> str:
     return "; ".join(said)
 
 
-def _below(gate: Gate) -> list[str]:
-    """Lines that explain the columns, and the findings."""
+def _findings(gate: Gate) -> list[str]:
+    return [said for _, said in col.findings(gate.findings, 0)]
+
+
+def _notes(gate: Gate) -> list[str]:
+    """Lines that explain the columns."""
     lines = []
     repeated = [check for check in gate.checks if check.ratio is not None and fmt.ends(check.ratio)]
     units = {"pairs of runs with the same seed" if check.paired else "the runs of each side" for check in repeated}
@@ -141,7 +181,7 @@ def _below(gate: Gate) -> list[str]:
         lines.append(f"not judged: whether it is worse was not shown; beside {rate} only what was shown counts")
     if kinds := {check.kind for check in gate.checks} - {"measured"}:
         lines.append(f"{' and '.join(sorted(kinds))}: the figures speak of a profile, not of hardware")
-    return lines + [said for _, said in col.findings(gate.findings, 0)]
+    return lines
 
 
 def _xml(text: str) -> str:

@@ -1,28 +1,30 @@
-"""The table of cells in a terminal: a row per cell, shared properties above it, sources and warnings below.
+"""The table of cells in a terminal: a row per cell, shared properties above it, caveats below.
 
-The layout is ASCII and fits 80 columns: if there is little room, intervals and time shares get separate tables.
+It is ASCII. `layout` chooses the columns that fit, `notes` has the lines around them.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TextIO
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, TextIO
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rlbench.reports.figures import columns as col
 from rlbench.reports.figures.columns import RowT, TableColumn
+from rlbench.reports.terminal.layout import fitting, group, in_order
+from rlbench.reports.terminal.notes import caveats, explanations, heading, meaning_of_marks
 from rlbench.results.reading.untrusted import visible
-from rlbench.results.records import units
 from rlbench.results.summary.document import CellSummary, Summary
+from rlbench.results.summary.standings import Standing, standings
 
 WIDE = 130
-"""Width in columns from which all figures fit into one table."""
+"""Width in columns from which all blocks of columns fit into one table."""
+HINT = "--explain says what the columns mean"
 PIPED_WIDTH = 160
 
 
@@ -38,25 +40,55 @@ def make_table() -> Table:
     return Table(box=box.ASCII2, show_edge=False, pad_edge=False)
 
 
-def print_table(summary: Summary, console: Console | None = None) -> None:
-    """Prints the cells of a summary, then the problems of its runs, then notes that explain the figures."""
+def print_table(summary: Summary, console: Console | None = None, *, explain: bool = False) -> None:
+    """Prints the cells of a summary, then what spoils their figures, and what the columns mean if that is asked for."""
     console = console or make_console()
-    findings = col.findings(summary.findings, len(summary.runs))
-    unreadable = [said for severity, said in findings if severity == "unreadable"]
     if not summary.cells:
-        print_lines(console, ["no runs", *unreadable])
+        print_lines(console, ["no runs", *caveats(summary, every=True)])
         return
-    cells, (shared, names) = summary.cells, col.names(summary)
-    print_lines(console, [shared])
-    print_blocks(console, names, [col.rates(cells), col.intervals(cells), col.shares_and_lag(cells)], cells)
-    problems = [said for severity, said in findings if severity != "unreadable"]
-    print_lines(console, [*problems, *col.not_comparable(summary), *_notes(cells), *unreadable])
+    cells = in_order(summary.cells)
+    places = standings(cells, summary.comparisons)
+    lines, names = heading(summary, console.width)
+    print_lines(console, [*lines, ""])
+    columns, left_out = fitting(names, cells, places, console.width)
+    _print_cells(console, columns, cells, places)
+    below = [meaning_of_marks(set(places.values()))]
+    below.append(f"no room here for {' and '.join(left_out)}" if left_out else "")
+    print_lines(console, ["", *filter(None, below)])
+    print_caveats(console, caveats(summary, every=explain))
+    print_lines(console, explanations(cells) if explain else [HINT])
+
+
+def _print_cells(
+    console: Console,
+    columns: Sequence[TableColumn[CellSummary]],
+    cells: Sequence[CellSummary],
+    places: Mapping[str, Standing],
+) -> None:
+    """Prints rows; a line stands between groups that are compared, and the best of each is bold."""
+    table = make_table()
+    for column in columns:
+        justify: Literal["left", "right"] = "right" if column.is_number else "left"
+        table.add_column(column.title, justify=justify, overflow="fold", no_wrap=column.title != "system")
+    are_groups = len({group(cell) for cell in cells}) < len(cells)
+    for place, cell in enumerate(cells):
+        if are_groups and place and group(cells[place - 1]) != group(cell):
+            table.add_section()
+        style = "bold" if places.get(cell.id) in {"fastest", "tied"} else ""
+        table.add_row(*(Text(visible(column.value(cell))) for column in columns), style=style)
+    console.print(table)
 
 
 def print_lines(console: Console, lines: Iterable[str]) -> None:
     """Prints lines; makes control characters visible, which names of folders may hold."""
     for line in lines:
         console.print(Text(visible(line)))  # not as markup: a reason may hold brackets
+
+
+def print_caveats(console: Console, lines: Sequence[str]) -> None:
+    """Prints what spoils figures, under a title of its own; nothing where nothing does."""
+    if lines:
+        print_lines(console, ["Caveats:", *(f"- {line}" for line in lines)])
 
 
 def print_blocks(
@@ -77,22 +109,3 @@ def print_blocks(
             table.add_row(*(Text(column.value(row)) for column in shown))
         console.print(table)
         console.print()
-
-
-def _notes(cells: Sequence[CellSummary]) -> Iterator[str]:
-    """Lines that explain the columns and name the sources of figures."""
-    finished = [cell for cell in cells if "finished" in cell.statuses]
-    yield units.defined(col.unit_of(cells))
-    if said := col.spread_of(each for cell in cells for each in (cell.steps_per_s, cell.scaling)):
-        yield f"95 %: {said}"
-    for base in sorted({cell.scaling_base_gpus for cell in cells if cell.scaling_base_gpus}):
-        of = "1 GPU" if base == 1 else f"{base} GPUs"
-        yield f"scaling: relative to the same on {of}; efficiency: that / {'GPUs' if base == 1 else f'(GPUs / {base})'}"
-    if sources := dict.fromkeys(cell.utilisation_source for cell in finished):
-        yield f"utilisation: {'; '.join(sources)}"
-    if any(cell.time_shares for cell in cells):
-        yield "where the time went: shares of the ranks' time, the largest first"
-    lags = [cell.lag_max for cell in cells if cell.lag_max is not None]
-    if lags:
-        yield "lag: policy versions, mean (max)" if any(lags) else "lag: 0 policy versions in all runs"
-    yield from col.kind_notes(cells)

@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlbench.results.reading.names import known_names
 from rlbench.results.records import labels
 from rlbench.results.records.parts import Part
 from rlbench.results.records.schema import SCHEMA_VERSION, RunRecord
@@ -164,7 +165,7 @@ def _condition(where: Sequence[Condition]) -> tuple[str, list[str]]:
     terms, values = ["true"], []
     for name, value in where:
         if name not in FIELDS:
-            raise ValueError(f"--where {name}={value}: unknown; known: {', '.join(FIELDS)}")
+            raise ValueError(f"--where {name}={value}: unknown; {known_names(name, FIELDS)}")
         columns = [name, *([LABELS[name]] if name in LABELS else [])]
         terms.append(f"({' or '.join(f'{column} = ?' for column in columns)})")
         values += [value] * len(columns)

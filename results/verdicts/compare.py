@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlbench.results.fairness.differences import Difference, find_differences
+from rlbench.results.reading.names import known_names
 from rlbench.results.records.schema import RunRecord
 from rlbench.results.records.store import StoredRun, Unreadable
 from rlbench.results.summary.cells import CellRuns, latest, make_cells, ratio
@@ -105,7 +106,7 @@ def compare(a: Runs, b: Runs, *, reference: str | None = None, threshold: float 
     cells = {side: newest_cells(runs.runs) for side, runs in ((A, a), (B, b))}
     systems = list(dict.fromkeys(match[0] for each in cells.values() for match in each))
     if reference is not None and reference not in systems:
-        raise ValueError(f"--reference {reference}: no run of it; there are: {', '.join(systems) or 'none'}")
+        raise ValueError(f"--reference {reference}: no run of it; {known_names(reference, systems)}")
     cells[B] = _as_called(cells[B], cells[A])
     matches = [match for match in cells[A] if match in cells[B]]
     damaged: list[Unreadable] = []

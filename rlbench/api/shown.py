@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from rlbench.reports.figures import columns as col
+from rlbench.reports.figures import format as fmt
 from rlbench.reports.figures.columns import TableColumn
 from rlbench.results.records import units
 from rlbench.results.summary.document import CellSummary, Summary
@@ -40,13 +41,24 @@ def _parts(summary: Summary) -> Iterator[str]:
     cells, (shared, names) = summary.cells, col.names(summary)
     if shared:
         yield f"<p{SMALL}>{escape(shared)}</p>"
-    yield from _table([*names, *col.rates(cells), *col.intervals(cells), *col.shares_and_lag(cells)], cells)
+    yield from _table([*names, *col.rates(cells), *_intervals(cells), *col.shares_and_lag(cells)], cells)
     notes = [units.defined(col.unit_of(cells))]
     if spread := col.spread_of(each for cell in cells for each in (cell.steps_per_s, cell.scaling)):
         notes.append(f"95 %: {spread}")
     for note in [*notes, *col.not_comparable(summary), *col.kind_notes(cells)]:
         yield f"<p{SMALL}>{escape(note)}</p>"
     yield "</div>"
+
+
+def _intervals(cells: Sequence[CellSummary]) -> list[TableColumn[CellSummary]]:
+    """The columns of intervals, if some cell has them."""
+    found: list[TableColumn[CellSummary]] = []
+    if any(fmt.ends(cell.steps_per_s) for cell in cells):
+        title = f"{units.rate(col.unit_of(cells))}, 95 %"
+        found.append(TableColumn(title=title, value=lambda cell: fmt.interval_of(cell.steps_per_s)))
+    if any(fmt.ends(cell.scaling) for cell in cells):
+        found.append(TableColumn(title="scaling, 95 %", value=lambda cell: fmt.interval_of(cell.scaling, fmt.factor)))
+    return found
 
 
 def _list(lines: Sequence[str], most: int, where: str) -> Iterator[str]:

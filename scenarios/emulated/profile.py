@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic_core import ErrorDetails
 
 from rlbench.harness.contract.network_costs import LEAST_MB_PER_S, MOST_LATENCY_MS, MOST_MB_PER_S
+from rlbench.results.reading.names import known_names, known_variants
 
 PROFILES_FOLDER = Path(__file__).parent / "profiles"
 
@@ -274,9 +275,8 @@ def read_profile(name: str) -> Profile:
     """
     path = Path(name) if name.endswith(".toml") else PROFILES_FOLDER / f"{name}.toml"
     if not path.is_file():
-        raise ValueError(
-            f"emulated/{name}: no such profile; known: {', '.join(shipped_profiles())}, or the path of a .toml file"
-        )
+        shipped = known_variants(name, shipped_profiles(), also="the path of a .toml file")
+        raise ValueError(f"emulated/{name}: no such profile; {shipped}")
     try:
         with path.open("rb") as file:
             text = file.read(MOST_BYTES + 1).decode("utf-8").replace("\r\n", "\n")
@@ -313,7 +313,7 @@ def _rule(problem: ErrorDetails, key: list[str]) -> str:
     """What a key must be, and what it is."""
     if problem["type"] == "extra_forbidden":
         table = Profile.model_fields[key[0]].annotation if len(key) > 1 else Profile
-        return f"unknown; known: {', '.join(getattr(table, 'model_fields', ()))}"
+        return f"unknown; {known_names(key[-1], getattr(table, 'model_fields', ()))}"
     if problem["type"] == "missing":
         return "is missing; it is needed"
     try:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.util import find_spec
 
+from rlbench.results.reading.names import known_variants
 from rlbench.scenarios.gym.named import moved, names_code
 from rlbench.scenarios.gym.scenario import GymScenario
 
@@ -71,7 +72,7 @@ class MujocoFamily(_OfGymnasium):
         """Makes the scenario of a task."""
         variant = variant or self.variants[0]
         if variant not in self.variants:
-            raise ValueError(f"mujoco/{variant}: unknown task; use one of: {', '.join(self.variants)}")
+            raise ValueError(f"mujoco/{variant}: unknown task; {known_variants(variant, self.variants)}")
         task = MUJOCO[self.variants.index(variant)]
         return GymScenario(name=f"mujoco/{variant}", workload=workload, ids=(f"{task}-v5",))
 
@@ -97,7 +98,7 @@ class DmControlFamily(_OfGymnasium):
             raise ValueError(f"dm_control: {reason}")
         variant = variant or DEFAULT_CONTROL
         if variant not in self.variants:
-            raise ValueError(f"dm_control/{variant}: unknown task; use one of: {', '.join(self.variants)}")
+            raise ValueError(f"dm_control/{variant}: unknown task; {known_variants(variant, self.variants)}")
         return GymScenario(name=f"dm_control/{variant}", workload=workload, ids=(f"dm_control/{variant}-v0",))
 
 
@@ -121,7 +122,7 @@ class MinigridFamily(_OfGymnasium):
             raise ValueError(f"minigrid: {reason}")
         variant = variant or DEFAULT_GRID
         if variant not in self.variants:
-            raise ValueError(f"minigrid/{variant}: unknown grid world; use one of: {', '.join(self.variants)}")
+            raise ValueError(f"minigrid/{variant}: unknown grid world; {known_variants(variant, self.variants)}")
         version = "" if re.search(r"-v\d+$", variant) else "-v0"
         name = f"MiniGrid-{variant}{version}"
         return GymScenario(name=f"minigrid/{variant}", workload=workload, ids=(name,), without=("mission",))

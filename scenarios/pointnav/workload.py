@@ -10,6 +10,8 @@ import math
 
 import numpy as np
 
+from rlbench.results.reading.names import known_names
+
 SPREAD_STREAM = 20_19
 """Key of the stream of `spread`: fixed, so that the work of an environment never changes."""
 SMALL_SIDE, LARGE_SIDE = 2, 48
@@ -20,7 +22,7 @@ def check_workload(workload: str) -> None:
     from rlbench.harness.contract.scenario import WORKLOADS
 
     if workload not in WORKLOADS:
-        raise ValueError(f"workload={workload}: unknown; known: {', '.join(WORKLOADS)}")
+        raise ValueError(f"workload={workload}: unknown; {known_names(workload, WORKLOADS)}")
 
 
 def spread(global_index: int) -> float:

@@ -20,6 +20,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
+from rlbench.results.reading.names import known_names
+
 LARGEST_BYTES = 65_536
 PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}|\{(\w+)\}")
 """`{name}` is filled in, `{{name}}` is the text `{name}`."""
@@ -109,7 +111,7 @@ def fill(text: str, values: Mapping[str, str]) -> str:
         if escaped:
             return f"{{{escaped}}}"
         if name not in values:
-            raise ValueError(f"{{{name}}} is unknown; known: {', '.join(values)}; write {{{{{name}}}}} for the text")
+            raise ValueError(f"{{{name}}} is unknown; {known_names(name, values)}; write {{{{{name}}}}} for the text")
         return values[name]
 
     return PLACEHOLDER.sub(value, text)
@@ -164,7 +166,7 @@ def _in_words(error: ValidationError) -> str:
     shown = "" if first["type"] == "missing" else f"{_shown(first['input'])}: "
     rule = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        rule = f"unknown field; known: {', '.join(_known(first['loc']))}"
+        rule = f"unknown field; {known_names(str(first['loc'][-1]), _known(first['loc']))}"
     return f"{field}: {shown}{rule}"
 
 

@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from rlbench.results.reading.names import known_names
+
 REACH = 5.0
 """A number may become 150 times as large, or as small."""
 COUNTS = frozenset(
@@ -61,7 +63,7 @@ def keys_to_fit(numbers: Mapping[str, float], names: Iterable[str]) -> list[Key]
     chosen = list(names) or [name for name, number in may.items() if number > _limits(name)[0]]
     for name in chosen:
         if name not in numbers:
-            raise ValueError(f"--keys {name}: unknown; known: {', '.join(numbers)}")
+            raise ValueError(f"--keys {name}: unknown; {known_names(name, numbers)}")
         if name not in may:
             is_count = name in COUNTS
             raise ValueError(

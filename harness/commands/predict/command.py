@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from rlbench.results.records.schema import RunRecord
 
 
-def print_predictions(asked: PredictOptions, run: Path | None, out: Path, command: Sequence[str]) -> int:
+def print_predictions(
+    asked: PredictOptions, run: Path | None, out: Path, command: Sequence[str], *, explain: bool = False
+) -> int:
     """Predicts a sweep, from the profile of `run` if it is given, and prints its table; returns the exit code."""
     from rlbench.results.summary.summarise import summarise
 
@@ -54,7 +56,7 @@ def print_predictions(asked: PredictOptions, run: Path | None, out: Path, comman
     caller.tell(sweep.folder)
     predict_sweep(sweep, command, progress)
     if not caller.is_there():
-        print_table(summarise(store.read_runs(sweep.folder)), console)
+        print_table(summarise(store.read_runs(sweep.folder)), console, explain=explain)
     console.print(Text(f"runs: {sweep.folder}"))
     return 0
 

@@ -18,6 +18,7 @@ from rlbench.harness.live.footer import progress_console
 from rlbench.reports.figures.format import number
 from rlbench.reports.terminal.table import make_console, make_table
 from rlbench.results import published
+from rlbench.results.reading.names import known_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -39,7 +40,7 @@ def reproduce(name: str, out: Path, *, held_out: bool = False) -> int:
     With `held_out`, fits profiles again without some of the figures, and prints what these predict instead.
     """
     if name not in {ALL, *TABLES}:
-        raise ValueError(f"reproduce {name}: unknown; known: {', '.join(TABLES)}, or {ALL}")
+        raise ValueError(f"reproduce {name}: unknown; {known_names(name, TABLES, also=ALL)}")
     console = make_console()
     tables = [make() for known, make in TABLES.items() if name in {ALL, known}]
     if held_out:

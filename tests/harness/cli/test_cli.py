@@ -22,26 +22,33 @@ COMMANDS = (
 
 BAD_RUNS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     # what there is not: the known ones are named
-    (("--systems", "snyc"), ("unknown system 'snyc'", "did you mean sync?", "known: ", "ddppo", "sync")),
+    (("--systems", "snyc"), ("unknown system 'snyc'", "did you mean 'sync'?", "known: ", "ddppo", "sync")),
     (("--systems", "sync,", "--scenario", "nope"), ("unknown scenario 'nope'", "pointnav", "vizdoom", "emulated")),
     ((*SYNC, "--scenario", "emulated/nope"), ("emulated/nope", "known: open-fridge", ".toml")),
     ((*SYNC, "--scenario", "vizdoom/nope"), ("vizdoom/nope", "basic", "my_way_home")),
-    ((*SYNC, "--scenario", "atari/nope"), ("atari/nope", "breakout", "qbert")),
+    (
+        (*SYNC, "--scenario", "atari/nope"),
+        ("atari/nope", "breakout", "(`rlbench list scenarios` prints all)"),
+    ),
     ((*SYNC, "--scenario", "pointnav/nope"), ("pointnav/nope", "no variants")),
     ((*SYNC, "--scenario", "/"), ("unknown scenario ''", "pointnav")),
     ((*SYNC, "--workload", "nope"), ("--workload nope", "homogeneous, heterogeneous")),
     ((*SYNC, "--device", "tpu"), ("--device tpu", "cuda, cpu, emulated")),
     ((*SYNC, "--protocol", "nope"), ("--protocol nope", "ddppo", "steady")),
+    (("--systems", "sync:preemt=never"), ("sync:preemt: unknown field; did you mean 'preempt'?",)),
+    (("--systems", "sync:epochs=1"), ("sync:epochs: unknown field; did you mean 'learn.epochs'?",)),
+    ((*SYNC, "--workload", "heterogenous"), ("did you mean 'heterogeneous'? known: homogeneous, heterogeneous",)),
+    ((*SYNC, "--until", "sucess>=0.9"), ("unknown metric; did you mean 'success'?",)),
     (("--systems", "sync:nope=1"), ("sync:nope: unknown field", "preempt", "rollout.num_steps", "learn.epochs")),
     (("--systems", "sync:name=x"), ("sync:name: unknown field",)),
     (("--systems", "ddppo:preempt=bogus"), ("ddppo:preempt=bogus", "never, threshold")),
-    (("--systems", "ddppo:preempt.q=1"), ("ddppo:preempt.q: unknown field", "p, least")),
+    (("--systems", "ddppo:preempt.q=1"), ("ddppo:preempt.q: unknown field; known: preempt.p, preempt.least",)),
     (
         ("--systems", "sync:preempt.p=0.6"),
         ("sync:preempt.p=0.6: unknown field of preempt=never", "nearest: preempt=threshold:preempt.p=0.6"),
     ),
     (("--systems", "ddppo:learn.nope=1"), ("ddppo:learn.nope: unknown field", "epochs", "learning_rate")),
-    ((*SYNC, "--scenario", "pointnav:nope=1"), ("pointnav:nope: unknown field", "num_envs", "resolution")),
+    ((*SYNC, "--scenario", "pointnav:nope=1"), ("pointnav:nope: unknown field", "num_envs", "more")),
     ((*SYNC, "--scenario", "pointnav:policy=huge"), ("policy=huge", "small, conv, nature, resnet")),
     ((*SYNC, "--scenario", "vizdoom:maps=basic+nope"), ("vizdoom:maps=basic+nope", "my_way_home")),
     # what breaks a rule: the rule is named
@@ -73,7 +80,7 @@ BAD_RUNS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     ((*SYNC, "--seconds", "1e400"), ("--seconds inf: must be above 0 and at most",)),
     ((*SYNC, "--time-limit", "inf"), ("--time-limit inf: must be above 0 and at most",)),
     ((*SYNC, "--stall", "0"), ("--stall 0: must be above 0",)),
-    ((*SYNC, "--until", "foo>=1"), ("--until foo>=1", "return, length, success, spl")),
+    ((*SYNC, "--until", "foo>=1"), ("--until foo>=1: unknown metric", "return, length, success, spl")),
     ((*SYNC, "--until", "success"), ("--until success: must be METRIC>=NUMBER",)),
     ((*SYNC, "--until", "success>=1e999"), ("must be METRIC>=NUMBER",)),
     ((*SYNC, "--until", ""), ("must be METRIC>=NUMBER",)),
@@ -155,10 +162,12 @@ def test_more_gpus_than_there_are(
 
 
 BAD_COMMANDS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
-    (
-        ("nope",),
-        ("No such command 'nope'", "known commands: run, predict, reproduce, fit, list, doctor, watch, results"),
-    ),
+    (("rnu",), ("No such command 'rnu'; did you mean 'run'? known: run, predict",)),
+    (("results", "--were", "system=ver"), ("No such option: --were; did you mean '--where'?",)),
+    (("systems", "instal"), ("No such command 'instal'; did you mean 'install'? known: install, remove",)),
+    (("results", ".", "--where", "sytem=ver"), ("--where sytem=ver: unknown; did you mean 'system'?",)),
+    (("doctor", "--strict", "--network"), ("--strict: does not go with --network",)),
+    (("nope",), ("No such command 'nope'", "known: run, predict, reproduce, fit, list, doctor, watch, results")),
     (("",), ("No such command ''",)),
     (("--nope",), ("No such option: --nope", "rlbench --help")),
     (("list", "nope"), ("list nope: unknown; known: systems, scenarios",)),
@@ -243,13 +252,6 @@ def test_no_command_prints_the_help() -> None:
     ended = call()
     assert ended.code == 2
     assert ended.out.strip().startswith("Usage: rlbench")
-
-
-def test_a_shell_completes_words(tmp_path: Path) -> None:
-    """Sub-commands and their options, once `rlbench --install-completion` has told the shell whom to ask."""
-    for words, completed in (("rlbench re", ["reproduce", "results", "report"]), ("rlbench run --la", ["--launcher"])):
-        asked = {"_RLBENCH_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
-        assert launch(folder=tmp_path, environment=asked).out.split() == completed
 
 
 def test_version() -> None:

@@ -122,7 +122,7 @@ def test_they_end_soon(stages: dict[str, Stage]) -> None:
 def test_resume_removes_what_a_killed_harness_left(stages: dict[str, Stage]) -> None:
     """The half-written folder of the killed run is there before, is named and gone after."""
     assert [path.name[:12] for path in stages["_killed"].files] == [".partial-002"]
-    assert "removed 1 unfinished run folder(s)" in stages["_interrupted"].stderr
+    assert "removed 1 unfinished run folder that" in stages["_interrupted"].stderr
 
 
 @pytest.mark.parametrize("name", ["_interrupted", "_terminated"])

@@ -274,6 +274,14 @@ def test_doctor_prints_all_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any("GPU 0" in line and "H100, 80 GiB, 700 W" in line for line in lines)
 
 
+@pytest.mark.parametrize(("load", "code"), [(16.0, 1), (0.0, 0)])
+def test_a_strict_doctor_fails_on_a_warning(monkeypatch: pytest.MonkeyPatch, load: float, code: int) -> None:
+    """With `strict` one warning is enough for exit code 1; a machine without any gives 0."""
+    machine = dataclasses.replace(GOOD, load_1m=load)
+    monkeypatch.setattr("rlbench.harness.commands.doctor.read_machine", lambda: machine)
+    assert print_doctor(Console(file=io.StringIO()), num_workers=4, strict=True) == code
+
+
 def test_doctor_of_an_unreadable_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only when nothing can be read does the doctor fail, and then with one line."""
 

@@ -163,7 +163,7 @@ def test_what_the_command_line_says(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert_refused(ended, "sb3-ppo: stable-baselines3 is not installed; use: rlbench systems install sb3")
     assert not list(tmp_path.glob("runs/*"))
     known = "habitat-baselines, rllib, sample-factory, sb3, torchrl"
-    assert_refused(call("systems", "install", "sb4"), f"sb4: unknown; known: {known}")
+    assert_refused(call("systems", "install", "sb4"), f"sb4: unknown; did you mean 'sb3'? known: {known}")
     assert call("systems", "remove", "sb3-ppo").out == "sb3: is not installed\n"  # by the name of a system too
     assert "sb3-ppo" in call("list", "systems").out
     assert "use: rlbench systems install sample-factory" in call("list", "systems", "--json").out

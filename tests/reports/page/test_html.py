@@ -124,7 +124,7 @@ def test_rate_of_an_invalid_run_is_not_shown(full: Page) -> None:
 
 def test_kinds_are_explained(full: Page) -> None:
     """Emulated, predicted and published figures are each explained among the caveats."""
-    for said in ("emulated: GPUs are emulated", "predicted: a model", "published: not measured here"):
+    for said in ("emulated: GPUs are emulated", "predicted: simulated by a model", "published: not measured here"):
         assert said in full.text
     measured = summary_of([make_cell(kind="measured", device="cuda")])
     assert "emulated" not in page_of(measured).text.replace("emulated/open-fridge", "")

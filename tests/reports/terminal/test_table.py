@@ -9,7 +9,7 @@ from rich.console import Console
 from rlbench.reports.figures import format as fmt
 from rlbench.reports.terminal.table import make_console, print_table
 from rlbench.results.fairness.differences import Difference
-from rlbench.results.summary.document import CellSummary, Fairness, Finding, Summary
+from rlbench.results.summary.document import CellSummary, Estimate, Fairness, Finding, Summary
 from rlbench.results.summary.summarise import summarise
 from tests.reports.summaries import between, make_summary, warning
 from tests.results.made_records import make_record
@@ -35,16 +35,27 @@ def scaled(**fields: Any) -> CellSummary:
     return cell("ddppo", 8).model_copy(update=figures | fields)
 
 
-def printed(*cells: CellSummary, width: int = 160, **fields: Any) -> str:
+def printed(*cells: CellSummary, width: int = 160, explain: bool = False, **fields: Any) -> str:
     """The table as text."""
-    return printed_summary(make_summary(*cells, **fields), width=width)
+    return printed_summary(make_summary(*cells, **fields), width=width, explain=explain)
 
 
-def printed_summary(summary: Summary, *, width: int = 160) -> str:
+def printed_summary(summary: Summary, *, width: int = 160, explain: bool = False) -> str:
     """The table of a summary as text."""
     file = io.StringIO()
-    print_table(summary, Console(file=file, width=width, highlight=False))
+    print_table(summary, Console(file=file, width=width, highlight=False), explain=explain)
     return file.getvalue()
+
+
+def explained(*cells: CellSummary, **fields: Any) -> str:
+    """The table with its explanations."""
+    return printed(*cells, explain=True, **fields)
+
+
+def table_of(text: str) -> list[dict[str, str]]:
+    """The table's rows by its titles, of a table wide enough that each title has one line."""
+    title, *rows = [[each.strip() for each in line.split("|")] for line in text.splitlines() if "|" in line]
+    return [dict(zip(title, row, strict=True)) for row in rows]
 
 
 def line_with(text: str, *needles: str) -> str:
@@ -54,21 +65,35 @@ def line_with(text: str, *needles: str) -> str:
 
 
 def test_row_of_a_cell() -> None:
-    """A row has the rate, scaling, efficiency, utilisation, both intervals and the four largest time shares."""
-    row = line_with(printed(scaled()), "ddppo", "8 (emulated)")
-    for text in ("1,024", "6.39", "80%", "42%", "983 to 1,065", "6.07 to 6.71"):
-        assert text in row
-    assert "simulate 50%, wait:straggler 20%, learn 13%, infer 10%" in row
-    assert "reset" not in row
+    """A row has the rate, scaling, efficiency, utilisation, both intervals and the three largest time shares."""
+    assert table_of(printed(cell(), scaled()))[1] == {
+        "GPUs": "8",
+        "system": "ddppo",
+        "steps/s (95 %)": "1,024 (983 to 1,065)",
+        "scaling (95 %)": "6.39 (6.07 to 6.71)",
+        "efficiency": "80%",
+        "utilisation": "42%",
+        "where the time went": "simulate 50%, wait:straggler 20%, learn 13%",
+    }
 
 
-@pytest.mark.parametrize("width", [80, 100, 160])
+@pytest.mark.parametrize("width", [80, 100, 120, 160])
 def test_nothing_is_cut_at_any_width(width: int) -> None:
-    """At 80 columns as at 160 every figure stands whole in one line, and no line is wider than the terminal."""
+    """At 80 columns as at 160 every row is one line, whole, no wider than the terminal; what has no room is named."""
     text = printed(cell("sync", 1), scaled(), width=width)
     assert max(map(len, text.splitlines())) <= width
-    for figure in ("1,024", "6.39", "983 to 1,065", "6.07 to 6.71", "utilisation", "simulate 50%, wait:straggler 20%"):
-        assert any(figure in line for line in text.splitlines())
+    row = line_with(text, "ddppo", "|")
+    for figure in ("1,024 (983 to 1,065)", "6.39", "80%", "42%"):
+        assert figure in row
+    for figure, name in (("6.07 to 6.71", "the intervals of scaling"), ("simulate 50%", "where the time went")):
+        assert (figure in row) != (name in text.partition("no room here for ")[2])
+
+
+def test_columns_that_say_nothing_are_left_out() -> None:
+    """On one number of GPUs there is no scaling; without readings no utilisation; without intervals no room."""
+    text = printed(cell(utilisation=None, time_shares={}), cell("sync", utilisation=None, time_shares={}))
+    assert [list(row) for row in table_of(text)] == [["system", "steps/s"]] * 2
+    assert "1 emulated GPU" in text.splitlines()[0]
 
 
 def test_long_settings_are_folded_not_cut() -> None:
@@ -83,7 +108,7 @@ def test_failed_cell_says_why() -> None:
     reason = "failed: ddppo, 8 emulated GPUs, seed 0: rank 3: [Errno 12] no memory [/red]"
     failed = Finding(severity="failed", text=reason, runs=["ddppo-8"])
     text = printed(cell(), cell(gpus=8, steps_per_s=None), findings=[failed])
-    assert "failed" in line_with(text, "|", "8 (emulated)")
+    assert table_of(text)[1] | {"GPUs": "8", "steps/s": "failed"} == table_of(text)[1]
     assert reason in text
 
 
@@ -91,9 +116,8 @@ def test_cell_of_which_some_runs_failed() -> None:
     """The rate of those that finished stands in the table; where none did, how often they ended in each way."""
     some = cell(gpus=8, runs=["a", "b"], statuses={"finished": 1, "failed": 1})
     none = cell(gpus=4, steps_per_s=None, runs=["a", "b", "c"], statuses={"failed": 2, "timed-out": 1})
-    text = printed(some, none)
-    assert "| 100 |" in " ".join(line_with(text, "8 (emulated)").split())
-    assert "| 2 failed, timed-out |" in " ".join(line_with(text, "4 (emulated)").split())
+    rows = table_of(printed(some, none))
+    assert {row["GPUs"]: row["steps/s"] for row in rows} == {"4": "2 failed, timed-out", "8": "100"}
 
 
 def test_invalid_run_shows_no_rate() -> None:
@@ -102,16 +126,15 @@ def test_invalid_run_shows_no_rate() -> None:
     text = printed_summary(summarise([stored(record)]))
     assert "777" not in text
     assert line_with(text, "invalid: ddppo", "seed 0").endswith(": 10 env steps unaccounted for")
-    assert "invalid" in line_with(text, "|", "1 (emulated)")
+    assert line_with(text, "|", "ddppo").split(" | ")[1].strip() == "invalid"
 
 
 def test_what_could_not_be_read_is_not_zero() -> None:
     """Without a reading the utilisation is n/a, and 0 % only when it was 0."""
     missing = cell(gpus=1, utilisation=None, utilisation_source="no NVML")
     idle = cell(gpus=2, utilisation=0.0, utilisation_source="NVML")
-    text = printed(missing, idle)
-    assert "n/a" in line_with(text, "|", "1 (emulated)")
-    assert " 0%" in line_with(text, "|", "2 (emulated)")
+    text = explained(missing, idle)
+    assert [row["utilisation"] for row in table_of(text)] == ["n/a", "0%"]
     assert "utilisation: no NVML; NVML" in text
 
 
@@ -128,10 +151,10 @@ def test_what_could_not_be_read_is_not_zero() -> None:
 )
 def test_what_differs_becomes_a_column(column: str, changes: dict[str, Any]) -> None:
     """What all cells share stands once above the table; what differs between them is a column."""
-    assert column in line_with(printed(cell()), "scenario emulated/open-fridge")
+    assert f"{column} " in line_with(printed(cell(), cell(gpus=8)), "scenario emulated/open-fridge")
     text = printed(cell(), cell(**changes))
     assert column in line_with(text, "system", "|")
-    assert column not in text.splitlines()[0]
+    assert f"{column} " not in text.splitlines()[0]
 
 
 def test_several_seeds_are_one_row() -> None:
@@ -139,10 +162,8 @@ def test_several_seeds_are_one_row() -> None:
     rates = between(1000, 900, 1100, "seeds")
     three = cell("ver", 8, steps_per_s=rates.value, seeds=[0, 1, 2], runs=["a", "b", "c"])
     three = three.model_copy(update={"steps_per_s": rates})
-    text = printed(three, cell("sync", 8, seeds=[4, 7], runs=["d", "e"]))
-    assert "seeds" in line_with(text, "system", "|")
-    assert "0..2" in line_with(text, "ver", "|")
-    assert "4,7" in line_with(text, "sync", "|")
+    text = explained(three, cell("sync", 8, seeds=[4, 7], runs=["d", "e"]))
+    assert {row["system"]: row["seeds"] for row in table_of(text)} == {"ver": "0..2", "sync": "4,7"}
     assert "95 %: interval from the spread of the seeds" in text.splitlines()
     alike = printed(three, three.model_copy(update={"system": "sync"}))
     assert "seeds 0..2" in alike.splitlines()[0]
@@ -150,48 +171,73 @@ def test_several_seeds_are_one_row() -> None:
 
 def test_the_note_says_what_intervals_come_from() -> None:
     """Intervals of single runs say nothing of others, and the note says so; without intervals there is none."""
-    assert line_with(printed(scaled()), "95 %:") == (
+    assert line_with(explained(scaled()), "95 %:") == (
         "95 %: interval from the spread of the iterations of the window; it says nothing of other runs or seeds"
     )
-    both = printed(scaled(), cell("ver", 8).model_copy(update={"steps_per_s": between(9, 8, 10, "seeds")}))
+    both = explained(scaled(), cell("ver", 8).model_copy(update={"steps_per_s": between(9, 8, 10, "seeds")}))
     assert "the seeds, or the iterations of the window where there is one run alone" in line_with(both, "95 %:")
-    assert "95 %" not in printed(cell())
+    assert "95 %" not in explained(cell())
+
+
+def test_rates_without_an_interval_are_counted() -> None:
+    """A line says how many seeds or iterations an interval needs, in place of a column that holds nothing."""
+    few = [
+        cell(system).model_copy(update={"steps_per_s": Estimate(value=9, units="seeds", num_units=2, needs=needs)})
+        for system, needs in (("sync", 3), ("ver", 10))
+    ]
+    text = printed(*few, scaled())
+    assert "- no 95 % interval for 2 of 3 rows: it needs at least 3 to 10 seeds" in text
+    assert "needs at least 3 seeds" in printed(few[0])
 
 
 def test_seeds_of_a_cell_that_failed() -> None:
     """Where no run finished the seeds are those that were tried."""
     failed = cell(gpus=8, steps_per_s=None, runs=["a", "b"], statuses={"failed": 2})
-    assert "0,1" in line_with(printed(cell(), failed), "8 (emulated)", "|")
+    assert table_of(printed(cell(), failed))[1]["seeds"] == "0,1"
 
 
-def test_rows_are_in_the_order_of_the_cells() -> None:
-    """The table keeps the order of the summary."""
-    text = printed(cell("sync", 1), cell("sync", 8), cell("ddppo", 1))
-    rows = [line.split() for line in text.splitlines() if "(emulated)" in line]
-    assert [(row[0], row[2]) for row in rows] == [("sync", "1"), ("sync", "8"), ("ddppo", "1")]
+def test_rows_on_as_many_gpus_stand_together_the_fastest_first() -> None:
+    """They are what a reader chooses between; a line parts them from others, and what has no rate comes last."""
+    cells = [cell("sync", 1), cell("sync", 8, 700.0), cell("ddppo", 8, None), cell("ver", 8, 900.0), cell("ver", 1)]
+    text = printed(*cells)
+    assert [(row["GPUs"], row["system"]) for row in table_of(text) if "system" in row and row["GPUs"]] == [
+        *(("1", "sync"), ("1", "ver"), ("8", "ver"), ("8", "sync"), ("8", "ddppo")),
+    ]
+    assert sum(line.startswith("-----+") for line in text.splitlines()) == 2
 
 
-def test_interleaved_runs_are_put_in_order() -> None:
-    """Runs come by system, in the order of first appearance, then GPUs, however they were interleaved."""
-    records = [make_record("sync", 8), make_record("ddppo", 1), make_record("sync", 1), make_record("ddppo", 8)]
-    text = printed_summary(summarise([stored(record) for record in records]))
-    rows = [line.split() for line in text.splitlines() if "(emulated)" in line]
-    assert [(row[0], row[2]) for row in rows] == [("sync", "1"), ("sync", "8"), ("ddppo", "1"), ("ddppo", "8")]
+def test_works_keep_their_order() -> None:
+    """Scenarios and workloads come in the order of the summary, whatever their rates are."""
+    works = [cell(workload=workload, steps_per_s=rate) for workload, rate in (("homogeneous", 1.0), ("mixed", 9.0))]
+    assert [row["workload"] for row in table_of(printed(*works))] == ["homogeneous", "mixed"]
 
 
 def test_warnings_stand_once_with_their_count() -> None:
     """A warning that several runs have is one line, which says how many; of a single run there is nothing to count."""
     found = [warning("load 3.1", "ddppo-1", "ddppo-2")]
     text = printed(cell(gpus=1), cell(gpus=2), cell(gpus=4), findings=found)
-    assert line_with(text, "load 3.1") == "warning: load 3.1 (2 of 3 runs)"
-    assert line_with(printed(cell(), findings=[warning("load 3.1", "ddppo-1")]), "load 3.1") == "warning: load 3.1"
+    assert line_with(text, "load 3.1") == "- warning: load 3.1 (2 of 3 runs)"
+    assert line_with(printed(cell(), findings=[warning("load 3.1", "ddppo-1")]), "load 3.1") == "- warning: load 3.1"
+
+
+def test_caveats_are_few_unless_all_are_asked_for() -> None:
+    """Six lines at most, the last of which counts the rest; `--explain` shows all of them."""
+    found = [warning(f"load {number}", "ddppo-1") for number in range(9)]
+    lines = printed(cell(), findings=found).splitlines()
+    shown = lines[lines.index("Caveats:") + 1 : -1]
+    assert len(shown) == 6
+    assert shown[-1] == "- and 4 more: --explain shows all"
+    assert sum("warning: load" in line for line in explained(cell(), findings=found).splitlines()) == 9
+    assert "Caveats" not in printed(cell())
 
 
 def test_unreadable_folders_are_named_last() -> None:
     """What could not be read is named at the end, also where nothing could."""
     gone = Finding(severity="unreadable", text="/runs/x: is damaged", runs=["/runs/x"])
-    assert printed(cell(), findings=[gone]).splitlines()[-1] == "unreadable: /runs/x: is damaged"
+    assert printed(cell(), findings=[gone]).splitlines()[-2] == "- unreadable: /runs/x: is damaged"
     assert printed(findings=[gone]) == "no runs\nunreadable: /runs/x: is damaged\n"
+    many = [gone.model_copy(update={"text": f"/runs/{number}: is damaged"}) for number in range(20)]
+    assert printed(cell(), findings=many).count("is damaged") == 20
 
 
 def test_what_is_not_comparable_is_said_once() -> None:
@@ -202,7 +248,7 @@ def test_what_is_not_comparable_is_said_once() -> None:
         for gpus, found in ((1, [difference]), (4, []), (8, [difference]))
     ]
     text = printed(cell(), fairness=fairness)
-    assert line_with(text, "not comparable") == "1, 8 GPUs: not comparable: appo differs from ddppo in epochs"
+    assert line_with(text, "not comparable") == "- 1, 8 GPUs: not comparable: appo differs from ddppo in epochs"
     assert "not comparable" not in printed(cell(), fairness=fairness[1:2])
 
 
@@ -216,8 +262,8 @@ def test_who_differs_is_said_only_where_all_aspects_agree_on_it() -> None:
         group = Fairness(sweep="s", scenario="pointnav", workload="homogeneous", gpus=2, differences=list(differences))
         return line_with(printed(cell(), fairness=[group]), "not comparable")
 
-    assert said(epochs, batch) == "2 GPUs: not comparable: appo differs from ddppo, ver in epochs, batch"
-    assert said(epochs, rate) == "2 GPUs: not comparable: systems differ in epochs, learning rate"
+    assert said(epochs, batch) == "- 2 GPUs: not comparable: appo differs from ddppo, ver in epochs, batch"
+    assert said(epochs, rate) == "- 2 GPUs: not comparable: systems differ in epochs, learning rate"
 
 
 def test_works_are_named_where_there_are_several() -> None:
@@ -228,29 +274,61 @@ def test_works_are_named_where_there_are_several() -> None:
         for scenario, found in (("pointnav", [difference]), ("atari", []))
     ]
     line = line_with(printed(cell(), fairness=fairness), "not comparable")
-    assert line.startswith("sweep-1, pointnav, homogeneous, 1 GPU: not comparable")
+    assert line.startswith("- sweep-1, pointnav, homogeneous, 1 GPU: not comparable")
 
 
-def test_footnotes_name_sources() -> None:
-    """Sources, the base of the scaling and what emulated means are said below the table, and only when they apply."""
-    text = printed(scaled(lag_mean=0.0, lag_max=0.0))
+def test_many_differences_are_one_line() -> None:
+    """Where groups differ in many ways, a line names the first; `--explain` has each group with all of them."""
+    aspects = ["epochs", "batch", "clip", "optimiser", "momentum"]
+    found = [Difference(aspect=aspect, values={"1": ["appo"], "2": ["ddppo"]}) for aspect in aspects]
+    fairness = [
+        Fairness(sweep="sweep-1", scenario="pointnav", workload=workload, gpus=gpus, differences=found)
+        for workload, gpus in (("homogeneous", 1), ("heterogeneous", 8))
+    ]
+    line = line_with(printed(cell(), fairness=fairness), "not comparable")
+    assert line == "- 1, 8 GPUs: not comparable: systems differ in epochs, batch, clip and 2 more"
+    assert explained(cell(), fairness=fairness).count("epochs, batch, clip, optimiser, momentum") == 2
+
+
+def test_explanations_are_said_when_asked_for() -> None:
+    """Sources, the base of the scaling and what emulated means, and only what applies; else how to hear them."""
+    text = explained(scaled(lag_mean=0.0, lag_max=0.0))
     assert "utilisation: emulated busy time" in text
-    assert "scaling: relative to the same on 1 GPU; efficiency: that / GPUs" in text
+    assert "scaling: relative to 1 GPU; efficiency: scaling / GPUs" in text
     assert "lag: 0 policy versions in all runs" in text
-    assert "emulated: " in text
-    assert "emulated: " not in printed(cell(kind="measured", device="cuda"))
-    assert "efficiency: that / (GPUs / 2)" in printed(scaled(scaling_base_gpus=2))
+    assert "emulated: GPUs are emulated" in text
+    assert "emulated: " not in explained(cell(kind="measured", device="cuda"))
+    assert "efficiency: scaling / (GPUs / 2)" in explained(scaled(scaling_base_gpus=2))
+    plain = printed(scaled(lag_mean=0.0, lag_max=0.0))
+    assert "utilisation:" not in plain
+    assert plain.splitlines()[-1] == "--explain says what the columns mean"
+
+
+def test_what_was_not_measured_is_said_without_asking() -> None:
+    """Once above the table where it holds for all rows, else in each row that it holds for."""
+    emulated, measured = cell(), cell("sync", kind="measured", device="cuda")
+    predicted = cell("ver", kind="predicted", device="predicted")
+    assert "emulated: the figures are of a profile, not of this machine" in printed(emulated)
+    assert "predicted: simulated by a model (not measured)" in printed(predicted)
+    assert "not measured" not in printed(measured)
+    text = printed(emulated, measured, predicted)
+    assert {row["system"]: row["GPUs"] for row in table_of(text)} == {
+        "ddppo": "1 (emulated)",
+        "sync": "1",
+        "ver": "1 (predicted)",
+    }
+    assert "- predicted: simulated by a model (not measured)" in text
 
 
 def test_predictions_say_how_far_off_they_were() -> None:
-    """Predicted cells are marked, and the note gives the error of the last check, or says that there was none."""
-    text = printed(cell("ddppo:preempt.p=0.8", 64, kind="predicted", device="predicted"))
-    assert "64 (predicted)" in text
-    assert "at most 8, not in batches, it was off by at" in line_with(text, "predicted: a model")
+    """The note gives the error of the last check, or says that there was none."""
+    text = explained(cell("ddppo:preempt.p=0.8", 64, kind="predicted", device="predicted"))
+    assert "64 predicted GPUs" in text
+    assert "at most 8, not in batches, it was off by at" in line_with(text, "simulated by a model of the profile")
     assert "fitted to and 14.0% from the 16 held out" in line_with(text, "against published figures (ver-table1)")
-    unknown = printed(cell("mine", 64, kind="predicted", device="predicted"))
+    unknown = explained(cell("mine", 64, kind="predicted", device="predicted"))
     assert "never held against runs" in " ".join(unknown.split())
-    own = printed(cell("ver", 64, kind="predicted", device="predicted", scenario="emulated/mine.toml"))
+    own = explained(cell("ver", 64, kind="predicted", device="predicted", scenario="emulated/mine.toml"))
     assert "this profile was never held against published figures" in " ".join(own.split())
 
 
@@ -306,6 +384,7 @@ def test_the_table_is_what_the_summary_says() -> None:
         stored(make_record(gpus=1), rates),
         stored(make_record(gpus=8, steps_per_s=600), [6 * rate for rate in rates]),
     ]
-    row = line_with(printed_summary(summarise(runs)), "8 (emulated)", "|").split("|")
-    assert [text.strip() for text in row[2:5]] == ["600", "6.00", "75%"]
-    assert " to " in row[6]
+    row = table_of(printed_summary(summarise(runs)))[1]
+    assert row["steps/s (95 %)"].startswith("600 (5")
+    assert row["scaling (95 %)"].startswith("6.00 (5")
+    assert row["efficiency"] == "75%"

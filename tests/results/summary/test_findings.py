@@ -19,7 +19,7 @@ UNSTEADY: dict[str, Any] = {
         begin_s=0,
         end_s=1,
         steady=False,
-        reason="only 2 iteration(s) left after the warm-up, at least 3 are wanted",
+        reason="iterations left after the warm-up: 2; at least 3 are wanted",
     )
 }
 

@@ -86,7 +86,7 @@ def test_the_reference_is_what_was_run_first_in_the_newest_sweep() -> None:
     ]
     assert summary_of(*records).reference == "ver"
     assert summary_of(*records, reference="old").reference == "old"
-    with pytest.raises(ValueError, match=r"^--reference gossip: no run of it; there are: old, ver, sync$"):
+    with pytest.raises(ValueError, match=r"^--reference gossip: no run of it; known: old, ver, sync$"):
         summary_of(*records, reference="gossip")
 
 

@@ -221,7 +221,7 @@ def test_a_reference_takes_the_machine_out() -> None:
 def test_unknown_reference() -> None:
     """A reference that nobody has run is refused with those that there are."""
     a = [measured(make_run(), 100)]
-    with pytest.raises(ValueError, match="--reference nope: no run of it; there are: ddppo"):
+    with pytest.raises(ValueError, match="--reference nope: no run of it; known: ddppo"):
         both(a, a, reference="nope")
 
 

@@ -31,7 +31,7 @@ from tests.scenarios.gym.test_making import scenario_of
         ("gym/CartPole-v1:kwargs=3", "must be kwargs.NAME=VALUE"),
         ("gym/CartPole-v1:kwargs.a.b=3", "must be kwargs.NAME=VALUE"),
         ("gym/CartPole-v1:kwargs.a-b=3", "must be names of arguments"),
-        ("gym/CartPole-v1:kwarg.size=3", "unknown field; known: vector, batch, recv"),
+        ("gym/CartPole-v1:kwarg.size=3", "unknown field; did you mean 'kwargs.NAME'? known: "),
         ("gym/CartPole-v1:ids", "CartPole-v1: is no module"),
         ("gym/CartPole-v1:code=3", "unknown field"),
         ("gym/CartPole-v1:num_envs=0", "must be at least 1"),
@@ -70,9 +70,9 @@ from tests.scenarios.gym.test_making import scenario_of
         ("gym/./mine.py:a_function", "is a function, and no subclass of gymnasium.Env; name the class, or register it"),
         ("gym/CartPole-v1:ids=CartPole-v0+CartPole-v1", "environments differ; add --workload heterogeneous"),
         ("gym/./mine.py:Good:kwargs.low=1..2", "kwargs.low=1..2: environments differ; add --workload heterogeneous"),
-        ("mujoco/ants", "unknown task; use one of: halfcheetah, ant"),
+        ("mujoco/ants", "unknown task; did you mean 'ant'? known: halfcheetah, ant"),
         ("mujoco/hopper:action_bounds=tanh:kwargs.foo=1", "takes no kwargs.foo"),
-        ("minigrid/DoorKey", "unknown grid world; use one of: DoorKey-8x8"),
+        ("minigrid/DoorKey", "unknown grid world; did you mean 'DoorKey-8x8'? known: DoorKey-8x8"),
     ],
 )
 @pytest.mark.usefixtures("my_package", "mine")

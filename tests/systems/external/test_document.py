@@ -66,7 +66,10 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         ("command = ''\nenvironment = 'ours'", ("command: ()", "at least 1")),
         ("command = 'a\"b'\nenvironment = 'ours'", ("command:", "No closing quotation")),
         ("command = 'sh'\nenvironment = 'theirs'", ("environment: 'theirs': ", "'ours' or 'instrumented'")),
-        ("command = 'sh {gpu}'\nenvironment = 'ours'", ("command:", "{gpu} is unknown; known: gpus, rank", "{{gpu}}")),
+        (
+            "command = 'sh {gpu}'\nenvironment = 'ours'",
+            ("command:", "did you mean 'gpus'? known: gpus", "{{gpu}}"),
+        ),
         ("command = 'no-such-program'\nenvironment = 'ours'", ("command: no-such-program: is not found",)),
         ("command = './train.sh'\nenvironment = 'ours'", ("command: ./train.sh: is not found",)),
         ("command = 'sh'\nenvironment = 'ours'\npython = '.'", ("python: .: is no program",)),

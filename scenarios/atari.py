@@ -38,6 +38,8 @@ HETEROGENEOUS_GAMES = ("star_gunner", "seaquest", "qbert", "breakout", "enduro",
 SPREAD = "step cost with a coefficient of variation of 0.3, max/min 2.2 to 2.8"
 """Over the six games, by three runs of `taskset -c 1 python benchmarks/hot_paths/bench_atari.py` (0.26, 0.31, 0.32)."""
 NUM_JOYSTICK_ACTIONS = 18
+FRAMES_PER_S = 60
+"""Of play."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -173,6 +175,7 @@ class AtariEnv(gymnasium.Env[dict[str, Any], int]):
         self._lives = 0
         self.observation_space = scenario.observation_space
         self.action_space = cast("gymnasium.Space[int]", scenario.action_space)
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": FRAMES_PER_S / scenario.frameskip}
         self._start(seed)
         height, width = self._ale.getScreenDims()
         self._resize = AreaResize((height, width), (scenario.resolution, scenario.resolution))
@@ -228,6 +231,11 @@ class AtariEnv(gymnasium.Env[dict[str, Any], int]):
         info = {"num_frames": num_frames, "raw_reward": float(score)}
         return {"pixels": self._stack.copy()}, reward, terminated, truncated, info
 
+    def render(self) -> NDArray[np.uint8]:
+        """The game's screen in colours, [210, 160, 3] in most games."""
+        screen: NDArray[np.uint8] = self._ale.getScreenRGB()
+        return screen
+
     def _start(self, seed: int) -> None:
         """Loads the game; ALE takes its seed and its settings only then."""
         scenario = self._scenario
@@ -248,6 +256,7 @@ class AtariEnv(gymnasium.Env[dict[str, Any], int]):
 class AtariFamily:
     """`atari/<game>`: see the module."""
 
+    draws: ClassVar[bool] = True
     about: ClassVar[str] = f"Atari 2600 games on ale-py, 84x84 grey x4, frameskip 4; heterogeneous: {SPREAD}"
 
     @property

@@ -44,6 +44,8 @@ HETEROGENEOUS_MAPS = ("basic", "my_way_home", "defend_the_line", "health_gatheri
 HETEROGENEOUS_RESOLUTIONS = ("160x120", "320x240", "512x384")
 RESOLUTIONS = ("160x120", "200x150", "256x192", "320x240", "400x300", "512x384", "640x480")
 """4:3 resolutions of the engine, width x height in pixels, the default first."""
+FRAMES_PER_S = 35
+"""Of play."""
 SHM_BYTES = 65536
 """An upper bound on what an engine writes in shared memory beside its screen: 16 KiB, and two queues of 10 KiB."""
 POINTS_PER_FRAME = 2.0**20
@@ -182,6 +184,8 @@ class VizdoomEnv(gymnasium.Env[dict[str, Any], Any]):
         width, height = (int(part) for part in resolution.split("x"))
         self._resize = AreaResize((height, width), (scenario.height, scenario.width))
         self._pixels: NDArray[np.uint8] = np.zeros((3, scenario.height, scenario.width), np.uint8)
+        self._screen: NDArray[np.uint8] = np.zeros((3, height, width), np.uint8)
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": FRAMES_PER_S / scenario.frameskip}
 
         game = self._game = vizdoom.DoomGame()
         game.load_config(str(Path(vizdoom.scenarios_path) / f"{name}.cfg"))
@@ -241,13 +245,19 @@ class VizdoomEnv(gymnasium.Env[dict[str, Any], Any]):
         """Ends the engine and frees its shared memory; may be called again."""
         self._game.close()
 
+    def render(self) -> NDArray[np.uint8]:
+        """The last screen of the episode as the engine has drawn it, [H, W, 3]."""
+        return self._screen.transpose(1, 2, 0)
+
     def _look(self) -> None:
-        self._pixels = self._resize(self._game.get_state().screen_buffer)
+        self._screen = self._game.get_state().screen_buffer
+        self._pixels = self._resize(self._screen)
 
 
 class VizdoomFamily:
     """`vizdoom/<map>`: see the module."""
 
+    draws: ClassVar[bool] = True
     about: ClassVar[str] = f"Doom maps on ViZDoom, 128x72 RGB, frameskip 4; heterogeneous: {SPREAD}"
     variants: ClassVar[tuple[str, ...]] = tuple(MAPS)
 

@@ -121,11 +121,15 @@ def export(
         typer.Option(
             "--format",
             help="json: all that the report says; csv, parquet: a line for each run; markdown: for a pull request; "
-            "perfetto: the timeline of one run, for ui.perfetto.dev.",
+            "perfetto: the timeline of one run, for ui.perfetto.dev; tensorboard, mlflow, wandb: a folder for that "
+            "tracker, written without a network.",
         ),
     ],
     folders: FoldersArgument = None,
-    out: Annotated[Path | None, typer.Option(help="The file. [default: stdout; parquet needs a file]")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The file, or the tracker's folder, to which runs are added. [default: stdout, for text]"),
+    ] = None,
     reference: ReferenceOption = None,
     threshold: ThresholdOption = None,
 ) -> None:
@@ -153,11 +157,15 @@ def evaluate(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     out: Annotated[Path, typer.Option(help="Folder of sweeps, where no run is named.")] = OUT,
+    video: Annotated[
+        Path | None,
+        typer.Option(help="Film the first environment of one run: an .mp4 or .gif of its episodes, 2 minutes at most."),
+    ] = None,
 ) -> None:
     """Play episodes with the policies that finished runs have left, and print how well they do."""
     from rlbench.harness.commands.evaluate import print_evaluations
 
-    print_evaluations(runs or [], out, episodes, typed=scenario, as_json=json)
+    print_evaluations(runs or [], out, episodes, typed=scenario, as_json=json, video=video)
 
 
 def watch(

@@ -2,5 +2,5 @@
 
 INTERRUPTED = 130
 """Exit code of a command that Ctrl-C has ended."""
-FORMATS = ("csv", "json", "parquet", "markdown", "perfetto")
+FORMATS = ("csv", "json", "parquet", "markdown", "perfetto", "tensorboard", "mlflow", "wandb")
 """Formats of `rlbench export`."""

@@ -12,6 +12,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from rich.table import Table
 from rich.text import Text
 
+from rlbench.harness.commands.filming import Film
 from rlbench.harness.contract.device import Device, Place
 from rlbench.harness.contract.scenario import Scenario
 from rlbench.harness.devices.kinds import DeviceKind, make_device, visible_gpus
@@ -84,6 +86,8 @@ class Evaluated:
     num_episodes: int
     figures: Mapping[str, tuple[float, float]]
     """Mean and standard error by `METRICS`."""
+    film: Film | None = None
+    """Of its first environment."""
 
     def as_json(self) -> dict[str, Any]:
         """The row for scripts; a missing figure is null."""
@@ -101,7 +105,8 @@ class Evaluated:
             "episodes": self.num_episodes,
         }
         figures = {metric: [_known(value) for value in self.figures[metric]] for metric in METRICS}
-        return names | {metric: {"mean": mean, "standard_error": error} for metric, (mean, error) in figures.items()}
+        means = {metric: {"mean": mean, "standard_error": error} for metric, (mean, error) in figures.items()}
+        return names | means | ({} if self.film is None else {"video": self.film.as_json()})
 
     def shown(self) -> dict[str, str]:
         """The row's cells by their columns, as text."""
@@ -129,17 +134,27 @@ Typed = Sequence[tuple[str, Mapping[str, str]]]
 
 
 def print_evaluations(
-    folders: Sequence[Path], out: Path, num_episodes: int, *, typed: str | None = None, as_json: bool = False
+    folders: Sequence[Path],
+    out: Path,
+    num_episodes: int,
+    *,
+    typed: str | None = None,
+    as_json: bool = False,
+    video: Path | None = None,
 ) -> None:
     """Evaluates the policies of some runs, or of the newest sweep in `out`, and prints a row for each.
 
     `typed` has the scenarios of these runs, as `--scenario` takes them; one that names code is played only if it is
-    there.
-    Raises ValueError when something is wrong with a run or with the number of episodes.
+    there. `video` is the file for a film of the first policy of the only run.
+    Raises ValueError when something is wrong with a run, with the number of episodes or with the file.
     """
     if num_episodes < 1:
         raise ValueError(f"--episodes {num_episodes}: must be at least 1; leave it out for 100")
     runs, unreadable = ([_read_run(folder) for folder in folders], []) if folders else _newest_runs(out)
+    film = None if video is None else Film(path=video)
+    if film is not None and len(runs) != 1:
+        such_as = f", such as {runs[-1].path}"
+        raise ValueError(f"--video {video}: shows one run, and there are {len(runs)}; name the folder of one{such_as}")
     named = None if typed is None else [split_scenario(text, "--scenario") for text in split_list(typed, "--scenario")]
     scenarios = [_scenario_of(run, named) for run in runs]
     evaluated: list[Evaluated] = []
@@ -147,7 +162,8 @@ def print_evaluations(
         for run, own in zip(runs, scenarios, strict=True):
             progress.say(f"playing {num_episodes:,} episodes with {visible(run.record.id)}")
             with output_to(run.path / EVALUATE_OUT, run.path / EVALUATE_ERR):
-                evaluated += [_evaluate(left, num_episodes) for left in _policies(run, *own)]
+                for left in _policies(run, *own):
+                    evaluated.append(_evaluate(left, num_episodes, None if evaluated else film))
             progress.advance()
     for each in unreadable:
         print(f"rlbench: warning: {visible(each.reason)}", file=sys.stderr)  # noqa: T201  stdout may be JSON
@@ -164,6 +180,8 @@ def print_evaluations(
     of_agents = "" if unit == "env steps" else ", of agents their stays"
     console.print(Text(f"success, return, length ({unit}), spl: means over the episodes (standard error)"))
     console.print(Text(f"episodes{of_agents}: equally many in each environment; their seeds are not those of training"))
+    if film is not None:
+        console.print(Text(film.told()), soft_wrap=True)
 
 
 def _read_run(folder: Path) -> StoredRun:
@@ -253,15 +271,17 @@ def ranks_left(run: StoredRun) -> list[int]:
     return sorted(lasted["rank"].unique().tolist())
 
 
-def _evaluate(left: LeftPolicy, num_episodes: int) -> Evaluated:
-    """Plays on the CPU, or on a GPU if there is one and the run used one."""
+def _evaluate(left: LeftPolicy, num_episodes: int, film: Film | None) -> Evaluated:
+    """Plays on the CPU, or on a GPU if there is one and the run used one; films the first environment."""
     cell = left.record.cell
     kind: DeviceKind = "cuda" if cell.device == "cuda" and visible_gpus() else "cpu"
     whom = f"{left.record.id}: scenario {cell.scenario}, or system {cell.system},"
     with told_in_a_line(whom), tempfile.TemporaryDirectory(prefix="rlbench-") as folder:
         device = make_device(kind, Place(rank=0, num_ranks=1, local_rank=0), left.scenario, Path(folder))
-        played, figures = left.system.evaluate(left.scenario, cell.seed, left.weights, num_episodes, device)
-    return Evaluated(left=left, num_episodes=played, figures=figures)
+        filmed = nullcontext(left.scenario) if film is None else film.of(left.scenario, device)
+        with filmed as scenario:
+            played, figures = left.system.evaluate(scenario, cell.seed, left.weights, num_episodes, device)
+    return Evaluated(left=left, num_episodes=played, figures=figures, film=film)
 
 
 def _known(value: float) -> float | None:

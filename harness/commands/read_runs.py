@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlbench.harness.commands import FORMATS
+from rlbench.harness.commands.tracking import TRACKERS, check_tracker, export_runs
 from rlbench.harness.run.sweep import PLAN_FILE, Sweep
 from rlbench.reports.exports.export import to_csv, to_json, write_parquet
 from rlbench.reports.exports.trace import write_trace
@@ -240,7 +241,7 @@ def _side(folder: Path) -> Runs:
 
 
 def export(folders: Sequence[Path], default: Path, form: str, out: Path | None, asked: SummaryOptions) -> None:
-    """Writes some folders, or the newest sweep in `default`, in one of `FORMATS`, to a file or to stdout.
+    """Writes some folders, or the newest sweep in `default`, in one of `FORMATS`, to a file, a folder or to stdout.
 
     Raises ValueError for missing runs, an unknown format or reference, and a file that cannot be written.
     """
@@ -250,7 +251,11 @@ def export(folders: Sequence[Path], default: Path, form: str, out: Path | None, 
         run = _one_run(folders) if folders else _newest_with_spans(default)
         _write(write_trace(run.path, run.record), out)
         return
+    where = check_tracker(form, out) if form in TRACKERS else None
     found = find(folders or [newest_sweep(default)])
+    if where is not None:
+        export_runs(found.runs, found.unreadable, form, where)
+        return
     summary = found.summary(asked)
     if form == "json":
         from rlbench.reports.page.timeline import read_iterations, with_iterations

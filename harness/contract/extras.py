@@ -46,6 +46,21 @@ class Completes(Protocol):
 
 
 @runtime_checkable
+class Draws(Protocol):
+    """What a scenario may have whose environments draw only if they are made so, which costs them speed.
+
+    A family whose scenarios draw has the attribute `draws`, which is True.
+    """
+
+    def drawn(self) -> Scenario:
+        """The scenario with environments whose `render` gives pictures (`Scenario.make_env`).
+
+        It is only called for `rlbench evaluate --video`; all else about the environments must stay the same. Raises
+        ValueError where they cannot.
+        """
+
+
+@runtime_checkable
 class NamesCode(Protocol):
     """What a family may have whose variants or settings may name code: a file, or a module.
 

@@ -9,6 +9,7 @@ entry point. The reader of such files has one, in the group `rlbench.system_file
 from __future__ import annotations
 
 import functools
+from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -97,6 +98,16 @@ def load_scenario(name: str, workload: str, settings: Mapping[str, str]) -> Scen
             raise ValueError(f"scenario {name} is not available here: {reason}")
         scenario = apply_settings(family.make(variant, workload), settings, name)
         return apply_settings(scenario.completed(), settings, name) if isinstance(scenario, Completes) else scenario
+
+
+def drawing() -> list[str]:
+    """Names of the families whose scenarios draw, of those that can be loaded."""
+    found = []
+    for name in names(SCENARIOS):
+        with suppress(ValueError):
+            if getattr(load_family(name), "draws", False):
+                found.append(name)
+    return found
 
 
 def names_code(name: str, settings: Mapping[str, str]) -> bool:

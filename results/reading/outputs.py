@@ -53,6 +53,13 @@ def output(path: Path) -> Iterator[BinaryIO]:
         yield file
 
 
+def refuse_links(*paths: Path) -> None:
+    """Raises OSError if one of these is a link: what others write there would be written elsewhere."""
+    for path in paths:
+        if path.is_symlink():
+            raise OSError(0, f"{path.name} is a link, which is not followed", str(path))
+
+
 def write_output(path: Path, pieces: Iterable[str]) -> None:
     """Writes the text of a file that the user asked for. Raises OSError."""
     with output(path) as file:

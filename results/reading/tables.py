@@ -85,6 +85,24 @@ def read_frame(
     return frame
 
 
+def number_columns(path: Path) -> list[str]:
+    """The names of a Parquet file's flat columns of numbers, in its order; booleans are none.
+
+    A name of more than `LONGEST_NAME` bytes is left out. Raises ValueError, without the file's name.
+    """
+    try:
+        with opened(path, TABLE_BYTES) as file:
+            footer = read_footer(file, file.seek(0, 2))
+    except (OSError, UnicodeDecodeError) as problem:
+        raise ValueError(str(problem)) from None
+    wanted = NUMBERS - {BOOLEAN}
+    return [
+        name
+        for name, column in footer.columns.items()
+        if column is not None and column.stored in wanted and len(name.encode()) <= LONGEST_NAME
+    ]
+
+
 def check_numbers(table: pa.Table) -> None:
     """Raises ValueError if a value is null, or if a number is not finite or beyond `LARGEST`."""
     for name, column in zip(table.column_names, table.columns, strict=True):

@@ -29,6 +29,7 @@ class _OfGymnasium:
 
     about: str
     variants: tuple[str, ...]
+    draws = True
 
     def names_code(self, variant: str, settings: Mapping[str, str]) -> bool:
         """Whether a scenario names code of the user's; see `harness.contract.scenario.ScenarioFamily`."""

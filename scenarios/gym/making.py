@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import os
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -53,6 +54,10 @@ NOT_ARGUMENTS = {
     "vectorization_mode": "write vector=sync, process or native",
 }
 """What Gymnasium's own makers take, and where it is said here."""
+DRAWING = {"render_mode": "rgb_array"}
+"""Arguments by which environments draw."""
+UNSEEN = {"PYGAME_HIDE_SUPPORT_PROMPT": "hide", "SDL_VIDEODRIVER": "dummy"}
+"""Variables by which pygame needs no display to draw, and says nothing."""
 RESET = "its first reset"
 DISPLAY = re.compile(r"display|video device|X11|xcb|GLFW|window", re.IGNORECASE)
 
@@ -116,6 +121,17 @@ def make(recipe: Recipe) -> gymnasium.Env[Any, Any]:
     if recipe.without:
         env = Without(env, recipe.without)
     return Seated(env)
+
+
+def draw_unseen() -> None:
+    """Prepares this process for environments that draw, unless the user has set it otherwise."""
+    for name, value in UNSEEN.items():
+        os.environ.setdefault(name, value)
+
+
+def takes_no(error: ValueError, argument: str) -> bool:
+    """Whether `told` has said that a constructor does not take an argument, or takes none at all."""
+    return any(text in str(error) for text in (f"takes no kwargs.{argument};", "takes no arguments"))
 
 
 def _of_file(recipe: Recipe) -> gymnasium.Env[Any, Any]:

@@ -220,6 +220,18 @@ class GymScenario:
         """That of the environments, which all have the same."""
         return making.TRIALS.of(next(self._extremes()))[1]
 
+    def drawn(self) -> GymScenario:
+        """The scenario with environments that give pictures, where their constructor takes `render_mode`."""
+        making.draw_unseen()
+        drawing = replace(self, kwargs={**self.kwargs, **making.DRAWING})
+        try:
+            drawing.same_spaces()
+        except ValueError as error:
+            if not making.takes_no(error, "render_mode"):
+                raise
+            return self
+        return drawing
+
     def chosen(self, global_index: int) -> dict[str, str]:
         """The values that one environment of the run has of the arguments that are ranges."""
         return {key: within(text, global_index, number) for number, (key, text) in enumerate(self._ranges)}

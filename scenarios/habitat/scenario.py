@@ -110,6 +110,7 @@ class Habitat:
 class HabitatFamily:
     """The entry point `habitat`."""
 
+    draws = True
     about = "PointGoal navigation with depth on habitat-sim, over .glb scenes or our own floor plans"
     variants: tuple[str, ...] = ()
 

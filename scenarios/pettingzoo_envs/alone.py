@@ -18,6 +18,7 @@ class Alone(gymnasium.Env[Any, Any]):
         self._env = env
         self.observation_space = env.observation_space(self._agent)
         self.action_space = env.action_space(self._agent)
+        self.metadata = getattr(env, "metadata", {})
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begins an episode."""
@@ -36,6 +37,12 @@ class Alone(gymnasium.Env[Any, Any]):
             rule = "its termination or truncation must be True then"
             raise ValueError(f"agent {own}: left agents and did not end: {rule}")
         return observation, float(reward), bool(terminated), bool(truncated), dict(given[4].get(own, {}))
+
+    def render(self) -> Any:
+        """What the environment draws. Raises NotImplementedError where it has no `render`."""
+        if not hasattr(self._env, "render"):
+            raise NotImplementedError
+        return self._env.render()
 
     def close(self) -> None:
         """Ends it."""

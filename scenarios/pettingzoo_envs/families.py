@@ -13,6 +13,7 @@ from rlbench.scenarios.pettingzoo_envs.scenario import PettingZooScenario
 class PettingZooFamily:
     """`pettingzoo/butterfly/…`, `pettingzoo/<module>`, `pettingzoo/<module>:<name>`, `pettingzoo/<file>.py:<class>`."""
 
+    draws = True
     about = "any parallel environment of PettingZoo: pettingzoo/mpe/simple_spread_v3, pettingzoo/./FILE.py:CLASS"
     variants: tuple[str, ...] = ()
 

@@ -13,6 +13,7 @@ from rlbench.harness.contract.device import Seat
 from rlbench.harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
 from rlbench.scenarios.gym import named
 from rlbench.scenarios.gym.arguments import ends, is_range, within
+from rlbench.scenarios.gym.making import DRAWING, draw_unseen, takes_no
 from rlbench.scenarios.pettingzoo_envs import making
 from rlbench.scenarios.pettingzoo_envs.alone import Alone
 from rlbench.scenarios.pettingzoo_envs.finding import module_name
@@ -186,6 +187,18 @@ class PettingZooScenario:
     def action_space(self) -> gymnasium.Space[Any]:
         """That of each agent, which all have the same."""
         return self._kind.action_space
+
+    def drawn(self) -> PettingZooScenario:
+        """The scenario with environments that give pictures, where their constructor takes `render_mode`."""
+        draw_unseen()
+        drawing = replace(self, kwargs={**self.kwargs, **DRAWING})
+        try:
+            drawing.same_kind()
+        except ValueError as error:
+            if not takes_no(error, "render_mode"):
+                raise
+            return self
+        return drawing
 
     def chosen(self, environment: int) -> dict[str, str]:
         """The values that one environment of the run has of the arguments that are ranges."""

@@ -119,6 +119,7 @@ class PointNav:
 class PointNavFamily:
     """The entry point `pointnav`."""
 
+    draws = True
     about = "PointGoal navigation with depth in generated floor plans: 2x2 rooms; heterogeneous 2x2 to 48x48"
     variants: tuple[str, ...] = ()
 

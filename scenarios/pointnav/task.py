@@ -9,13 +9,16 @@ is in radians, counter-clockwise from x as seen from above.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from rlbench.scenarios.pointnav.plan import Box
 
 Point = tuple[float, ...]
 Observation = dict[str, NDArray[np.float32]]
@@ -88,6 +91,14 @@ class Simulator(Protocol):
 
     def close(self) -> None:
         """Frees what the simulator holds; a second call does nothing."""
+
+
+@runtime_checkable
+class HasWalls(Protocol):
+    """What a simulator may have whose scene can be drawn from above."""
+
+    def walls(self) -> Sequence[Box]:
+        """The solid boxes of the scene of the present episode."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,6 +179,7 @@ class PointNavEnv(gymnasium.Env[Observation, int]):
     def __init__(self, simulator: Simulator, settings: TaskSettings, resolution: int, seed: int) -> None:
         self.observation_space = cast("gymnasium.Space[Observation]", observation_space(resolution))
         self.action_space = cast("gymnasium.Space[int]", action_space())
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
         self.simulator = simulator
         self.episode: Episode | None = None
         self._settings = settings
@@ -225,6 +237,18 @@ class PointNavEnv(gymnasium.Env[Observation, int]):
         assert self.episode is not None
         point, heading = self.simulator.pose()
         return {"depth": self.simulator.depth(), "goal": goal_sensor(point, heading, self.episode.goal)}
+
+    def render(self) -> NDArray[np.uint8]:
+        """The depth image, and beside it the plan where the simulator has one, [H, W, 3]; see `pointnav.picture`."""
+        from rlbench.scenarios.pointnav.picture import of_depth, of_plan
+
+        assert self.episode is not None, "reset() comes before render()"
+        picture = of_depth(self.simulator.depth(), MAX_DEPTH_M)
+        if not isinstance(self.simulator, HasWalls):
+            return picture
+        point, heading = self.simulator.pose()
+        plan = of_plan(self.simulator.walls(), self.episode.goal, point, heading, len(picture))
+        return np.hstack([picture, plan])
 
     def close(self) -> None:
         """Closes the simulator."""

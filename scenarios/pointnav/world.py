@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rlbench.scenarios.pointnav.depth import DepthCamera
 from rlbench.scenarios.pointnav.geodesic import FreeSpace, GeodesicField
-from rlbench.scenarios.pointnav.plan import FloorPlan, PlanSettings, generate_plan
+from rlbench.scenarios.pointnav.plan import Box, FloorPlan, PlanSettings, generate_plan
 from rlbench.scenarios.pointnav.task import FORWARD_M, MOVE_FORWARD, TURN_DEG, TURN_LEFT
 
 if TYPE_CHECKING:
@@ -101,6 +101,10 @@ class FloorPlanWorld:
     def depth(self) -> NDArray[np.float32]:
         """The depth image at the present pose."""
         return self._camera.image(*self._point, self._heading)
+
+    def walls(self) -> list[Box]:
+        """The walls of the present plan."""
+        return self.plan.walls()
 
     def close(self) -> None:
         """Does nothing: it holds nothing to free."""

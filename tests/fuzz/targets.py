@@ -25,6 +25,7 @@ from rlbench.harness.run.sweep import PLAN_FILE
 from rlbench.reports.exports.export import to_csv, to_json, write_parquet
 from rlbench.reports.exports.markdown import to_markdown
 from rlbench.reports.exports.trace import write_trace
+from rlbench.reports.exports.tracked import tracked
 from rlbench.reports.page.html import write_report
 from rlbench.reports.page.timeline import read_iterations, with_iterations
 from rlbench.reports.terminal.compared import print_compared
@@ -125,6 +126,8 @@ class OfSweep:
                     "".join(write_trace(run.path, run.record))
                 with refusable():
                     ranks_left(run)
+                with refusable():
+                    tracked(run)
                 with refusable():
                     series_of(rows_of([run]))
 

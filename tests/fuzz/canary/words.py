@@ -64,7 +64,7 @@ def _below(folder: Path, levels: int) -> list[str]:
 
 
 def _export(c: Chooser, form: str, file: str) -> list[str]:
-    out = ["--out", file] if form == "parquet" else c.some("--out", file)
+    out = ["--out", file] if form in {"parquet", "tensorboard"} else c.some("--out", file)
     return ["export", "--format", form, *out, *([c.run()] if form == "perfetto" else [c.any(), *c.some(c.any())])]
 
 
@@ -110,6 +110,7 @@ QUICK: dict[str, Words] = {
     "export csv": lambda c: _export(c, "csv", "runs.csv"),
     "export parquet": lambda c: _export(c, "parquet", "runs.parquet"),
     "export markdown": lambda c: _export(c, "markdown", "runs.md"),
+    "export tensorboard": lambda c: _export(c, "tensorboard", "tb"),
     "export perfetto": lambda c: _export(c, "perfetto", "trace.json"),
     "history": lambda c: ["history", *c.some(c.any()), *c.some("--json")],
     "list": lambda c: ["list", *c.some("systems"), *c.some("--json")],

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import gymnasium
 import numpy as np
@@ -18,6 +18,20 @@ from rlbench.scenarios.pettingzoo_envs.published import PARTICLES
 from rlbench.scenarios.pettingzoo_envs.scenario import PettingZooScenario
 
 HETEROGENEOUS = "pettingzoo/./game.py:Tag:kwargs.reach=0.1..0.9"
+
+
+class Keywords:
+    """Of one agent, which takes its seed by keyword."""
+
+    possible_agents = ("solo",)
+
+    def observation_space(self, agent: str) -> gymnasium.Space[Any]:  # noqa: ARG002
+        return gymnasium.spaces.Discrete(9)
+
+    action_space = observation_space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:  # noqa: ARG002
+        return {"solo": seed}, {}
 
 
 def scenario_of(text: str, workload: str = "homogeneous") -> PettingZooScenario:
@@ -122,19 +136,22 @@ def test_what_names_code_is_told_without_loading_it(scenario: str, settings: dic
 
 def test_a_lone_agents_environment_may_take_its_seed_by_keyword_only() -> None:
     """As Gymnasium's and PettingZoo's own do, and as it is given it where there are more agents."""
-
-    class Keywords:
-        possible_agents = ("solo",)
-
-        def observation_space(self, agent: str) -> gymnasium.Space[Any]:  # noqa: ARG002
-            return gymnasium.spaces.Discrete(9)
-
-        action_space = observation_space
-
-        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:  # noqa: ARG002
-            return {"solo": seed}, {}
-
     assert Alone(cast("Any", Keywords())).reset(seed=7) == (7, {})
+
+
+def test_a_lone_agents_environment_draws_what_it_has() -> None:
+    """Its `render` and its metadata are the environment's; where that has none, it has none."""
+
+    class Draws(Keywords):
+        metadata: ClassVar = {"render_fps": 7}
+
+        def render(self) -> str:
+            return "a picture"
+
+    alone = Alone(cast("Any", Draws()))
+    assert (alone.render(), alone.metadata) == ("a picture", {"render_fps": 7})
+    with pytest.raises(NotImplementedError):
+        Alone(cast("Any", Keywords())).render()
 
 
 @pytest.mark.parametrize(

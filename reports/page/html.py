@@ -2,7 +2,7 @@
 
 It holds plotly.js once, the figures, the summary as JSON, and cells and runs as CSV. Everything that comes from a run
 (names, paths, reasons, configurations) is text: the template escapes it, JSON is in elements that no browser runs, and
-the content security policy of the page allows only the two scripts whose hashes it names, and no loading.
+the content security policy of the page allows only the scripts whose hashes it names, and no loading.
 """
 
 from __future__ import annotations
@@ -36,20 +36,11 @@ from rlbench.reports.page.charts import (
     workloads,
 )
 from rlbench.reports.page.charts.chart import Chart, Entry, PageTable, datum, words
-from rlbench.reports.page.charts.style import in_order, span_style
+from rlbench.reports.page.charts.style import in_order
 from rlbench.reports.page.learned_from import tables as learned_from_tables
 from rlbench.reports.page.provenance import as_typed, provenance
-from rlbench.reports.page.timeline import (
-    MOST_GPUS,
-    MOST_SPANS,
-    SPAN_BYTES,
-    IterationTimeline,
-    TimelineChoice,
-    page_data,
-    read_iterations,
-    timelines,
-    with_iterations,
-)
+from rlbench.reports.page.timeline import MOST_GPUS, MOST_SPANS, read_iterations, with_iterations
+from rlbench.reports.page.timeline_data import SPAN_BYTES, RunTimeline, TimelineChoice, page_data, timelines
 from rlbench.results.reading.outputs import write_output
 from rlbench.results.records import units
 from rlbench.results.records.schema import RunRecord
@@ -139,6 +130,10 @@ AFTER_TIMELINE = (
         nothing="No history was given: `rlbench report --history` draws what `rlbench history` keeps.",
     ),
 )
+TIMELINE_SCRIPTS = ("timeline_run.js", "timeline_paint.js", "timeline.js")
+"""In this order: each uses what the ones before it define."""
+TOTALS_ROWS = 24
+"""Maximum number of rows in the table of an iteration's totals."""
 PAGE_BYTES = 7_600_000
 """Size of a page; worker timelines take what the other parts leave of it."""
 HTML_BYTES = 9_000
@@ -183,7 +178,7 @@ def render(summary: Summary, folders: Mapping[str, Path], *, title: str, command
     before = [_filled(section, summary) for section in BEFORE_TIMELINE]
     after = [_filled(section, summary) for section in AFTER_TIMELINE]
     charts = [chart for section in (*before, *after) for chart in section["charts"]]
-    scripts = [_plotly(), (TEMPLATES / "report.js").read_text(encoding="utf-8")]
+    scripts = [_plotly(), *(_template(name) for name in ("report.js", *TIMELINE_SCRIPTS))]
     embedded = {
         "figures-data": _embedded({panel.id: panel.figure for chart in charts for panel in chart.panels}),
         "summary-data": _inert(summary.model_dump_json()),
@@ -191,17 +186,19 @@ def render(summary: Summary, folders: Mapping[str, Path], *, title: str, command
     }
     taken = len(scripts[0]) + sum(map(len, embedded.values())) + HTML_BYTES * len(summary.cells)
     choices = timelines(read, _num_spans(PAGE_BYTES - taken))
-    embedded |= {
-        "timelines-data": _embedded({f"timeline-{number}": page_data(choice) for number, choice in enumerate(choices)}),
-        "spans-data": _embedded({kind: span_style(kind)[0] for kind in _span_kinds(choices)}),
-    }
-    return environment.get_template("report.html.j2").render(
+    embedded["timelines-data"] = _embedded(
+        {f"timeline-{number}": page_data(choice) for number, choice in enumerate(choices)}
+    )
+    return environment.get_template(
+        "report.html.j2"
+    ).render(
         title=title,
         command=as_typed(command),
         policy=_policy(scripts),
-        css=Markup((TEMPLATES / "report.css").read_text(encoding="utf-8")),  # noqa: S704  ours
+        css=Markup(_template("report.css") + _template("timeline.css")),  # noqa: S704  ours
         plotly=Markup(scripts[0]),  # noqa: S704  plotly's
         script=Markup(scripts[1]),  # noqa: S704  ours
+        timeline_scripts=[Markup(each) for each in scripts[2:]],  # noqa: S704  ours
         overview=_overview(summary),
         answers=[_with_code(answer) for answer in summary.answers],
         kinds=list(_kinds(summary)),
@@ -224,6 +221,10 @@ def render(summary: Summary, folders: Mapping[str, Path], *, title: str, command
 def _num_spans(room_bytes: int) -> int:
     """Number of spans that fit into the rest of a page: at least a tenth of `MOST_SPANS`, however large the page is."""
     return min(max(room_bytes // SPAN_BYTES, MOST_SPANS // 10), MOST_SPANS)
+
+
+def _template(name: str) -> str:
+    return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
 def _plotly() -> str:
@@ -367,11 +368,6 @@ def _rates(at: int, run: RunRecord) -> list[Entry]:
     return [datum(f"runs.{at}.figures.{name}", getattr(run.figures, name)) for name in ("steps_per_s", own)]
 
 
-def _span_kinds(choices: Sequence[TimelineChoice]) -> list[str]:
-    found = {kind for choice in choices for each in choice.timelines for kind in each.spans}
-    return in_order(found | {"wait:inference"})
-
-
 def _timeline(number: int, choice: TimelineChoice, summary: Summary) -> dict[str, Any]:
     """The data that the template needs for the timelines of a work."""
     return {
@@ -383,10 +379,10 @@ def _timeline(number: int, choice: TimelineChoice, summary: Summary) -> dict[str
     }
 
 
-def _totals(timeline: IterationTimeline, iteration: Iteration) -> PageTable:
+def _totals(timeline: RunTimeline, iteration: Iteration) -> PageTable:
     kinds = in_order({kind for thread in iteration.threads for kind in thread.milliseconds})
     rows = []
-    for at, thread in enumerate(iteration.threads):
+    for at, thread in enumerate(iteration.threads[:TOTALS_ROWS]):
         path = f"iterations.{timeline.place}.threads.{at}.milliseconds"
         known = thread.milliseconds
         rows.append(
@@ -396,4 +392,6 @@ def _totals(timeline: IterationTimeline, iteration: Iteration) -> PageTable:
             ]
         )
     caption = f"{timeline.label}: milliseconds by what was done; {timeline.note}"
+    if (num_rows := len(iteration.threads)) > TOTALS_ROWS:
+        caption += f"; the first {TOTALS_ROWS} of {num_rows} rows, all are in the page's data"
     return PageTable(caption=caption, columns=["row", *kinds], rows=rows)

@@ -6,12 +6,9 @@
   const NARROW = 600; // pixels: below, the legend stands under the chart
   const TALLEST = 680;
   const PRINTED_WIDTH = 680;
-  const TICKS_PER_MS = 10;
 
   const textOf = (id) => document.getElementById(id).textContent;
   const figures = JSON.parse(textOf("figures-data"));
-  const timelines = JSON.parse(textOf("timelines-data"));
-  const spanColours = JSON.parse(textOf("spans-data"));
   const plots = [...document.querySelectorAll(".plot")];
   const drawn = (window.__rlbenchCharts = Object.fromEntries(plots.map((plot) => [plot.id, false])));
   let printing = false;
@@ -96,70 +93,17 @@
     }
     if (width < NARROW) {
       layout.font = { size: 11 };
-      if (!plot.classList.contains("timeline")) layout.dragmode = false; // a finger scrolls the page
+      layout.dragmode = false; // a finger scrolls the page
     }
     return layout;
   };
 
   const config = (plot) => ({
     responsive: true, displaylogo: false, showSendToCloud: false, plotlyServerURL: "",
-    displayModeBar: plot.classList.contains("timeline") ? true : "hover",
+    displayModeBar: "hover",
     modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
     toImageButtonOptions: { filename: plot.id },
   });
-
-  // ---- worker timelines
-
-  const isWait = (kind) => kind.startsWith("wait:");
-
-  const timelineFigure = (run) => {
-    const lines = {};
-    const line = (kind) => (lines[kind] ||= { x: [], y: [] });
-    run.rows.forEach((name, row) => {
-      // An environment that does nothing waits for its next action.
-      if (name.includes(", env ")) {
-        line("wait:inference").x.push(0, run.ticks / TICKS_PER_MS, null);
-        line("wait:inference").y.push(row, row, null);
-      }
-    });
-    for (const [kind, lanes] of Object.entries(run.spans)) {
-      const { x, y } = line(kind);
-      for (const [row, ...steps] of lanes) {
-        let at = 0;
-        for (let k = 0; k < steps.length; k += 2) {
-          const begin = at + steps[k];
-          at = begin + steps[k + 1];
-          x.push(begin / TICKS_PER_MS, at / TICKS_PER_MS, null);
-          y.push(row, row, null);
-        }
-      }
-    }
-    const order = Object.keys(spanColours).filter((kind) => kind in lines);
-    order.sort((a, b) => isWait(b) - isWait(a)); // work is drawn upon waiting
-    const data = order.map((kind) => ({
-      type: "scatter", mode: "lines", name: kind, x: lines[kind].x, y: lines[kind].y,
-      line: { color: spanColours[kind], width: isWait(kind) || kind === "other" ? 3 : 9, simplify: false },
-      hovertemplate: "%{x:,.1f} ms<extra>%{fullData.name}</extra>",
-    }));
-    const layout = {
-      uirevision: run.label, height: 110 + 17 * run.rows.length,
-      xaxis: { title: { text: "Time in the iteration (ms)" }, range: [0, run.ticks / TICKS_PER_MS] },
-      yaxis: {
-        tickmode: "array", tickvals: run.rows.map((_, row) => row), ticktext: run.rows,
-        range: [run.rows.length - 0.3, -0.7], showgrid: false, zeroline: false,
-      },
-    };
-    return { data, layout };
-  };
-
-  const chosen = (id) => timelines[id].runs[Number(document.getElementById(`${id}-run`).value)];
-
-  const figureOf = (plot) => {
-    if (!plot.classList.contains("timeline")) return figures[plot.id];
-    const run = chosen(plot.id);
-    document.getElementById(`${plot.id}-note`).textContent = run.note;
-    return timelineFigure(run);
-  };
 
   // ---- the legend that several panels share: a figure without points, whose entries show and hide
 
@@ -199,7 +143,7 @@
 
   const draw = async (plot) => {
     try {
-      const figure = figureOf(plot);
+      const figure = figures[plot.id];
       await Plotly.react(plot, coloured(figure.data), layoutOf(plot, figure), config(plot));
       drawn[plot.id] = true;
     } catch (problem) {
@@ -228,10 +172,6 @@
     recolour();
   });
   systemDark.addEventListener("change", recolour);
-
-  for (const choice of document.querySelectorAll("select[data-timeline]")) {
-    choice.addEventListener("change", () => draw(document.getElementById(choice.dataset.timeline)));
-  }
 
   let wasNarrow = innerWidth < NARROW;
   addEventListener("resize", () => {

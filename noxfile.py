@@ -173,6 +173,7 @@ BENCHMARKS = {
     "memory": "benchmarks.memory",
     "predict": "benchmarks.predict_speed",
     "report": "benchmarks.hot_paths.bench_report",
+    "timeline": "benchmarks.hot_paths.bench_timeline",
 }
 """Programs that run whole trainings, for minutes each; `nox -s bench -- NAME --help` says what they take."""
 

@@ -121,7 +121,7 @@ def export(
         typer.Option(
             "--format",
             help="json: all that the report says; csv, parquet: a line for each run; markdown: for a pull request; "
-            "perfetto: the timeline of one run, for ui.perfetto.dev; tensorboard, mlflow, wandb: a folder for that "
+            "perfetto: the timelines of runs, for ui.perfetto.dev; tensorboard, mlflow, wandb: a folder for that "
             "tracker, written without a network.",
         ),
     ],

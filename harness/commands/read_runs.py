@@ -18,7 +18,7 @@ from rlbench.harness.commands import FORMATS
 from rlbench.harness.commands.tracking import TRACKERS, check_tracker, export_runs
 from rlbench.harness.run.sweep import PLAN_FILE, Sweep
 from rlbench.reports.exports.export import to_csv, to_json, write_parquet
-from rlbench.reports.exports.trace import write_trace
+from rlbench.reports.exports.trace import read_trace
 from rlbench.reports.terminal.table import make_console, print_lines, print_table
 from rlbench.results.reading.names import known_names
 from rlbench.results.reading.outputs import write_output
@@ -243,13 +243,14 @@ def _side(folder: Path) -> Runs:
 def export(folders: Sequence[Path], default: Path, form: str, out: Path | None, asked: SummaryOptions) -> None:
     """Writes some folders, or the newest sweep in `default`, in one of `FORMATS`, to a file, a folder or to stdout.
 
+    A trace is of all runs with a timeline in the folders; without folders, of the newest one in `default`.
+
     Raises ValueError for missing runs, an unknown format or reference, and a file that cannot be written.
     """
     if form not in FORMATS:
         raise ValueError(f"--format {form}: unknown; {known_names(form, FORMATS)}")
     if form == "perfetto":
-        run = _one_run(folders) if folders else _newest_with_spans(default)
-        _write(write_trace(run.path, run.record), out)
+        _export_trace(_with_spans(folders) if folders else [_newest_with_spans(default)], out)
         return
     where = check_tracker(form, out) if form in TRACKERS else None
     found = find(folders or [newest_sweep(default)])
@@ -289,15 +290,32 @@ def _write(pieces: Iterable[str], out: Path | None) -> None:
         raise ValueError(f"{out}: cannot be written ({problem.strerror or problem}); name another file") from None
 
 
-def _one_run(folders: Sequence[Path]) -> StoredRun:
-    found = find(folders)
-    if len(found.runs) != 1:
+def _export_trace(runs: Sequence[StoredRun], out: Path | None) -> None:
+    trace = read_trace([(run.path, run.record) for run in runs])
+    for problem in trace.problems:
+        _warn(problem)
+    _write(trace.pieces(), out)
+
+
+def _warn(text: str) -> None:
+    print(f"rlbench: warning: {visible(text)}", file=sys.stderr)  # noqa: T201  stdout may be the trace
+
+
+def _with_spans(folders: Sequence[Path]) -> list[StoredRun]:
+    """The only run in some folders, or all finished ones that have spans; says on stderr how many do not.
+
+    Raises ValueError if there is none.
+    """
+    runs = find(folders).runs
+    if len(runs) == 1:
+        return runs
+    found = [run for run in runs if run.record.status == "finished" and (run.path / SPANS_FILE).exists()]
+    if not found:
         these = ", ".join(map(str, folders))
-        such_as = f", such as {found.runs[-1].path}" if found.runs else ""
-        raise ValueError(
-            f"--format perfetto: shows one run, {these} has {len(found.runs)}; name the folder of one{such_as}"
-        )
-    return found.runs[0]
+        raise ValueError(f"{these}: has {len(runs)} runs, none that finished with a timeline; name others")
+    if left_out := len(runs) - len(found):
+        _warn(f"{left_out} of {len(runs)} runs did not finish or have no timeline, and are left out")
+    return found
 
 
 def _newest_with_spans(out: Path) -> StoredRun:

@@ -37,8 +37,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -53,12 +54,29 @@ STAGES = ("simulator", "inference", "scheduling", "learner", "communication")
 """What there may be more of."""
 MEETINGS = ("communicate", "wait:straggler")
 """Spans in which ranks meet that go in step."""
+WAITS = ("simulate", "wait:rollout", "wait:learner", *MEETINGS)
+"""Spans of a rank's threads in which they wait for something."""
 SLACK = "slack"
 """Waits of a learner for experience, for a walk that leaves out the threads that sample."""
 Place = Thread | int
 """Where a walk is: on a thread, or in an environment's span, by its index."""
 Step = tuple[str, float, Place]
 """What the time back to an earlier moment counts for, that moment, and where the walk is then."""
+
+
+class Wait(NamedTuple):
+    """What went on when something else was done."""
+
+    rank: int
+    environment: int
+    """What waited: an environment, or `OWN` or `SECOND` for a thread of the rank."""
+    until_s: float
+    """When it went on."""
+    for_rank: int
+    for_environment: int
+    """What it had waited for."""
+    done_s: float
+    """When that was done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +110,7 @@ class Chain:
         of_threads, of_envs = (each.where(each.end_s > each.begin_s) for each in (of_threads, of_envs))
         self._own = {rank: Thread.of(of_threads, rank, OWN) for rank in self.learners}
         acts = np.where(np.isin(of_envs.rank, self.learners), of_envs.rank, self.learners[0] if self.learners else -1)
+        self._in_step = in_step
         self._sampling = {}
         for rank in self.learners:
             second = Thread.of(of_threads, rank, SECOND)
@@ -121,6 +140,49 @@ class Chain:
             met = {rank} if before < moment else met | {rank}
             moment = before
         return seconds
+
+    def path(self, since: float, until: float) -> Iterator[Wait]:
+        """What waited for what on the walks back from one moment to another, the latest first.
+
+        Where ranks go in step there is one walk, from the last of them that was at work, else one for each rank. Where
+        environments are still stepping when collecting ends, it goes on from the one that replied last.
+        """
+        ranks = self.learners
+        if self._in_step and ranks:
+            ranks = [max(ranks, key=lambda rank: min(until, max(self._own[rank].ends, default=-math.inf)))]
+        for rank in ranks:
+            yield from self._path(rank, since, until)
+
+    def _path(self, rank: int, since: float, until: float) -> Iterator[Wait]:
+        place: Place = self._own[rank]
+        moment, met = until, {rank}
+        while moment > since:
+            if isinstance(place, Thread):
+                rank = place.rank
+                _, before, previous = self._on_thread(place, moment, met)
+            else:
+                _, before, previous = self._in_env(rank, place, moment)
+            lane, other = self._lane(rank, place), self._lane(rank, previous)
+            if lane != other and before >= since:
+                yield Wait(*lane, moment, *other, before)
+            met = {rank} if before < moment else met | {rank}
+            moment, place = before, previous
+
+    def waits(self, since: float, until: float) -> Iterator[Wait]:
+        """What each wait of the ranks' threads that ended between two moments was for, as far as their spans tell."""
+        samplers = [self._sampling[rank].thread for rank in self.learners]
+        for thread in (*self._own.values(), *(each for each in samplers if each.which == SECOND)):
+            for at in range(bisect_right(thread.ends, since), bisect_right(thread.ends, until)):
+                if thread.kinds[at] in WAITS:
+                    moment = thread.ends[at]
+                    _, done, previous = self._on_thread(thread, moment, {thread.rank})
+                    if previous is not thread:
+                        lane = self._lane(thread.rank, previous)
+                        yield Wait(thread.rank, thread.which, moment, *lane, done)
+
+    def _lane(self, rank: int, place: Place) -> tuple[int, int]:
+        """Rank and environment of a place; `rank` is the one that acts for the environment."""
+        return (place.rank, place.which) if isinstance(place, Thread) else self._sampling[rank].envs.lanes[place]
 
     def _collects(self, thread: Thread, moment: float, *, was: bool) -> bool:
         """Whether a thread collects just before a moment; scheduling tells no more than the walk knew: `was`."""

@@ -58,15 +58,17 @@ class Thread:
     """The spans of a rank's thread that last."""
 
     rank: int
+    which: int
+    """Its number in the column `environment`."""
     begins: list[float]
     ends: list[float]
     kinds: list[str]
 
     @classmethod
     def of(cls, spans: Spans, rank: int, which: int) -> Thread:
-        """From spans that last; `which` is the thread's number in their column `environment`."""
+        """From spans that last."""
         own = spans.where((spans.rank == rank) & (spans.environment == which))
-        return cls(rank, own.begin_s.tolist(), own.end_s.tolist(), own.kind.tolist())
+        return cls(rank, which, own.begin_s.tolist(), own.end_s.tolist(), own.kind.tolist())
 
     def before(self, moment: float) -> tuple[float, float, str]:
         """Begin, end and kind of the last span that has begun before a moment; of `other` since ever if none has."""
@@ -91,6 +93,8 @@ class Envs:
     workers: list[int]
     of_worker: list[list[int]]
     """The indices of a worker's spans."""
+    lanes: list[tuple[int, int]]
+    """The rank and the environment of each span."""
 
     @classmethod
     def of(cls, spans: Spans) -> Envs:
@@ -103,7 +107,8 @@ class Envs:
             previous[own[1:]] = own[:-1]
         workers = envs // _envs_per_worker(envs, spans)
         columns = spans.begin_s.tolist(), spans.end_s.tolist()
-        return cls(*columns, of_env, previous.tolist(), workers.tolist(), _indices(workers))
+        lanes = list(zip(spans.rank.tolist(), spans.environment.tolist(), strict=True))
+        return cls(*columns, of_env, previous.tolist(), workers.tolist(), _indices(workers), lanes)
 
     def at(self, moment: float) -> list[int]:
         """The index of the last span of each environment that has begun before a moment."""

@@ -18,7 +18,10 @@ from pydantic_core import to_json
 TEMPLATES = Path(__file__).parent / "templates"
 PLOTLY = Path(__file__).parent / "plotly" / "plotly-basic.min.js"
 """The smallest bundle of plotly.js, with lines, markers and bars: npm's `plotly.js-basic-dist-min`, 4.1.1, MIT."""
-SCRIPTS = ("start.js", "charts.js", "filters.js", "tables.js", "live.js", "last.js")
+SCRIPTS = (
+    *("start.js", "charts.js", "filters.js", "tables.js", "timeline_run.js", "timeline_paint.js", "timeline.js"),
+    *("live.js", "last.js"),
+)
 """Parts of the page's own script, in their order; they share one scope."""
 
 
@@ -43,6 +46,11 @@ def script() -> str:
     text = '(() => {\n"use strict";\n' + "\n".join(parts) + "})();\n"
     assert "</script" not in text.lower()
     return text
+
+
+def styles() -> str:
+    """The page's style sheet."""
+    return "".join((TEMPLATES / name).read_text(encoding="utf-8") for name in ("report.css", "timeline.css"))
 
 
 def policy(scripts: Sequence[str], *, asks: bool = False) -> str:

@@ -17,30 +17,22 @@ from markupsafe import Markup
 
 from rlbench.reports.exports import cells_csv, export
 from rlbench.reports.figures import format as fmt
-from rlbench.reports.page import caveats, embedding, sections
+from rlbench.reports.page import caveats, embedding, sections, telemetry
 from rlbench.reports.page.charts import matrix
 from rlbench.reports.page.charts.chart import Entry, PageTable, datum, run_facets, without_common, words
-from rlbench.reports.page.charts.style import in_order, span_style, styles
+from rlbench.reports.page.charts.style import styles
 from rlbench.reports.page.embedding import TEMPLATES, packed, packed_json
 from rlbench.reports.page.first_screen import FirstScreen, first_screens
 from rlbench.reports.page.headline import title as title_of
 from rlbench.reports.page.learned_from import tables as learned_from_tables
 from rlbench.reports.page.provenance import as_typed, provenance
-from rlbench.reports.page.timeline import (
-    MOST_GPUS,
-    MOST_SPANS,
-    SPAN_BYTES,
-    IterationTimeline,
-    TimelineChoice,
-    page_data,
-    read_iterations,
-    timelines,
-    with_iterations,
-)
+from rlbench.reports.page.timeline import MOST_SPANS, read_iterations, with_iterations
+from rlbench.reports.page.timeline_data import SPAN_BYTES, page_data, timelines
+from rlbench.reports.page.timeline_section import timeline_section
 from rlbench.results.reading.outputs import write_output
 from rlbench.results.records import units
 from rlbench.results.records.schema import RunRecord
-from rlbench.results.summary.document import Iteration, Summary
+from rlbench.results.summary.document import Summary
 
 PAGE_BYTES = 4_000_000
 """Size of a page; worker timelines take what the other parts leave of it."""
@@ -93,6 +85,8 @@ def render(
     first = first_screens(summary)
     before = sections.filled(sections.BEFORE_TIMELINE, summary)
     after = sections.filled(sections.AFTER_TIMELINE, summary)
+    if of_machine := telemetry.charts(summary, folders):
+        after.insert(0, sections.Section(id="telemetry", title="Telemetry over time", charts=of_machine))
     scripts = [embedding.plotly(), embedding.script()]
     figures = _figures(first, before, after)
     embedded = {
@@ -102,19 +96,16 @@ def render(
         "csv-data": packed_json({"cells": cells_csv.to_csv(summary.cells), "runs": export.to_csv(summary.runs)}),
     }
     choices = timelines(read, _num_spans(PAGE_BYTES - sum(map(len, embedded.values()))))
-    embedded |= {
-        "timelines-data": packed_json(
-            {f"timeline-{number}": page_data(choice) for number, choice in enumerate(choices)}
-        ),
-        "spans-data": packed_json({kind: span_style(kind)[0] for kind in _span_kinds(choices)}),
-    }
+    embedded["timelines-data"] = packed_json(
+        {f"timeline-{number}": page_data(choice) for number, choice in enumerate(choices)}
+    )
     found = caveats.groups(summary)
     return environment.get_template("report.html.j2").render(
         title=title or title_of(summary),
         command=as_typed(command),
         policy=embedding.policy(scripts, asks=live is not None),
         live=live,
-        css=Markup((TEMPLATES / "report.css").read_text(encoding="utf-8")),  # noqa: S704  ours
+        css=Markup(embedding.styles()),  # noqa: S704  ours
         script=Markup(scripts[1]),  # noqa: S704  ours
         overview=_overview(summary),
         with_code=_with_code,
@@ -126,8 +117,7 @@ def render(
         comparisons=matrix.comparisons(summary),
         before=before,
         after=after,
-        timelines=[_timeline(number, choice, summary) for number, choice in enumerate(choices)],
-        most_gpus=MOST_GPUS,
+        timelines=[timeline_section(number, choice, summary) for number, choice in enumerate(choices)],
         learned_from=learned_from_tables(summary),
         runs=summary.runs,
         run_table=_runs(summary),
@@ -227,35 +217,3 @@ def _rates(at: int, run: RunRecord) -> list[Entry]:
         return [words("-"), words("-")]
     own = "steps_per_s" if run.counters.unit == "env steps" else "env_steps_per_s"
     return [datum(f"runs.{at}.figures.{name}", getattr(run.figures, name)) for name in ("steps_per_s", own)]
-
-
-def _span_kinds(choices: Sequence[TimelineChoice]) -> list[str]:
-    found = {kind for choice in choices for each in choice.timelines for kind in each.spans}
-    return in_order(found | {"wait:inference"})
-
-
-def _timeline(number: int, choice: TimelineChoice, summary: Summary) -> dict[str, Any]:
-    """The data that the template needs for the timelines of a work."""
-    return {
-        "id": f"timeline-{number}",
-        "title": choice.work.titled("One iteration, worker by worker"),
-        "labels": [each.label for each in choice.timelines],
-        "problems": choice.problems,
-        "tables": [_totals(each, summary.iterations[each.place]) for each in choice.timelines],
-    }
-
-
-def _totals(timeline: IterationTimeline, iteration: Iteration) -> PageTable:
-    kinds = in_order({kind for thread in iteration.threads for kind in thread.milliseconds})
-    rows = []
-    for at, thread in enumerate(iteration.threads):
-        path = f"iterations.{timeline.place}.threads.{at}.milliseconds"
-        known = thread.milliseconds
-        rows.append(
-            [
-                words(thread.name),
-                *(datum(f"{path}.{kind}", known[kind]) if kind in known else words("-") for kind in kinds),
-            ]
-        )
-    caption = f"{timeline.label}: milliseconds by what was done; {timeline.note}"
-    return PageTable(caption=caption, columns=["row", *kinds], rows=rows)

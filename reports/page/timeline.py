@@ -1,8 +1,8 @@
-"""The worker timeline: which thread simulated, inferred, learned or waited when, in one iteration of a run.
+"""The iterations that worker timelines show: which runs, which of their iterations, and all spans of these.
 
-For each sweep, scenario and workload it shows the most GPUs up to `MOST_GPUS`, the first seed of each system, the first
-`NUM_RANKS` ranks, and the last iteration in the window whose spans were all kept (`docs/run-folder.md`). Times are
-rounded to 0.1 ms and encoded briefly, so that a hundred runs fit into a page.
+For each sweep, scenario and workload it takes the most GPUs up to `MOST_GPUS`, the first seed of each system, and the
+last iteration in the window whose spans were all kept (`docs/run-folder.md`), with as many of its neighbours as there
+is room for. `reports/page/timeline_data.py` makes of them what the page's script draws.
 """
 
 from __future__ import annotations
@@ -11,8 +11,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
+from rlbench.harness.metering.meter_file import SPAN_CAPACITY, env_span_capacity
+from rlbench.harness.timelines.chain import OWN, SECOND
+from rlbench.harness.timelines.timelines import Spans
 from rlbench.reports.page.charts.works import Placed, ScalingSeries, Work, works
 from rlbench.results.reading.tables import (
     SERIES_ROWS,
@@ -32,73 +38,61 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SERIES_COLUMNS = {"rank": "int64", "iteration": "int64", "begin_s": "float64", "end_s": "float64"}
-MOST_GPUS = 8
-NUM_RANKS = 2
-KEPT_SPANS = 4096
-"""The file keeps this many spans of each thread, the latest; where it has fewer, none were dropped. It keeps as many of
-each environment, up to `KEPT_OF` environments of a rank, and fewer where there are more."""
-KEPT_OF = 64
-TICKS_PER_S = 10_000
-"""The page counts time in ticks of 0.1 ms."""
-MOST_SPANS = 150_000
-"""Maximum number of spans in all timelines of a page; environments that do not fit are left out, the last first."""
-SPAN_BYTES = 7
-"""Maximum size of a span in a page."""
-RANK, SECOND_THREAD = -1, -2
-"""Values of `environment` for spans of the rank's threads."""
-
+MOST_GPUS = 64
+MOST_SPANS = 400_000
+"""Maximum number of spans in all timelines of a page. Iterations that do not fit are left out, then environments."""
 
 Lane = tuple[int, int]
-"""Rank and environment; `RANK` or `SECOND_THREAD` instead of an environment for a thread of the rank."""
-Span = tuple[str, float, float]
-"""Kind, begin and end in seconds."""
-Ends = list[tuple[int, int]]
-"""Begin and end of spans, in ticks."""
+"""Rank and environment; `OWN` or `SECOND` instead of an environment for a thread of the rank."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class IterationTimeline:
-    """One iteration of one run."""
+class Kept:
+    """An iteration whose spans are there."""
 
-    label: str
-    """The system."""
-    run: str
-    """Id of the run."""
-    note: str
-    """Which iteration it is, and what is left out."""
-    rows: Sequence[str]
-    """Name of each line: a rank's thread or an environment."""
-    num_ticks: int
-    """Duration of the iteration."""
-    spans: Mapping[str, Sequence[Sequence[int]]]
-    """By kind, a list for each row with such spans: the row's number, then gap and length of each span, in ticks."""
-    place: int
-    """Place of the iteration's totals in the summary."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TimelineChoice:
-    """The timelines of a scenario and workload; the page shows one at a time."""
-
-    work: Work
-    timelines: Sequence[IterationTimeline]
-    problems: Sequence[str]
-    """Why chosen runs have no timeline."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReadIteration:
-    """One iteration of one run, as read from its folder."""
-
-    label: str
-    record: RunRecord
-    what: str
+    number: int
     begin_s: float
     end_s: float
-    inside: Mapping[Lane, Sequence[Span]]
-    """Spans of each line, in seconds since the begin of the iteration."""
+    counts: bool
+    """Whether it is in the window."""
+    cut: bool
+    """Whether spans of its begin were not kept; `begin_s` is then since when they were."""
+
+    @property
+    def what(self) -> str:
+        """Its name in words."""
+        name = f"iteration {self.number}" if self.counts else f"iteration {self.number}, outside the window,"
+        return f"the end of {name} (older spans were not kept)" if self.cut else name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadIterations:
+    """Neighbouring iterations of one run, as read from its folder."""
+
+    label: str
+    """The system, and the number of GPUs."""
+    record: RunRecord
+    iterations: Sequence[Kept]
+    """Those of the first rank, ascending."""
+    shown: int
+    """Which of them is shown first, and has its totals in the summary."""
+    spans: Spans
+    """All spans between the first begin and the last end of `iterations`, by rank, environment and time."""
+    own_ends: Mapping[int, Sequence[tuple[int, float, float]]]
+    """Number, begin and end of each rank's own iterations in that time."""
+    in_step: bool
+    """Whether ranks go through iterations together."""
     place: int
-    """Place of this iteration in the summary."""
+    """Place of the shown iteration in the summary."""
+
+    @property
+    def chosen(self) -> Kept:
+        """The iteration that is shown first."""
+        return self.iterations[self.shown]
+
+    def num_spans(self) -> list[int]:
+        """How many spans each of the iterations has."""
+        return num_spans(self.iterations, self.spans.begin_s, self.spans.end_s)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,7 +100,7 @@ class ReadWork:
     """The iterations of a scenario and workload."""
 
     work: Work
-    iterations: Sequence[ReadIteration]
+    iterations: Sequence[ReadIterations]
     problems: Sequence[str]
     """Why chosen runs have no timeline."""
 
@@ -121,11 +115,11 @@ def read_iterations(summary: Summary, folders: Mapping[str, Path]) -> list[ReadW
     records = {(run.sweep, run.id): run for run in summary.runs}
     made, place = [], 0
     for work in works(summary):
-        found: list[ReadIteration] = []
+        found: list[ReadIterations] = []
         problems = []
         for name, record, folder in _chosen(work, records, folders):
             try:
-                found.append(_read_iteration(name, record, folder, place))
+                found.append(_read(name, record, folder, place))
                 place += 1
             except ValueError as problem:
                 problems.append(f"{name}: {problem}")
@@ -135,16 +129,16 @@ def read_iterations(summary: Summary, folders: Mapping[str, Path]) -> list[ReadW
 
 
 def with_iterations(summary: Summary, read: Sequence[ReadWork]) -> Summary:
-    """The summary with the totals of these iterations added."""
+    """The summary with the totals of the iterations that are shown first added."""
     iterations = [
         Iteration(
             sweep=each.record.sweep,
             run=each.record.id,
             label=each.label,
-            what=each.what,
-            begin_s=each.begin_s,
-            seconds=each.end_s - each.begin_s,
-            threads=[Thread(name=name, milliseconds=spent) for name, spent in _totals(each.inside).items()],
+            what=each.chosen.what,
+            begin_s=each.chosen.begin_s,
+            seconds=each.chosen.end_s - each.chosen.begin_s,
+            threads=[Thread(name=name, milliseconds=spent) for name, spent in _totals(each).items()],
         )
         for of_work in read
         for each in of_work.iterations
@@ -152,17 +146,31 @@ def with_iterations(summary: Summary, read: Sequence[ReadWork]) -> Summary:
     return summary.model_copy(update={"iterations": iterations})
 
 
-def timelines(read: Sequence[ReadWork], most_spans: int = MOST_SPANS) -> list[TimelineChoice]:
-    """The timelines of these iterations, with about `most_spans` spans in total: spans of ranks are never left out."""
-    room = most_spans // max(1, sum(len(of_work.iterations) for of_work in read))
-    return [
-        TimelineChoice(
-            work=of_work.work,
-            timelines=[_timeline(each, room) for each in of_work.iterations],
-            problems=of_work.problems,
-        )
-        for of_work in read
-    ]
+def num_spans(iterations: Sequence[Kept], begins_s: NDArray[np.float64], ends_s: NDArray[np.float64]) -> list[int]:
+    """How many of S spans each iteration has, those that began before it or end after it included; times are [S]."""
+    begins, ends = np.sort(begins_s), np.sort(ends_s)
+    begun = np.searchsorted(begins, [each.end_s for each in iterations])
+    over = np.searchsorted(ends, [each.begin_s for each in iterations], side="right")
+    return [int(count) for count in begun - over]
+
+
+def neighbours(counts: Sequence[int], shown: int, room: int) -> tuple[int, int]:
+    """The first and the last of the iterations that fit: one in any case, then those before it, then those after it."""
+    first = last = shown
+    room -= counts[shown]
+    while first > 0 and counts[first - 1] <= room:
+        first -= 1
+        room -= counts[first]
+    while last + 1 < len(counts) and counts[last + 1] <= room:
+        last += 1
+        room -= counts[last]
+    return first, last
+
+
+def lane_name(rank: int, environment: int) -> str:
+    """The name of a line."""
+    of = {OWN: "", SECOND: ", second thread"}.get(environment, f", env {environment}")
+    return f"rank {rank}{of}"
 
 
 def _chosen(
@@ -174,7 +182,9 @@ def _chosen(
         for placed in (each for each in series.finished if each.cell.gpus <= MOST_GPUS):
             of_cell = [run for name in placed.cell.runs if (run := records.get((placed.cell.sweep, name)))]
             runs = sorted(of_cell, key=lambda run: run.cell.seed)
-            first = next(((run, folder) for run in runs if (folder := _folder(run, folders)) is not None), None)
+            first = next(
+                ((run, folder) for run in runs if (folder := folder_of(run, folders, SPANS_FILE)) is not None), None
+            )
             if first is not None:
                 of_sweep[series.sweep].append((series, placed, *first))
     for found in of_sweep.values():
@@ -184,10 +194,10 @@ def _chosen(
                 yield f"{series.label} x{most}", record, folder
 
 
-def _folder(run: RunRecord, folders: Mapping[str, Path]) -> Path | None:
-    """The folder of a finished run, if it has spans and is of the same sweep; runs of two sweeps may share an id."""
+def folder_of(run: RunRecord, folders: Mapping[str, Path], file: str) -> Path | None:
+    """The folder of a finished run, if it has a file and is of the same sweep; runs of two sweeps may share an id."""
     folder = folders.get(f"{run.sweep}/{run.id}") or folders.get(run.id)
-    if run.status != "finished" or folder is None or not (folder / SPANS_FILE).exists():
+    if run.status != "finished" or folder is None or not (folder / file).exists():
         return None
     try:
         sweep = read_json(folder / RUN_FILE, RECORD_BYTES)["sweep"]
@@ -196,153 +206,110 @@ def _folder(run: RunRecord, folders: Mapping[str, Path]) -> Path | None:
     return folder if sweep == run.sweep else None
 
 
-def _read_iteration(label: str, run: RunRecord, folder: Path, place: int) -> ReadIteration:
-    """Reads the iteration to show. Raises ValueError with the reason if there is none."""
-    spans = _read(folder / SPANS_FILE, SPANS_COLUMNS, SPANS_ROWS)
-    series = _read(folder / SERIES_FILE, SERIES_COLUMNS, SERIES_ROWS)
-    what, begin_s, end_s = _iteration(run, spans, series)
-    return ReadIteration(
+def _read(label: str, run: RunRecord, folder: Path, place: int) -> ReadIterations:
+    """Reads the iterations to show. Raises ValueError with the reason if there is none."""
+    spans = _table(folder / SPANS_FILE, SPANS_COLUMNS, SPANS_ROWS)
+    series = _table(folder / SERIES_FILE, SERIES_COLUMNS, SERIES_ROWS, {"in_step": "bool"})
+    iterations = _kept(run, spans, series)
+    shown = _shown(iterations)
+    counts = num_spans(iterations, spans["begin_s"].to_numpy(), spans["end_s"].to_numpy())
+    first, last = neighbours(counts, shown, MOST_SPANS)
+    iterations = iterations[first : last + 1]
+    begin_s, end_s = iterations[0].begin_s, iterations[-1].end_s
+    inside = series[(series["end_s"] > begin_s) & (series["begin_s"] < end_s)].sort_values(["rank", "iteration"])
+    own_ends: dict[int, list[tuple[int, float, float]]] = defaultdict(list)
+    for rank, number, begin, end in zip(*(inside[name].tolist() for name in SERIES_COLUMNS), strict=True):
+        own_ends[rank].append((number, begin, end))
+    return ReadIterations(
         label=label,
         record=run,
-        what=what,
-        begin_s=begin_s,
-        end_s=end_s,
-        inside=_cut(spans, begin_s, end_s),
+        iterations=iterations,
+        shown=shown - first,
+        spans=_between(spans, begin_s, end_s),
+        own_ends=own_ends,
+        in_step="in_step" not in series or bool(series["in_step"].all()),
         place=place,
     )
 
 
-def _timeline(read: ReadIteration, room: int) -> IterationTimeline:
-    """A timeline of at most `room` spans, or of the ranks' spans alone if these are more."""
-    lanes = {lane: _lane(of_lane) for lane, of_lane in read.inside.items()}
-    drawn = _fitting(lanes, room)
-    seconds = read.end_s - read.begin_s
-    note = f"{read.what} of run {read.record.id}, {1000 * seconds:,.1f} ms, from {read.begin_s:,.3f} s on"
-    if left_out := len(lanes) - len(drawn):
-        note += f"; {left_out} {'environment is' if left_out == 1 else 'environments are'} left out"
-    coded: dict[str, list[list[int]]] = defaultdict(list)
-    for row, lane in enumerate(drawn):
-        for kind, of_kind in lanes[lane].items():
-            coded[kind].append([row, *_gaps_and_lengths(of_kind)])
-    return IterationTimeline(
-        label=read.label,
-        run=read.record.id,
-        note=note,
-        rows=[_name(*lane) for lane in drawn],
-        num_ticks=round(seconds * TICKS_PER_S),
-        spans=coded,
-        place=read.place,
+def _kept(run: RunRecord, spans: pd.DataFrame, series: pd.DataFrame) -> list[Kept]:
+    """The first rank's iterations whose spans were all kept, or the end of one; neighbours follow each other in time.
+
+    Raises ValueError if there is none.
+    """
+    lanes = spans.groupby(["rank", "environment"])["begin_s"].agg(["size", "min"])
+    of_env = min(SPAN_CAPACITY, env_span_capacity(1 + max(0, int(spans["environment"].max()))))
+    is_env = lanes.index.get_level_values("environment") >= 0
+    full = lanes[lanes["size"] >= is_env * of_env + ~is_env * SPAN_CAPACITY]
+    kept_since = float(full["min"].max()) if len(full) else -np.inf
+    window = run.figures.window
+    found = []
+    for row in series[series["rank"] == series["rank"].min()].sort_values("iteration").itertuples():
+        begin_s, end_s = float(row.begin_s), float(row.end_s)
+        if max(begin_s, kept_since) < end_s:
+            counts = window is None or window.begin_s <= (begin_s + end_s) / 2 <= window.end_s
+            cut = begin_s < kept_since
+            found.append(
+                Kept(number=int(row.iteration), begin_s=max(begin_s, kept_since), end_s=end_s, counts=counts, cut=cut)
+            )
+    if not found:
+        raise ValueError(f"spans of no iteration were kept (of each thread the latest {SPAN_CAPACITY} are)")
+    return found
+
+
+def _shown(iterations: Sequence[Kept]) -> int:
+    """The last whole one in the window, else the last cut one there; else the same of those outside the window."""
+    return max(range(len(iterations)), key=lambda at: (iterations[at].counts, not iterations[at].cut, at))
+
+
+def _between(spans: pd.DataFrame, begin_s: float, end_s: float) -> Spans:
+    """The spans inside some iterations, by rank, environment and time; cut where these begin and end."""
+    inside = spans[(spans["end_s"] > begin_s) & (spans["begin_s"] < end_s)]
+    inside = inside.sort_values(["rank", "environment", "begin_s"], kind="stable")
+    return Spans(
+        rank=inside["rank"].to_numpy(),
+        environment=inside["environment"].to_numpy(),
+        begin_s=inside["begin_s"].to_numpy().clip(begin_s, end_s),
+        end_s=inside["end_s"].to_numpy().clip(begin_s, end_s),
+        kind=inside["kind"].to_numpy().astype(np.str_),
     )
 
 
-def _iteration(run: RunRecord, spans: pd.DataFrame, series: pd.DataFrame) -> tuple[str, float, float]:
-    """The first rank's last iteration in the window whose spans were all kept: its name, begin and end.
-
-    If there is none, the end of an iteration in the window, from where spans were kept. If spans were kept only outside
-    the window, as can happen when ranks do not wait for each other, an iteration there, chosen in the same way.
-    """
-    lanes = spans.groupby(["rank", "environment"])["begin_s"].agg(["size", "min"])
-    kept = KEPT_SPANS * KEPT_OF // max(KEPT_OF, 1 + spans["environment"].max())
-    is_env = lanes.index.get_level_values("environment") >= 0
-    kept_since = lanes[lanes["size"] >= is_env * kept + ~is_env * KEPT_SPANS]["min"].max()  # NaN if none were dropped
-    rows = series[series["rank"] == series["rank"].min()].sort_values("iteration", ascending=False)
-    found: dict[tuple[bool, bool], tuple[str, float, float]] = {}
-    for row in rows.itertuples():
-        number, begin_s, end_s = int(row.iteration), float(row.begin_s), float(row.end_s)
-        window, middle_s = run.figures.window, (begin_s + end_s) / 2
-        outside = window is not None and not window.begin_s <= middle_s <= window.end_s
-        name = f"iteration {number}, outside the window," if outside else f"iteration {number}"
-        if not begin_s < kept_since and begin_s < end_s:
-            found.setdefault((outside, False), (name, begin_s, end_s))
-        elif begin_s < kept_since < end_s:
-            cut = f"the end of {name} (older spans were not kept)"
-            found.setdefault((outside, True), (cut, float(kept_since), end_s))
-    if not found:
-        raise ValueError(f"spans of no iteration were kept (of each thread the latest {KEPT_SPANS} are)")
-    return found[min(found)]
-
-
-def _cut(spans: pd.DataFrame, begin_s: float, end_s: float) -> dict[Lane, list[Span]]:
-    """The spans of each line inside an iteration, cut at its ends, in seconds since its begin."""
-    found: dict[Lane, list[Span]] = defaultdict(list)
-    inside = spans[(spans["end_s"] > begin_s) & (spans["begin_s"] < end_s)]
-    for rank, environment, begin, end, kind in zip(*(inside[name].tolist() for name in SPANS_COLUMNS), strict=True):
-        found[rank, environment].append((kind, max(begin, begin_s) - begin_s, min(end, end_s) - begin_s))
-    return found
-
-
-def _lane(spans: Sequence[Span]) -> dict[str, Ends]:
-    """The spans of a line by kind, in ticks; spans that round to nothing are left out, spans that touch are merged."""
-    found: dict[str, Ends] = defaultdict(list)
-    for kind, begin_s, end_s in sorted(spans, key=lambda span: span[1]):
-        begin, end = round(begin_s * TICKS_PER_S), round(end_s * TICKS_PER_S)
-        ends = found[kind]
-        if ends and ends[-1][1] == begin < end:
-            ends[-1] = (ends[-1][0], end)
-        elif begin < end:
-            ends.append((begin, end))
-    return {kind: ends for kind, ends in found.items() if ends}
-
-
-def _fitting(lanes: Mapping[Lane, Mapping[str, Ends]], room: int) -> list[Lane]:
-    """The lines that fit, in the order of the page: all threads of ranks, then one environment of each rank in turn."""
-    kept: list[Lane] = []
-    for rank, environment in sorted(lanes, key=lambda lane: (lane[1] >= 0, abs(lane[1]), lane[0])):
-        room -= sum(len(ends) for ends in lanes[rank, environment].values())
-        if environment >= 0 and room < 0:
-            break
-        kept.append((rank, environment))
-    return sorted(kept, key=_place)
-
-
-def _place(lane: Lane) -> tuple[int, bool, int]:
-    """Sort key of a line: by rank; within a rank its threads, then its environments."""
-    return lane[0], lane[1] >= 0, abs(lane[1])
-
-
-def _gaps_and_lengths(ends: Ends) -> Iterable[int]:
-    last = 0
-    for begin, end in ends:
-        yield from (begin - last, end - begin)
-        last = end
-
-
-def _name(rank: int, environment: int) -> str:
-    of = {RANK: "", SECOND_THREAD: ", second thread"}.get(environment, f", env {environment}")
-    return f"rank {rank}{of}"
-
-
-def _totals(lanes: Mapping[Lane, Sequence[Span]]) -> dict[str, dict[str, float]]:
+def _totals(read: ReadIterations) -> dict[str, dict[str, float]]:
     """Milliseconds by row and kind; the environments of a rank are one row, their mean."""
-    num_envs = Counter(rank for rank, environment in lanes if environment >= 0)
+    begin_s, end_s, spans = read.chosen.begin_s, read.chosen.end_s, read.spans
+    spans = spans.where((spans.end_s > begin_s) & (spans.begin_s < end_s))
+    spent = 1000 * (spans.end_s.clip(max=end_s) - spans.begin_s.clip(min=begin_s))
+    num_envs = Counter(rank for rank, environment in lanes_of(spans) if environment >= 0)
     found: dict[str, dict[str, float]] = {}
-    for rank, environment in sorted(lanes, key=_place):
+    rows = zip(spans.rank.tolist(), spans.environment.tolist(), spans.kind.tolist(), spent.tolist(), strict=True)
+    for rank, environment, kind, ms in sorted(rows, key=lambda row: _order(row[:2])):
         is_env = environment >= 0
-        name = f"rank {rank}, its {num_envs[rank]} environments, mean" if is_env else _name(rank, environment)
+        name = f"rank {rank}, its {num_envs[rank]} environments, mean" if is_env else lane_name(rank, environment)
         totals = found.setdefault(name, defaultdict(float))
-        for kind, begin_s, end_s in lanes[rank, environment]:
-            totals[kind] += 1000 * (end_s - begin_s) / (num_envs[rank] if is_env else 1)
+        totals[kind] += ms / (num_envs[rank] if is_env else 1)
     return found
 
 
-def _read(path: Path, columns: Mapping[str, str], most_rows: int) -> pd.DataFrame:
-    """Reads the rows of the first `NUM_RANKS` ranks. Raises ValueError for a damaged file."""
-    from pyarrow import compute as pc
+def lanes_of(spans: Spans) -> list[Lane]:
+    """The lines that have spans, in the order of the page: by rank; within a rank its threads, then environments."""
+    found = np.unique(np.stack([spans.rank, spans.environment]), axis=1)
+    return sorted(map(tuple, found.T.tolist()), key=_order)
 
+
+def _order(lane: Lane) -> tuple[int, bool, int]:
+    rank, environment = lane
+    return rank, environment >= 0, abs(environment)
+
+
+def _table(
+    path: Path, columns: Mapping[str, str], most_rows: int, optional: Mapping[str, str] | None = None
+) -> pd.DataFrame:
+    """Reads a table. Raises ValueError for a damaged file."""
     try:
-        table = read_columns(path, columns, most_rows=most_rows)
+        table = read_columns(path, columns, optional, most_rows=most_rows)
         check_numbers(table)
     except ValueError as problem:
         raise ValueError(f"{path.name} cannot be read ({problem})") from None
-    frame: pd.DataFrame = table.filter(pc.less(table["rank"], NUM_RANKS)).to_pandas()
+    frame: pd.DataFrame = table.to_pandas()
     return frame
-
-
-def page_data(choice: TimelineChoice) -> dict[str, Any]:
-    """The data that the page's script draws, under short names."""
-    return {
-        "runs": [
-            {"label": each.label, "note": each.note, "rows": each.rows, "ticks": each.num_ticks, "spans": each.spans}
-            for each in choice.timelines
-        ]
-    }

@@ -9,12 +9,11 @@ from typing import Any
 
 from playwright.sync_api import Browser
 
-from tests.browser.conftest import HOSTILE, Opened, open_report, wait_for
+from tests.browser.conftest import HOSTILE, Opened, open_report
 
-MOST_TRIES = 20
 SECTIONS = (
     *("speed-up", "efficiency", "throughput", "workloads", "time"),
-    *("timeline", "utilisation", "samples", "learning", "ablation"),
+    *("utilisation", "samples", "learning", "ablation"),
 )
 """The parts of a page that have charts; the runs of the fixture have something for each."""
 PLOT_FACTS = """
@@ -181,48 +180,6 @@ def check_kinds_are_never_mistaken(opened: Opened) -> None:
     measured = [row for table in tables if table not in of_profiles for row in table["rows"]]
     assert not any(name in row for row in measured for name in named)
     assert "published" in opened.page.inner_text("main").lower()
-
-
-def check_a_timeline_zooms(chromium: Browser, report: Path) -> None:
-    """Dragging over a part of a worker timeline shows that part, and a double click all of it again."""
-    opened = open_report(chromium, report, 1400, "light")
-    plot = opened.page.locator(".plot.timeline").first
-    plot.scroll_into_view_if_needed()
-    area = plot.locator(".nsewdrag").first
-    box = area.bounding_box()
-    assert box is not None
-
-    def shown() -> float:
-        low, high = plot.evaluate("plot => plot._fullLayout.xaxis.range")
-        return float(high) - float(low)
-
-    whole = shown()
-    y = box["y"] + box["height"] / 2
-    opened.page.mouse.move(box["x"] + 0.2 * box["width"], y)
-    opened.page.mouse.down()
-    opened.page.mouse.move(box["x"] + 0.4 * box["width"], y, steps=8)
-    opened.page.mouse.up()
-    opened.page.wait_for_timeout(500)
-    assert 0.15 * whole < shown() < 0.25 * whole
-    for _ in range(MOST_TRIES):  # two clicks that are handled far apart are no double click
-        area.dblclick()
-        opened.page.wait_for_timeout(800)
-        if shown() == whole:
-            break
-    assert shown() == whole
-    opened.page.context.close()
-
-
-def check_another_system_can_be_chosen(chromium: Browser, report: Path) -> None:
-    """Choosing another system redraws the timeline with that system's workers."""
-    opened = open_report(chromium, report, 1400, "light")
-    choice = opened.page.locator("select[data-timeline]").first
-    plot = opened.page.locator(".plot.timeline").first
-    points = "plot => plot.data.reduce((sum, trace) => sum + trace.x.length, 0)"
-    before = plot.evaluate(points)
-    choice.select_option(index=1)
-    wait_for(opened.page, f"({points})(document.querySelector('.plot.timeline')) !== {before}", 30)
-    opened.page.context.close()
 
 
 def check_the_printed_page_is_light(chromium: Browser, report: Path) -> None:

@@ -122,6 +122,7 @@ def open_report(chromium: Browser, report: Path, width: int, scheme: str) -> Ope
     opened.page.on("dialog", dismiss)
     opened.page.goto(report.as_uri())
     wait_for(opened.page, "Object.values(window.__rlbenchCharts).every(Boolean)")
+    wait_for(opened.page, "Object.values(window.__rlbenchTimelines ?? [{}]).every(chart => chart.paintings > 0)")
     return opened
 
 

@@ -24,7 +24,7 @@ from rlbench.harness.plan.registry import load_scenario
 from rlbench.harness.run.sweep import PLAN_FILE
 from rlbench.reports.exports.export import to_csv, to_json, write_parquet
 from rlbench.reports.exports.markdown import to_markdown
-from rlbench.reports.exports.trace import write_trace
+from rlbench.reports.exports.trace import read_trace
 from rlbench.reports.exports.tracked import tracked
 from rlbench.reports.page.html import write_report
 from rlbench.reports.page.timeline import read_iterations, with_iterations
@@ -123,7 +123,7 @@ class OfSweep:
                 with refusable():
                     measure(run, AssumedLink())
                 with refusable():
-                    "".join(write_trace(run.path, run.record))
+                    "".join(read_trace([(run.path, run.record)]).pieces())
                 with refusable():
                     ranks_left(run)
                 with refusable():

@@ -83,12 +83,30 @@ def test_timeline_of_a_run(here: Path) -> None:
     assert json.loads(call("export", "--format", "perfetto").out)["otherData"]["id"] == "003-ver-x1"
 
 
-def test_a_timeline_is_of_one_run(here: Path) -> None:
-    """A sweep is refused with the name of a run in it, and so is a run that has no timeline; no file is made."""
+def test_timelines_of_a_sweep(here: Path) -> None:
+    """A sweep that is named is one trace of all finished runs with a timeline; stderr says how many are left out."""
     sweep = write_sweep(here)
     ended = call("export", str(sweep), "--format", "perfetto", "--out", "trace.json")
-    assert_refused(ended, "--format perfetto: shows one run", "has 4", "004-ver-x8")
+    assert (ended.code, ended.out, ended.err) == (0, "", "")
+    about = json.loads((here / "trace.json").read_text(encoding="utf-8"))["otherData"]["runs"]
+    assert [each["id"] for each in about] == ["001-sync-x1", "002-sync-x8", "003-ver-x1", "004-ver-x8"]
     (sweep / "001-sync-x1" / "spans.parquet").unlink()
+    (sweep / "003-ver-x1" / "spans.parquet").write_bytes(b"PAR1 cut off")
+    ended = call("export", str(sweep), "--format", "perfetto")
+    assert [each["id"] for each in json.loads(ended.out)["otherData"]["runs"]] == ["002-sync-x8", "004-ver-x8"]
+    left_out, damaged = ended.err.splitlines()
+    assert left_out == "rlbench: warning: 1 of 4 runs did not finish or have no timeline, and are left out"
+    assert damaged.startswith("rlbench: warning: ")
+    assert "003-ver-x1/spans.parquet: cannot be read" in damaged
+
+
+def test_no_timeline_is_one_line(here: Path) -> None:
+    """A run, or a sweep, without a timeline is refused, and no file is made."""
+    sweep = write_sweep(here)
+    for spans in sweep.glob("*/spans.parquet"):
+        spans.unlink()
+    ended = call("export", str(sweep), "--format", "perfetto", "--out", "trace.json")
+    assert_refused(ended, "has 4 runs, none that finished with a timeline")
     ended = call("export", str(sweep / "001-sync-x1"), "--format", "perfetto", "--out", "trace.json")
     assert_refused(ended, "has no spans.parquet")
     assert not (here / "trace.json").exists()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rlbench.harness.metering import meter_file
 from rlbench.harness.metering.meter_file import SPANS
 from rlbench.harness.timelines import timelines
-from rlbench.harness.timelines.chain import OWN, SECOND, STAGES, gains
+from rlbench.harness.timelines.chain import OWN, SECOND, STAGES, Chain, Wait, gains
 from rlbench.harness.timelines.timelines import Spans
 
 Row = dict[str, Any]
@@ -281,3 +281,56 @@ def test_spans_that_do_not_tell(pieces: list[tuple[str, float, float]]) -> None:
     """Without learning there is no chain; where most of it has no name, or no span, nothing is said of the rest."""
     assert found(table(lane(0, OWN, *pieces))) == {}
     assert found(table(steps(0, 0, (0, 10)))) == {}
+
+
+def test_the_path_goes_from_wait_to_wait() -> None:
+    """By hand: rank 0 waits for rank 1, which waits for its environment 1, which had waited for its first action."""
+    spans = table(
+        lane(0, OWN, ("infer", 0, 1), ("learn", 1, 5), ("communicate", 5, 9)),
+        lane(1, OWN, ("infer", 0, 1), ("simulate", 1, 6), ("learn", 6, 8), ("communicate", 8, 8.5)),
+        steps(1, 0, (1.5, 3)),
+        steps(1, 1, (1.5, 5.5)),
+    )
+    assert list(Chain(spans, in_step=True).path(0, 9)) == [
+        Wait(0, OWN, 9, for_rank=1, for_environment=OWN, done_s=8),
+        Wait(1, OWN, 6, for_rank=1, for_environment=1, done_s=5.5),
+        Wait(1, 1, 1.5, for_rank=1, for_environment=OWN, done_s=1),
+    ]
+
+
+def test_ranks_that_go_by_themselves_have_a_path_each() -> None:
+    """Ranks that do not go in step never wait for each other."""
+    spans = table(
+        lane(0, OWN, ("simulate", 0, 5), ("learn", 5, 8), ("communicate", 8, 9)),
+        lane(1, OWN, ("simulate", 0, 6), ("learn", 6, 9), ("communicate", 9, 10)),
+        steps(0, 0, (0, 4)),
+        steps(1, 0, (0, 3)),
+    )
+    assert list(Chain(spans, in_step=False).path(1, 10)) == [Wait(0, OWN, 5, 0, 0, 4), Wait(1, OWN, 6, 1, 0, 3)]
+
+
+def test_a_path_ends_where_it_was_asked_to() -> None:
+    """What was done before the earlier moment is not on it."""
+    spans = table(lane(0, OWN, ("simulate", 0, 5), ("learn", 5, 8)), steps(0, 0, (0, 4)))
+    assert list(Chain(spans, in_step=True).path(4.5, 8)) == []
+    assert list(Chain(table(), in_step=True).path(0, 8)) == []
+
+
+def test_each_wait_has_what_it_was_for() -> None:
+    """By hand: waits for environments, for another rank, and of two threads for each other; others are not told."""
+    spans = table(
+        lane(0, OWN, ("wait:rollout", 0, 4), ("learn", 4, 6), ("communicate", 6, 9)),
+        lane(0, SECOND, ("infer", 0, 1), ("simulate", 1, 4), ("wait:learner", 4, 6), ("infer", 6, 10)),
+        steps(0, 0, (1.5, 2)),
+        steps(0, 1, (1.5, 3.5)),
+        lane(1, OWN, ("learn", 0, 8), ("communicate", 8, 9)),
+    )
+    chain = Chain(spans, in_step=True)
+    waits = [
+        Wait(0, OWN, 4, for_rank=0, for_environment=SECOND, done_s=4),
+        Wait(0, SECOND, 4, for_rank=0, for_environment=1, done_s=3.5),
+        Wait(0, SECOND, 6, for_rank=0, for_environment=OWN, done_s=6),
+        Wait(0, OWN, 9, for_rank=1, for_environment=OWN, done_s=8),
+    ]
+    assert sorted(chain.waits(0, 10)) == sorted(waits)
+    assert list(chain.waits(4, 6)) == [waits[2]]

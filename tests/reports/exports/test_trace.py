@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rlbench.reports.exports.trace import write_trace
+from rlbench.reports.exports.trace import read_trace
 from rlbench.results.records.schema import RunRecord
 from tests.results.made_records import make_record
 
@@ -33,7 +33,7 @@ def write_spans(folder: Path, spans: list[tuple[int, int, float, float, str]]) -
 
 def trace(folder: Path, record: RunRecord | None = None) -> dict[str, Any]:
     """The trace of a run, read back."""
-    document = json.loads("".join(write_trace(folder, record or make_record())))
+    document = json.loads("".join(read_trace([(folder, record or make_record())]).pieces()))
     assert isinstance(document, dict)
     return document
 
@@ -139,12 +139,78 @@ def test_it_says_which_run_it_is(tmp_path: Path) -> None:
 def test_a_run_without_spans(tmp_path: Path, record: RunRecord, why: str) -> None:
     """A run that has no timeline is refused in one line that says why, before anything is written."""
     with pytest.raises(ValueError, match=rf"has no spans\.parquet, {why}; name the folder"):
-        write_trace(tmp_path, record)
+        read_trace([(tmp_path, record)])
 
 
 def test_damaged_spans_are_named(tmp_path: Path) -> None:
     """A file that is no Parquet file is one line that names it."""
     (tmp_path / "spans.parquet").write_bytes(b"PAR1 cut off")
     with pytest.raises(ValueError, match=r"spans\.parquet: cannot be read") as caught:
-        write_trace(tmp_path, make_record())
+        read_trace([(tmp_path, make_record())])
     assert "\n" not in str(caught.value)
+
+
+def traced_together(root: Path, *records: RunRecord) -> dict[str, Any]:
+    """The trace of several runs with the same spans."""
+    runs = []
+    for number, record in enumerate(records):
+        folder = root / str(number)
+        folder.mkdir()
+        write_spans(folder, SPANS)
+        runs.append((folder, record))
+    document = json.loads("".join(read_trace(runs).pieces()))
+    assert isinstance(document, dict)
+    return document
+
+
+def test_several_runs_are_a_process_each(tmp_path: Path) -> None:
+    """Runs stand in the order in which they are given, named by system, GPUs and seed; their lines are threads."""
+    records = make_record("ver", 8), make_record("sync", 2, cell={"seed": 3})
+    document = traced_together(tmp_path, *records)
+    assert list(named(document, "process_name").values()) == [
+        "ver, emulated/open-fridge, heterogeneous, 8 emulated GPUs, seed 0",
+        "sync, emulated/open-fridge, heterogeneous, 2 emulated GPUs, seed 3",
+    ]
+    assert list(named(document, "process_sort_index").values()) == [0, 1]
+    names = [
+        *("rank 0", "rank 0, second thread", "rank 0, environment 0", "rank 0, environment 11"),
+        *("rank 3", "rank 3, environment 0"),
+    ]
+    assert list(named(document, "thread_name").values()) == 2 * names
+    assert [about["id"] for about in document["otherData"]["runs"]] == ["ver-8", "sync-2"]
+
+
+def test_several_runs_begin_together(tmp_path: Path) -> None:
+    """Each run's first span begins at 0, in its own process, and all of its spans are there."""
+    document = traced_together(tmp_path, make_record("ver", 8), make_record("sync", 8))
+    of_process: dict[int, list[float]] = defaultdict(list)
+    for event in slices(document):
+        of_process[event["pid"]].append(event["ts"])
+    assert list(of_process) == list(named(document, "process_name"))
+    first, second = of_process.values()
+    assert first == second
+    assert min(first) == 0
+    assert len(first) == 7
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    """Two tries of a cell, or two sweeps of it, have their ids behind their names."""
+    document = traced_together(tmp_path, make_record(), make_record(sweep="sweep-2"))
+    first, second = named(document, "process_name").values()
+    assert first.endswith("seed 0 (sweep-1/ddppo-1)")
+    assert second.endswith("seed 0 (sweep-2/ddppo-1)")
+
+
+def test_damaged_runs_are_left_out_of_several(tmp_path: Path) -> None:
+    """The others are written, and the damaged file is named."""
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    for folder in (good, bad):
+        folder.mkdir()
+        write_spans(folder, SPANS)
+    (bad / "spans.parquet").write_bytes(b"PAR1 cut off")
+    trace = read_trace([(bad, make_record("sync", 1)), (good, make_record("ver", 1))])
+    assert [run.record.id for run in trace.runs] == ["ver-1"]
+    assert len(trace.problems) == 1
+    assert str(bad / "spans.parquet") in trace.problems[0]
+    with pytest.raises(ValueError, match="cannot be read"):
+        read_trace([(bad, make_record("sync", 1)), (bad, make_record("ver", 1))])

@@ -7,7 +7,9 @@ import pandas as pd
 import pytest
 
 from rlbench.reports.page import timeline
-from rlbench.reports.page.timeline import IterationTimeline, TimelineChoice, page_data, read_iterations, with_iterations
+from rlbench.reports.page.timeline import MOST_SPANS, lane_name, neighbours, read_iterations, with_iterations
+from rlbench.reports.page.timeline_data import RunTimeline, TimelineChoice, page_data
+from rlbench.reports.page.timeline_data import timelines as timelines_of
 from rlbench.results.records.schema import WindowRecord
 from rlbench.results.records.store import write_run
 from rlbench.results.summary.document import Summary
@@ -53,33 +55,103 @@ def summary_with(*cells: tuple[str, int, str], sweep: str = "sweep-1") -> Summar
     )
 
 
-def timelines(
-    summary: Summary, folders: Mapping[str, Path], most_spans: int = timeline.MOST_SPANS
-) -> list[TimelineChoice]:
+def timelines(summary: Summary, folders: Mapping[str, Path], most_spans: int = MOST_SPANS) -> list[TimelineChoice]:
     """The timelines of a summary."""
-    return timeline.timelines(read_iterations(summary, folders), most_spans)
+    return timelines_of(read_iterations(summary, folders), most_spans)
 
 
-def only(root: Path, spans: Sequence[Span] = SPANS) -> IterationTimeline:
+def only(root: Path, spans: Sequence[Span] = SPANS, most_spans: int = MOST_SPANS) -> RunTimeline:
     """The timeline of a run with these spans."""
     folder = write_folder(root, "a", spans)
-    (choice,) = timelines(summary_with(("ver", 8, "a")), {"a": folder})
+    (choice,) = timelines(summary_with(("ver", 8, "a")), {"a": folder}, most_spans)
     (found,) = choice.timelines
     return found
 
 
-def test_last_iteration_of_the_window(tmp_path: Path) -> None:
-    """The timeline is of the last iteration that counts, in ticks of 0.1 ms from its begin, cut at its ends."""
+def rows_of(found: RunTimeline) -> list[str]:
+    """Its lines by name."""
+    return [lane_name(*lane) for lane in found.lanes]
+
+
+def spans_of(found: RunTimeline, row: int) -> list[tuple[str, float, float]]:
+    """The spans of a line, decoded: kind, begin and end in seconds since the first iteration began."""
+    letters, steps = found.data["spans"][row]
+    tick, at, spans = found.data["tick"], 0, []
+    for letter, gap, length in zip(letters, steps[::2], steps[1::2], strict=True):
+        begin = at + gap
+        at = begin + length
+        spans.append((found.kinds[ord(letter) - ord("A")], round(begin * tick, 6), round(at * tick, 6)))
+    return spans
+
+
+def test_all_ranks_and_environments(tmp_path: Path) -> None:
+    """Every thread and environment of every rank has a line with all its spans, in seconds since iteration 0."""
     found = only(tmp_path)
-    assert found.num_ticks == 10_000
-    assert found.note.startswith("iteration 2 of run a")
-    assert found.rows == ["rank 0", "rank 0, second thread", "rank 0, env 0", "rank 0, env 1", "rank 1"]
-    assert found.spans == {
-        "infer": [[0, 0, 5000], [1, 7500, 2500]],
-        "learn": [[0, 5000, 2500], [4, 0, 10_000]],
-        "simulate": [[2, 0, 1000, 2000, 1000]],
-        "reset": [[3, 2000, 4000]],
-    }
+    assert rows_of(found) == ["rank 0", "rank 0, second thread", "rank 0, env 0", "rank 0, env 1", "rank 1", "rank 2"]
+    assert [spans_of(found, row) for row in range(6)] == [
+        [("infer", 0, 2.5), ("learn", 2.5, 2.75)],
+        [("infer", 2.75, 3.25)],
+        [("simulate", 1.9, 2.1), ("simulate", 2.3, 2.4)],
+        [("reset", 2.2, 2.6)],
+        [("learn", 2, 3)],
+        [("learn", 2, 3)],
+    ]
+    assert found.left_out == ""
+
+
+def test_the_last_iteration_of_the_window_is_shown_first(tmp_path: Path) -> None:
+    """All iterations whose spans were kept can be chosen; what is shown first is the last one that counts."""
+    found = only(tmp_path)
+    assert [(each.number, each.counts) for each in found.iterations] == [(0, False), (1, True), (2, True), (3, False)]
+    assert found.iterations[found.shown].number == 2
+    assert found.note == "iteration 2 of run a, 1,000.0 ms, from 2.000 s on"
+    assert [each[0] for each in found.data["iterations"]] == [0, 1, 2, 3]
+    second = round(1 / found.data["tick"])
+    assert found.data["iterations"][2] == [2, 2 * second, 3 * second, 1, 0]
+
+
+def test_iterations_that_do_not_fit_are_left_out(tmp_path: Path) -> None:
+    """The iteration that is shown first is there in any case, then those before it, then those after it."""
+    assert neighbours([5, 5, 5, 5], 2, 100) == (0, 3)
+    assert neighbours([5, 5, 5, 5], 2, 15) == (0, 2)
+    assert neighbours([5, 5, 9, 5], 2, 14) == (1, 2)
+    assert neighbours([9, 5, 5, 5], 1, 10) == (1, 2)
+    assert neighbours([5, 5], 1, 0) == (1, 1)
+    found = only(tmp_path, most_spans=10)
+    assert [each.number for each in found.iterations] == [1, 2]
+    assert spans_of(found, 0) == [("infer", 0, 1.5), ("learn", 1.5, 1.75)]
+
+
+def test_each_rank_has_its_own_iterations(tmp_path: Path) -> None:
+    """The page knows in which iteration of its own rank a span is, since ranks need not go in step."""
+    own = only(tmp_path).data["own"]
+    second = round(1 / only(tmp_path / "again").data["tick"])
+    assert [rank for rank, *_ in own] == [0, 1, 2]
+    assert own[1][3] == [2, 2 * second, 3 * second]
+
+
+def test_what_waited_for_what(tmp_path: Path) -> None:
+    """The page gets each wait of a rank's thread, and the chain, as lines and ticks."""
+    spans: list[Span] = [
+        (0, -1, 2.0, 2.1, "infer"),
+        (0, -1, 2.1, 2.7, "simulate"),
+        (0, -1, 2.7, 3.0, "learn"),
+        (0, 0, 2.1, 2.6, "simulate"),
+        (0, 1, 2.1, 2.3, "simulate"),
+    ]
+    found = only(tmp_path, spans)
+    tick = found.data["tick"]
+
+    def told(name: str) -> list[tuple[str, float, str, float]]:
+        numbers = found.data[name]
+        rows = rows_of(found)
+        return [
+            (rows[row], round(at * tick, 6), rows[other], round((at - since) * tick, 6))
+            for row, at, other, since in zip(*(numbers[k::4] for k in range(4)), strict=True)
+        ]
+
+    assert told("waits") == [("rank 0", 2.7, "rank 0, env 0", 2.6)]
+    assert told("path") == [("rank 0, env 0", 2.1, "rank 0", 2.1), ("rank 0", 2.7, "rank 0, env 0", 2.6)]
 
 
 def test_milliseconds_by_kind(tmp_path: Path) -> None:
@@ -90,20 +162,22 @@ def test_milliseconds_by_kind(tmp_path: Path) -> None:
     totals = {thread.name: thread.milliseconds for thread in iteration.threads}
     assert totals["rank 0"] == pytest.approx({"infer": 500, "learn": 250})
     assert totals["rank 0, its 2 environments, mean"] == pytest.approx({"simulate": 100, "reset": 200})
-    assert "rank 2" not in totals
+    assert totals["rank 2"] == pytest.approx({"learn": 1000})
     assert (iteration.run, iteration.begin_s, iteration.seconds) == ("a", 2, 1)
     assert found.place == 0
 
 
 def test_iteration_of_which_all_spans_were_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of an iteration that began before the oldest span that is left only the rest is shown, and the page says so."""
-    monkeypatch.setattr(timeline, "KEPT_SPANS", 2)
+    monkeypatch.setattr(timeline, "SPAN_CAPACITY", 2)
     spans = [(0, -1, 1.0, 2.0, "infer"), (0, -1, 2.0, 3.0, "learn")]
-    assert only(tmp_path / "kept", spans).note.startswith("iteration 2")
+    found = only(tmp_path / "kept", spans)
+    assert found.note.startswith("iteration 2")
+    assert [each.number for each in found.iterations] == [1, 2, 3]
     late = [(0, -1, 2.5, 2.6, "infer"), (0, -1, 2.6, 3.0, "learn")]
     found = only(tmp_path / "late", late)
     assert found.note.startswith("the end of iteration 2 (older spans were not kept)")
-    assert found.spans == {"infer": [[0, 0, 1000]], "learn": [[0, 1000, 4000]]}
+    assert spans_of(found, 0) == [("infer", 0, 0.1), ("learn", 0.1, 0.5)]
     after = [(0, -1, 3.0, 3.6, "infer"), (0, -1, 3.6, 4.0, "learn")]
     assert only(tmp_path / "after", after).note.startswith("iteration 3, outside the window,")
     gone = [(0, -1, 4.5, 4.6, "infer"), (0, -1, 4.6, 5.0, "learn")]
@@ -115,8 +189,8 @@ def test_iteration_of_which_all_spans_were_kept(tmp_path: Path, monkeypatch: pyt
 
 def test_fewer_spans_are_kept_of_many_environments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With twice as many environments as keep what a thread keeps, each has half of that."""
-    monkeypatch.setattr(timeline, "KEPT_SPANS", 2)
-    monkeypatch.setattr(timeline, "KEPT_OF", 2)
+    monkeypatch.setattr(timeline, "SPAN_CAPACITY", 2)
+    monkeypatch.setattr(timeline, "env_span_capacity", lambda num_envs: 4 // max(2, num_envs))
     of_rank = (0, -1, 1.0, 3.0, "infer")
     few = [of_rank, (0, 1, 2.5, 2.6, "simulate")]
     assert only(tmp_path / "few", few).note.startswith("iteration 2")
@@ -124,26 +198,40 @@ def test_fewer_spans_are_kept_of_many_environments(tmp_path: Path, monkeypatch: 
     assert only(tmp_path / "many", many).note.startswith("the end of iteration 2 (older spans were not kept)")
 
 
-def test_spans_that_touch_are_one_and_short_ones_vanish(tmp_path: Path) -> None:
-    """What 0.1 ms cannot tell is not told."""
-    spans = [(0, -1, 2.0, 2.1, "infer"), (0, -1, 2.10001, 2.2, "infer"), (0, -1, 2.20001, 2.20004, "learn")]
-    assert only(tmp_path, spans).spans == {"infer": [[0, 0, 2000]]}
+def test_spans_that_touch_are_kept_apart_and_those_of_no_length_vanish(tmp_path: Path) -> None:
+    """Each span has its own length, to a 200,000th of an iteration."""
+    spans = [(0, -1, 2.0, 2.1, "infer"), (0, -1, 2.1, 2.2, "infer"), (0, -1, 2.200001, 2.200003, "learn")]
+    found = only(tmp_path, spans)
+    assert spans_of(found, 0) == [("infer", 2.0, 2.1), ("infer", 2.1, 2.2)]
+    assert found.data["tick"] == 1e-5
+
+
+def test_spans_that_overlap_are_cut(tmp_path: Path) -> None:
+    """The page can look a moment up, also in a strange file: no span begins before the last one of its line ended."""
+    spans = [(0, -1, 2.0, 2.8, "infer"), (0, -1, 2.2, 2.4, "learn"), (0, -1, 2.5, 3.0, "simulate")]
+    assert spans_of(only(tmp_path, spans), 0) == [("infer", 2.0, 2.8), ("simulate", 2.8, 3.0)]
+
+
+def test_more_kinds_than_there_are_letters(tmp_path: Path) -> None:
+    """Of a file with very many kinds of spans the last ones are drawn as others."""
+    spans = [(0, -1, 2 + k / 100, 2 + (k + 1) / 100, f"kind {k:02d}") for k in range(80)]
+    found = only(tmp_path, spans)
+    assert len(found.kinds) == 60
+    assert [kind for kind, *_ in spans_of(found, 0)][57:61] == ["kind 57", "kind 58", "other", "other"]
 
 
 def test_environments_that_do_not_fit_are_left_out(tmp_path: Path) -> None:
     """Where there are too many spans, ranks come first, then environments of each in turn, and the rest is named."""
-    folder = write_folder(tmp_path, "a")
-    (choice,) = timelines(summary_with(("ver", 8, "a")), {"a": folder}, most_spans=6)
-    (found,) = choice.timelines
-    assert found.rows == ["rank 0", "rank 0, second thread", "rank 0, env 0", "rank 1"]
-    assert found.note.endswith("; 1 environment is left out")
+    found = only(tmp_path, most_spans=6)
+    assert rows_of(found) == ["rank 0", "rank 0, second thread", "rank 1", "rank 2"]
+    assert found.left_out == "2 environments do not fit into it."
 
 
-def test_most_gpus_up_to_eight_and_first_seed(tmp_path: Path) -> None:
-    """Of each sweep and work, the runs on the most GPUs up to 8 are shown, one of each system, of the first seed."""
+def test_most_gpus_and_first_seed(tmp_path: Path) -> None:
+    """Of each sweep and work, the runs on the most GPUs up to 64 are shown, one of each system, of the first seed."""
     ids = ("a", "b", "c", "d", "e")
     folders = {run: write_folder(tmp_path, run) for run in ids}
-    small = summary_with(("ver", 64, "a"), ("ver", 8, "b"), ("appo", 8, "c"), ("ver", 1, "d"))
+    small = summary_with(("ver", 128, "a"), ("ver", 8, "b"), ("appo", 8, "c"), ("ver", 1, "d"))
     (choice,) = timelines(small, folders)
     assert [each.run for each in choice.timelines] == ["b", "c"]
     seeds = [
@@ -180,12 +268,13 @@ def test_damaged_spans_are_named(tmp_path: Path) -> None:
 
 
 def test_what_the_page_gets(tmp_path: Path) -> None:
-    """The page's script gets the rows, the spans and the duration of each run."""
+    """The page's script gets the lines, the spans, and a colour for each kind of them."""
     folder = write_folder(tmp_path, "a")
     (choice,) = timelines(summary_with(("ver", 8, "a")), {"a": folder})
     (run,) = page_data(choice)["runs"]
-    assert (run["label"], run["ticks"]) == ("ver x8", 10_000)
-    assert set(run["spans"]) == {"infer", "learn", "simulate", "reset"}
+    assert (run["label"], len(run["lanes"]), len(run["spans"])) == ("ver x8", 6, 6)
+    assert run["kinds"] == ["simulate", "reset", "infer", "learn"]
+    assert len(run["colours"]) == 4
 
 
 @pytest.mark.parametrize("column", ["rank", "begin_s", "end_s", "kind"])

@@ -143,7 +143,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def pictures(session: nox.Session) -> None:
-    """Takes the pictures in docs/pictures of the report of a sweep that it runs, in Debian's chromium; takes 4 min."""
+    """Takes the pictures in docs/pictures: of a sweep that it runs in a terminal, and of its report; takes 8 min."""
     run(session, "python", "-m", "benchmarks.pictures")
 
 

@@ -12,8 +12,8 @@ from playwright.sync_api import Browser
 from tests.browser.conftest import HOSTILE, Opened, open_report
 
 SECTIONS = (
-    *("speed-up", "efficiency", "throughput", "workloads", "time"),
-    *("utilisation", "samples", "learning", "ablation"),
+    *("answer", "scaling", "workloads", "learning", "time"),
+    *("telemetry", "utilisation", "samples", "ablation"),
 )
 """The parts of a page that have charts; the runs of the fixture have something for each."""
 PLOT_FACTS = """
@@ -25,7 +25,7 @@ plot => ({
   marks: plot.querySelectorAll('.trace path, .point path, .points path, .js-line, .bars path').length,
   axes: [...plot.querySelectorAll('.infolayer .xtitle, .infolayer .ytitle, .infolayer [class*=title] text')]
     .map(text => text.textContent),
-  rows: plot.closest('figure').querySelectorAll('table tbody tr').length,
+  rows: (plot.closest('.first') ?? plot.closest('figure')).querySelectorAll('table tbody tr').length,
 })
 """
 
@@ -67,18 +67,20 @@ def check_nothing_is_requested_and_nothing_goes_wrong(opened: Opened, report: Pa
 
 
 def check_every_chart_is_drawn(opened: Opened) -> None:
-    """Every chart has a title, marks, units on its axes, a size, and its numbers as a table."""
+    """Every chart that is shown has a title, marks, units on its axes, a size, and its numbers as a table."""
     plots = opened.page.locator(".plot")
     for section in SECTIONS:
         assert opened.page.locator(f"#{section} .plot").count() >= 1, section
     drawn = opened.page.evaluate("window.__rlbenchCharts")
     assert len(drawn) == plots.count()
-    for number in range(plots.count()):
-        facts = plots.nth(number).evaluate(PLOT_FACTS)
-        assert drawn[facts["id"]] is True
+    assert all(drawn.values())
+    shown = [plots.nth(number) for number in range(plots.count()) if plots.nth(number).is_visible()]
+    assert len(shown) > 20
+    for plot in shown:
+        facts = plot.evaluate(PLOT_FACTS)
         assert facts["title"], facts
         assert facts["width"] > 200, facts
-        assert facts["height"] >= 140, facts
+        assert facts["height"] >= 100, facts
         assert facts["marks"] > 0, facts
         assert facts["axes"], facts
         assert facts["rows"] > 0, facts
@@ -127,12 +129,11 @@ def check_light_and_dark(opened: Opened) -> None:
 def check_every_figure_is_that_of_the_export(opened: Opened, exported: dict[str, Any]) -> None:
     """Each figure in a table is what `rlbench export --format json` has at its path, `n/a` where that is null."""
     shown = opened.page.eval_on_selector_all(
-        "[data-path]", "all => all.map(each => [each.dataset.path, each.dataset.value, each.textContent.trim()])"
+        "[data-path]", "all => all.map(each => [each.dataset.path, each.textContent.trim()])"
     )
     assert len(shown) > 200
-    for path, value, text in shown:
+    for path, text in shown:
         figure = figure_at(exported, path)
-        assert figure == (None if value == "null" else float(value)), path
         assert (text == "n/a") == (figure is None), path
         if figure is not None:
             assert reads_as(text, float(figure)), (path, text, figure)
@@ -151,31 +152,28 @@ def check_downloads(opened: Opened, exported: dict[str, Any]) -> None:
 
 
 def check_what_went_wrong_is_named(opened: Opened) -> None:
-    """Failed and timed-out runs, a half-written one, a foreign file and a newer schema stand in what spoils it."""
-    text = opened.page.inner_text("#spoils")
+    """Failed and timed-out runs, a half-written one, a foreign file and a newer schema stand among the caveats."""
+    text = opened.page.inner_text("#caveats")
     for said in ("rank 1", "after 5 s", ".partial-killed", "foreign", "schema version 99"):
         assert said in text, said
     assert HOSTILE in (opened.page.text_content("body") or "")  # as text
 
 
 def check_kinds_are_never_mistaken(opened: Opened) -> None:
-    """Every figure in the tables of systems stands in a row or a column that says what it is, if not measured."""
+    """Every figure in the tables of systems stands in a row that says what it is, if not measured; so do captions."""
     tables = opened.page.eval_on_selector_all(
         "#systems .matrix table",
         """all => all.map(table => ({
           caption: table.caption.textContent,
-          columns: [...table.querySelectorAll('thead th')].slice(1).map(each => each.textContent),
           rows: [...table.querySelectorAll('tbody tr')].map(row => row.querySelector('th').textContent),
         }))""",
     )
     of_profiles = [table for table in tables if ": emulated/" in table["caption"]]
     assert len(of_profiles) >= 2
     assert len(tables) > len(of_profiles)
-    named = ("(emulated)", "(predicted)", "(published)")
+    named = ("(emulated)", "(predicted)")
     for table in of_profiles:
-        assert all(each.endswith(named) for each in table["rows"]) or all(
-            each.endswith(named) for each in table["columns"]
-        ), table
+        assert all(each.endswith(named) for each in table["rows"]), table
     assert any("(predicted)" in row for table in of_profiles for row in table["rows"])
     measured = [row for table in tables if table not in of_profiles for row in table["rows"]]
     assert not any(name in row for row in measured for name in named)

@@ -100,10 +100,10 @@ class Opened:
     dialogs: list[str] = field(default_factory=list)
 
 
-def open_report(chromium: Browser, report: Path, width: int, scheme: str) -> Opened:
+def open_report(chromium: Browser, report: Path, width: int, scheme: str, height: int = 900) -> Opened:
     """Opens a report with the network off, and waits until every chart has been drawn."""
     context = chromium.new_context(
-        viewport={"width": width, "height": 900},
+        viewport={"width": width, "height": height},
         color_scheme="dark" if scheme == "dark" else "light",
         offline=True,
         accept_downloads=True,

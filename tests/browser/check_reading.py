@@ -1,0 +1,184 @@
+"""What a reader does with a page: narrows, sorts, copies and follows links, by mouse, keyboard or screen reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.browser.conftest import open_report, rlbench, wait_for
+
+AXE = files("axe_playwright_python").joinpath("axe.min.js")
+TRACES = """id => document.getElementById(id).data.filter(trace => trace.meta?.facets)
+  .map(trace => [trace.name ?? '', trace.x, trace.meta.facets.system])"""
+
+
+@pytest.fixture
+def page(chromium: Browser, report: Path) -> Iterator[Page]:
+    """The report on a desk."""
+    opened = open_report(chromium, report, 1400, "light")
+    yield opened.page
+    assert opened.errors == []
+    opened.page.context.close()
+
+
+def press(page: Page, facet: str, value: str) -> None:
+    """Presses the filter's button of a value."""
+    page.locator(f'fieldset[data-facet="{facet}"] button[data-value="{value}"]').click()
+    wait_for(page, "Object.values(window.__rlbenchCharts).every(Boolean)")
+    page.wait_for_timeout(300)
+
+
+def traces(page: Page, name: str) -> list[Any]:
+    """Name, places and system of the traces of a chart."""
+    found: list[Any] = page.evaluate(f"({TRACES})('{name}')")
+    return found
+
+
+def rows(page: Page) -> set[str]:
+    """The first entries of all rows of tables that the filters let through and that know their system."""
+    return set(
+        page.eval_on_selector_all(
+            "tr[data-system]:not(.filtered-out)", "all => [...new Set(all.map(row => row.dataset.system))]"
+        )
+    )
+
+
+def check_the_first_screen_has_the_answer(chromium: Browser, runs: Path) -> None:
+    """On a desk the tiles, bars and lines of a sweep are in view without scrolling; on a phone tiles and bars are."""
+    rlbench("report", "emulated", "--out", "one.html", cwd=runs)
+    for width, height, seen in ((1400, 900, 4), (390, 800, 3)):
+        page = open_report(chromium, runs / "one.html", width, "light", height).page
+        parts = page.evaluate(
+            """[...document.querySelectorAll('h1, .first:not([data-later]) .verdict:not([data-later]) .tiles,' +
+              '.first:not([data-later]) .plot')].filter(each => each.getClientRects().length)
+              .map(each => each.getBoundingClientRect().bottom)"""
+        )
+        assert sum(bottom <= height for bottom in parts) >= seen, (width, parts)
+        page.context.close()
+
+
+def check_a_system_alone(page: Page) -> None:
+    """One click shows a system alone, in charts and tables; another adds one; `Show all` shows all again."""
+    before = rows(page)
+    assert {"sync", "ver"} < before
+    press(page, "system", "ver")
+    assert rows(page) == {"ver"}
+    name = page.evaluate("[...document.querySelectorAll('#scaling .plot')].find(plot => plot.offsetParent).id")
+    assert {system for _, _, system in traces(page, name)} == {"ver"}
+    assert "narrowed by system" in page.inner_text("#filtered")
+    press(page, "system", "sync")
+    assert rows(page) == {"sync", "ver"}
+    page.locator("#all").click()
+    assert rows(page) == before
+
+
+def check_gpus_hold_for_lines_columns_and_tiles(page: Page) -> None:
+    """Without the largest number of GPUs, lines end before it, its column goes, and the tiles are of the next."""
+    first = ".first:not([data-later])"
+    line = page.evaluate(f"[...document.querySelectorAll('{first} .plot')].at(-1).id")
+    counts = sorted({x for _, places, _ in traces(page, line) for x in places if x is not None})
+    assert len(counts) > 1
+    press(page, "gpus", str(counts[0]))
+    left = {x for _, places, _ in traces(page, line) for x in places if x is not None}
+    assert left == {counts[0]}
+    assert page.get_attribute(f"{first} .verdict:not([data-later])", "data-gpus") == str(counts[0])
+    heads = page.eval_on_selector_all(
+        "#systems .matrix thead th[data-gpus]", "all => all.filter(th => !th.hidden).map(th => th.dataset.gpus)"
+    )
+    assert set(heads) == {str(counts[0])}
+
+
+def check_scenario_and_workload_hide_whole_charts(page: Page) -> None:
+    """Charts of other works go, and the first screen is of one that is left."""
+    press(page, "workload", "heterogeneous")
+    shown = page.eval_on_selector_all(
+        "figure.chart[data-workload]", "all => all.filter(each => each.offsetParent).map(each => each.dataset.workload)"
+    )
+    assert set(shown) == {"heterogeneous"}
+    assert page.get_attribute(".first:not([data-later])", "data-workload") == "heterogeneous"
+
+
+def check_tables_sort_by_a_click(page: Page) -> None:
+    """Numbers by their size, descending first, then ascending; said to screen readers."""
+    first = ".first:not([data-later]) details.numbers"
+    page.locator(f"{first} > summary").click()
+    head = page.locator(f"{first} th[scope=col]").last
+    column = f"{first} tbody tr"
+
+    def figures() -> list[float]:
+        texts = page.eval_on_selector_all(column, "all => all.map(row => row.lastElementChild.textContent.trim())")
+        return [float(text.split(" ")[0].replace(",", "")) for text in texts if text[:1].isdigit()]
+
+    head.locator("button").click()
+    assert head.get_attribute("aria-sort") == "descending"
+    assert figures() == sorted(figures(), reverse=True)
+    assert len(figures()) > 2
+    head.locator("button").click()
+    assert head.get_attribute("aria-sort") == "ascending"
+    assert figures() == sorted(figures())
+
+
+@pytest.mark.parametrize(
+    ("name", "begin"), [("CSV", "system,"), ("Markdown", "| system |"), ("LaTeX", "\\begin{tabular}{l")]
+)
+def check_tables_are_copied(page: Page, name: str, begin: str) -> None:
+    """What the clipboard has is the table, without what filters hide."""
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    press(page, "system", "ver")
+    page.locator("#systems").get_by_role("button", name=f"Copy the table as {name}").first.click()
+    page.wait_for_timeout(200)
+    text = str(page.evaluate("navigator.clipboard.readText()"))
+    assert text.startswith(begin)
+    assert "ver" in text
+    assert "sync" not in text
+
+
+def check_each_figure_has_an_anchor(page: Page) -> None:
+    """Its link leads to it."""
+    links = page.eval_on_selector_all("a.anchor", "all => [...new Set(all.map(each => each.getAttribute('href')))]")
+    assert len(links) > 10
+    assert all(page.locator(link).count() == 1 for link in links)
+    page.evaluate(f"document.querySelector('a.anchor[href=\"{links[-1]}\"]').click()")
+    wait_for(page, f"document.querySelector('{links[-1]}').getBoundingClientRect().top < innerHeight", 10)
+
+
+def check_figures_are_saved_as_svg_and_png(page: Page) -> None:
+    """By the buttons above a chart."""
+    plot = page.locator(".first:not([data-later]) .plot").last
+    for title, end in (("Save as SVG", ".svg"), ("Download plot as a PNG", ".png")):
+        plot.hover()
+        with page.expect_download() as caught:
+            plot.locator(f'.modebar-btn[data-title="{title}"]').click()
+        assert caught.value.suggested_filename.endswith(end)
+
+
+def check_everything_works_by_keyboard(page: Page) -> None:
+    """A filter is reached and pressed without a mouse, and says that it is pressed."""
+    button = page.locator('fieldset[data-facet="system"] button').first
+    button.focus()
+    assert button.get_attribute("aria-pressed") == "true"
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")
+    pressed = page.eval_on_selector_all(
+        'fieldset[data-facet="system"] button', "all => all.map(each => each.getAttribute('aria-pressed'))"
+    )
+    assert pressed.count("true") == 1
+    assert pressed[1] == "true"
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (1400, "dark"), (390, "light")])
+def check_axe_finds_nothing(chromium: Browser, report: Path, width: int, scheme: str) -> None:
+    """No violation of WCAG 2.2 A and AA: names of controls, contrast of 4.5:1, landmarks, tables."""
+    opened = open_report(chromium, report, width, scheme)
+    opened.page.evaluate(AXE.read_text(encoding="utf-8") + "; null")
+    found = opened.page.evaluate(
+        """axe.run(document, {resultTypes: ['violations']}).then(found => found.violations.map(
+          each => [each.id, each.nodes.length, each.nodes.slice(0, 3).map(node => node.html.slice(0, 160))]))"""
+    )
+    assert found == []
+    opened.page.context.close()

@@ -1,8 +1,8 @@
-"""Takes the pictures in docs/pictures: runs a sweep on emulated GPUs in a terminal, which it records as `terminal.svg`,
-and photographs its report in Chromium as `report.png`.
+"""Takes the pictures in docs/pictures, of a sweep on emulated GPUs: its terminal, and its report.
 
-`nox -s pictures` runs this; it needs Debian's packages chromium and tmux. One process at a time; a command that fails
-ends it, and the terminal with it.
+It runs the sweep in a terminal, which it records as `terminal.svg`, and photographs the report in Chromium as
+`report.png`. `nox -s pictures` runs this; it needs Debian's packages chromium and tmux. One process at a time; a
+command that fails ends it, and the terminal with it.
 """
 
 from __future__ import annotations

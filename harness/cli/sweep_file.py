@@ -34,7 +34,7 @@ MOST_BYTES, LONGEST_LINE = 2**20, 8192
 """Limits of a file. The time to parse a dotted key grows with the square of its length: one of 8192 takes 0.1 s."""
 LONGEST_VALUE = 80
 """Characters of a value that an error repeats."""
-TYPED = ("resume", "dry-run", "save")
+TYPED = ("resume", "dry-run", "save", "explain")
 """Options that a file cannot have."""
 Options = TypeVar("Options", RunOptions, LaunchOptions)
 

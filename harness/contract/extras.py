@@ -53,7 +53,10 @@ class Draws(Protocol):
     """
 
     def drawn(self) -> Scenario:
-        """The scenario with environments whose `render` gives pictures (`Scenario.make_env`).
+        """The scenario with environments whose `render()` gives what there is to see now, for `evaluate --video`.
+
+        uint8 [H, W, 3], always of one size; it changes nothing. `metadata["render_fps"]` says how many env steps are a
+        second of play.
 
         It is only called for `rlbench evaluate --video`; all else about the environments must stay the same. Raises
         ValueError where they cannot.

@@ -63,9 +63,6 @@ class Scenario(Protocol):
         reward if absent) and, at the end of an episode, `success` and `spl` (0 to 1). An end by time limit is a
         truncation. Rewards must be real numbers within float32, observations must be of their space, floats rounded
         to its dtype; anything else ends the run.
-
-        For `rlbench evaluate --video` it may have `render()`, which gives what there is to see now, uint8 [H, W, 3],
-        always of one size, and changes nothing; `metadata["render_fps"]` says how many env steps are a second of play.
         """
 
 

@@ -53,7 +53,7 @@ def groups(summary: Summary) -> list[CaveatGroup]:
         ),
         CaveatGroup(title="Not comparable", caveats=list(_not_comparable(summary)), open=True),
         CaveatGroup(title=HEADINGS["warning"], caveats=findings["warning"], open=len(findings["warning"]) < 4),
-        CaveatGroup(title="What the figures are of", caveats=list(_kinds(summary)), open=False),
+        CaveatGroup(title="What the figures are of", caveats=list(_kinds(summary)), open=True),
     ]
     return [group for group in found if group.caveats]
 

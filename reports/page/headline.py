@@ -39,6 +39,8 @@ class Verdict:
     tiles: Sequence[Tile]
     unlike: frozenset[str]
     """Systems that may not be compared with the fastest."""
+    bounds: str
+    """What bounds each system: `simulator (ddppo, sync), inference (ver)`."""
 
 
 def title(summary: Summary) -> str:
@@ -96,7 +98,15 @@ def _verdict(work: Work, gpus: int, summary: Summary) -> Verdict:
         _caveat(work, best.cell, [placed.cell for placed in group], against, summary),
     ]
     unlike = frozenset(each.against for each in against if not each.comparable)
-    return Verdict(gpus=gpus, best=best, tiles=tiles, unlike=unlike)
+    return Verdict(gpus=gpus, best=best, tiles=tiles, unlike=unlike, bounds=_bounds(group))
+
+
+def _bounds(group: Sequence[Placed]) -> str:
+    by_stage: dict[str, list[str]] = {}
+    for placed in group:
+        if placed.cell.bottleneck is not None:
+            by_stage.setdefault(placed.cell.bottleneck.stage, []).append(placed.cell.system)
+    return ", ".join(f"{stage} ({', '.join(names)})" for stage, names in by_stage.items())
 
 
 def _rate(cell: CellSummary) -> float:
@@ -113,7 +123,8 @@ def _fastest(work: Work, best: CellSummary, against: Sequence[Comparison], refer
     if best.env_steps_per_s is not None:
         rate += f" ({labels.number(best.env_steps_per_s)} {units.ENV_RATE})"
     alone = ["Nothing comparable ran beside it."] if not fair else []
-    where = f"{labels.ranks(best.gpus, best.device)}{'' if work.alone else f', {work.workload}'}"
+    most = ", the most" if best.gpus == work.gpus[-1] and len(work.gpus) > 1 else ""
+    where = f"{labels.ranks(best.gpus, best.device)}{most}{'' if work.alone else f'; {work.workload}'}"
     return Tile(heading=f"Fastest on {where}", value=best.system, lines=[rate, *said, *alone])
 
 

@@ -177,10 +177,11 @@ def _overview(summary: Summary) -> str:
 
 def _common(summary: Summary) -> str:
     """Scenario, workload, device and protocol, as far as all cells share them."""
-    shared = (
-        {getattr(cell, name) for cell in summary.cells} for name in ("scenario", "workload", "device", "protocol")
-    )
-    return " · ".join(values.pop() for values in shared if len(values) == 1)
+    shared = {
+        name: {getattr(cell, name) for cell in summary.cells} for name in ("scenario", "workload", "device", "protocol")
+    }
+    said = {name: values.pop() for name, values in shared.items() if len(values) == 1}
+    return " · ".join(f"protocol {value}" if name == "protocol" else value for name, value in said.items())
 
 
 def _runs(summary: Summary) -> PageTable:

@@ -59,7 +59,7 @@ def test_it_runs_from_top_to_bottom(folder: Path) -> None:
     """It predicts, measures and reports; both results show themselves, with what they are not."""
     cells = cells_of(folder / "executed.ipynb")
     assert "64 (predicted)" in shown(cells["predicted"], "text/html")
-    assert "a model of the profile made these runs up" in shown(cells["predicted"], "text/html")
+    assert "simulated by a model of the profile (not measured)" in shown(cells["predicted"], "text/html")
     assert "2 (emulated)" in shown(cells["run"], "text/html")
     assert shown(cells["comparisons"], "text/html").count("<tr") == 3
     assert "rlbench-report.html" in shown(cells["page"], "text/html")

@@ -19,7 +19,7 @@ from rlbench.harness.cli.read_runs import OUT
 from tests.harness.command import call
 
 CALLS: dict[str, Callable[..., Any]] = {"run": rlbench.run, "predict": rlbench.predict}
-WITHOUT_KEYWORD = {"dry-run", "save", "help"}
+WITHOUT_KEYWORD = {"dry-run", "explain", "save", "help"}
 """Options that make no runs."""
 
 

@@ -54,7 +54,7 @@ def test_variants_are_the_playable_games() -> None:
 
 def test_unknown_game_lists_the_known_ones() -> None:
     """An unknown game, as a variant or as a setting, is refused with the list of the known ones."""
-    with pytest.raises(ValueError, match=r"^atari/pung: .*breakout.*pong"):
+    with pytest.raises(ValueError, match=r"^atari/pung: unknown game; did you mean 'pong'\? known: .*breakout"):
         FAMILY.make("pung", "homogeneous")
     with pytest.raises(ValueError, match=r"^atari/breakout:games=.*pong"):
         replace(BREAKOUT, games=("pung",))

@@ -23,9 +23,11 @@ from rlbench.results.summary.document import Estimate, Summary
 UP, DOWN, WHOLE = "#009E73", "#D55E00", "#808080"
 """Colours of a variant that is faster than its parent, of one that is slower, and of the system itself."""
 NOTE = (
-    "Each bar goes from the {rate} of what the variant changes to its own; the grey one is the system itself. "
-    "Markers and 95 % intervals are the variant's own."
+    "Grey: the system itself. The other bars begin at the {rate} of what the variant changes and end at its own; "
+    "markers and 95 % intervals are the variant's."
 )
+BAR = 28
+"""Width of a bar in pixels."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,12 +41,13 @@ class AblationStep:
 
 
 def charts(summary: Summary) -> list[Chart]:
-    """A waterfall for each system with several variants in a work, on the most GPUs that all of them ran on."""
+    """Waterfalls of each system with several variants in a work: for each number of GPUs of all of them, the most first."""
     look = styles(summary)
     made: list[Chart] = []
     for place, work in enumerate(works(summary)):
         for base, steps in _ablations(work):
-            what = f"What the mechanisms of {base} give, on {work.count(steps[0].placed.cell.gpus)}"
+            on_gpus = {"gpus": steps[0].placed.cell.gpus}
+            what = f"What the mechanisms of {base} give, on {work.count(on_gpus['gpus'])}"
             title = work.titled(what, (step.placed for step in steps))
             made.append(
                 Chart(
@@ -60,7 +63,8 @@ def charts(summary: Summary) -> list[Chart]:
                         facets=[step.placed.facets for step in steps],
                     ),
                     notes=[NOTE.format(rate=units.rate(work.unit))],
-                    facets=work.facets,
+                    facets={**work.facets, **on_gpus},
+                    one_of=f"{work.name}: {base}",
                 )
             )
     return made
@@ -74,8 +78,9 @@ def _ablations(work: Work) -> Iterator[tuple[str, list[AblationStep]]]:
         groups[base, cell.sweep, cell.device, cell.protocol, cell.time_scale, cell.kind].append(series)
     for (base, *_), group in groups.items():
         common = set.intersection(*({placed.cell.gpus for placed in series.finished} for series in group))
-        if len(group) > 1 and common:
-            yield base, _steps(group, max(common))
+        if len(group) > 1:
+            for gpus in sorted(common, reverse=True):
+                yield base, _steps(group, gpus)
 
 
 def _steps(group: Sequence[ScalingSeries], gpus: int) -> list[AblationStep]:
@@ -94,13 +99,15 @@ def _steps(group: Sequence[ScalingSeries], gpus: int) -> list[AblationStep]:
 
 
 def _figure(steps: Sequence[AblationStep], look: Mapping[str, Style], unit: StepUnit) -> dict[str, Any]:
-    data: list[dict[str, Any]] = [_whole(steps), *map(_change, (step for step in steps if step.parent is not None))]
+    data = [_bar(step) for step in steps]
     for step in steps:
         name, style = label(step.series.label), look[step.series.system]
         data.append(
             {
                 "type": "scatter",
-                "mode": "markers",
+                "mode": "markers+text",
+                "text": [_change(step)],
+                "textposition": "middle right",
                 "name": name,
                 "legendgroup": plain(step.series.label),
                 "x": [name],
@@ -115,10 +122,12 @@ def _figure(steps: Sequence[AblationStep], look: Mapping[str, Style], unit: Step
     return {
         "data": data,
         "layout": {
+            "height": 320,
             "xaxis": {
                 "type": "category",
                 "categoryorder": "array",
                 "categoryarray": names,
+                "range": [-0.5, len(names) - 0.25],
             },
             "yaxis": rate_of(unit).axis,
             "showlegend": False,
@@ -126,36 +135,28 @@ def _figure(steps: Sequence[AblationStep], look: Mapping[str, Style], unit: Step
     }
 
 
-def _whole(steps: Sequence[AblationStep]) -> dict[str, Any]:
-    """Bars from 0, for steps without a parent."""
-    whole = [step for step in steps if step.parent is None]
-    return {
-        "type": "bar",
-        "x": [label(step.series.label) for step in whole],
-        "y": [step.rate.value for step in whole],
-        "marker": {"color": WHOLE, "opacity": 0.5},
-        "width": 0.5,
-        "hoverinfo": "skip",
-        "showlegend": False,
-        "meta": {"facets": {"system": [step.series.system for step in whole]}},
-    }
-
-
-def _change(step: AblationStep) -> dict[str, Any]:
-    """A broad line from the parent's rate to the variant's."""
-    assert step.parent is not None
-    name = label(step.series.label)
+def _bar(step: AblationStep) -> dict[str, Any]:
+    """A broad line from the parent's rate to the variant's; of the system itself, from 0."""
+    name, begin = label(step.series.label), 0.0 if step.parent is None else step.parent.rate.value
+    colour = WHOLE if step.parent is None else UP if step.rate.value >= begin else DOWN
     return {
         "type": "scatter",
         "mode": "lines",
         "x": [name, name],
-        "y": [step.parent.rate.value, step.rate.value],
-        "line": {"color": UP if step.rate.value >= step.parent.rate.value else DOWN, "width": 28},
+        "y": [begin, step.rate.value],
+        "line": {"color": colour, "width": BAR},
         "opacity": 0.6,
         "hoverinfo": "skip",
         "showlegend": False,
         "meta": {"facets": step.placed.facets},
     }
+
+
+def _change(step: AblationStep) -> str:
+    """What is written beside a marker: the rate, and how it differs from the parent's."""
+    if step.parent is None:
+        return number(step.rate.value)
+    return f"{number(step.rate.value)} ({100 * (step.rate.value / step.parent.rate.value - 1):+.0f} %)"
 
 
 def _row(step: AblationStep, summary: Summary, rates: Sequence[Quantity]) -> list[Entry]:

@@ -13,6 +13,10 @@ from rlbench.results.summary.document import Summary
 
 ROW_HEIGHT = 24
 FACETS = ("system", "gpus", "device")
+NOTES = {
+    "time_shares": "A rank's simulate is the time in which it waits for its environments' steps.",
+    "env_time_shares": "An environment's wait:inference is the time in which it waits for its next action.",
+}
 MOST_ROWS = 40
 """Maximum rows of a chart; if there are more, it shows each series only on its most GPUs."""
 
@@ -38,7 +42,7 @@ def _chart(work: Work, name: str, field: str, what: str) -> list[Chart]:
     ]
     if not rows:
         return []
-    notes, drawn = work.not_drawn(), rows
+    notes, drawn = [NOTES[field], *work.not_drawn()], rows
     if len(rows) > MOST_ROWS:
         most = [series.finished[-1].place for series in work.series if series.finished]
         drawn = [row for row in rows if row[1].place in most]
@@ -58,7 +62,7 @@ def _chart(work: Work, name: str, field: str, what: str) -> list[Chart]:
             ),
             notes=notes,
             told=[
-                (name, placed.cell.bottleneck.sentence)
+                (name, placed.cell.bottleneck.sentence, placed.facets)
                 for name, placed in rows
                 if field == "time_shares" and placed.cell.bottleneck is not None
             ],

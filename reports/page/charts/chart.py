@@ -78,9 +78,11 @@ class Chart:
     table: PageTable
     notes: Sequence[str] = field(default_factory=list)
     """Lines under the title: where figures come from, what could not be drawn."""
-    told: Sequence[tuple[str, str]] = field(default_factory=list)
-    """Sentences below the figure, about each of its rows: name, sentence."""
+    told: Sequence[tuple[str, str, Facets]] = field(default_factory=list)
+    """Sentences below the figure, about each of its rows: name, sentence, facets."""
     facets: Facets = field(default_factory=dict)
+    one_of: str = ""
+    """Of charts with the same name, the page shows the one on the most GPUs that its filters let through."""
 
     @property
     def id(self) -> str:

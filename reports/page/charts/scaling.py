@@ -15,6 +15,8 @@ from rlbench.results.records import units
 from rlbench.results.summary.document import Summary
 
 SCALING = Quantity(field="scaling", title="Speed-up (x)", write=factor, tick=",", hover_format=".3~r", unit="x")
+WELL = 0.8
+"""Efficiency from which a system is said to scale well."""
 EFFICIENCY = Quantity(field="efficiency", title="Efficiency (%)", write=percent, tick=".0%", hover_format=".1%")
 
 
@@ -43,11 +45,24 @@ def charts(summary: Summary) -> list[Chart]:
                 title=title,
                 panels=panels,
                 table=table(scaled, title, [rate_of(work.unit), SCALING, EFFICIENCY]),
-                notes=[*interval_notes(intervals), *work.not_drawn()],
+                notes=[_in_words(scaled), *interval_notes(intervals), *work.not_drawn()],
                 facets=work.facets,
             )
         )
     return made
+
+
+def _in_words(work: Work) -> str:
+    """Where each system's efficiency falls below `WELL` for good, and what it is on the most GPUs."""
+    said = []
+    for series in work.series:
+        known = [(each.cell.gpus, each.cell.efficiency.value) for each in series.finished if each.cell.efficiency]
+        below = len(known)
+        while below and known[below - 1][1] < WELL:
+            below -= 1
+        falls = f"below {WELL:.0%} from {known[below][0]:,}" if below < len(known) else f"never below {WELL:.0%}"
+        said.append(f"{series.label} {falls} ({known[-1][1]:.0%} on {known[-1][0]:,})")
+    return f"Efficiency: {'; '.join(said)}."
 
 
 def _relative(work: Work, look: Mapping[str, Style], quantity: Quantity, bases: Sequence[int], *, log: bool) -> Figure:

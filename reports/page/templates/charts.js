@@ -80,8 +80,8 @@ const endTexts = (data, layout, width) => {
     for (let k = texts.length - 2; k >= 0; k--) texts[k].place = Math.min(texts[k].place, texts[k + 1].place - heights[k]);
   }
   const longest = Math.max(...texts.map(({ trace }) => trace.meta.end.length));
-  const room = Math.min(14 + 7 * longest, 0.36 * width);
-  const most = Math.max(6, Math.floor((room - 14) / 7));
+  const room = Math.min(22 + 7.2 * longest, 0.36 * width);
+  const most = Math.max(6, Math.floor((room - 22) / 7.2));
   const annotations = texts.map(({ trace, y, place }) => {
     const text = trace.meta.end.length > most ? `${trace.meta.end.slice(0, most - 1)}…` : trace.meta.end;
     return {

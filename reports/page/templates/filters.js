@@ -20,9 +20,20 @@ const showFirst = () => {
   }
 };
 
+// Of charts of one name, shows the first that is let through: that on the most GPUs.
+const showOneOf = () => {
+  const shown = new Set();
+  for (const each of document.querySelectorAll("[data-one-of]")) {
+    const isShown = letsAll(each.dataset) && !shown.has(each.dataset.oneOf);
+    each.toggleAttribute("data-later", !isShown);
+    if (isShown) shown.add(each.dataset.oneOf);
+  }
+};
+
 const narrow = () => {
   showFirst();
-  for (const each of document.querySelectorAll("figure.chart, tbody tr, details.facts")) {
+  showOneOf();
+  for (const each of document.querySelectorAll("figure.chart, tbody tr, details.facts, .told > div")) {
     each.classList.toggle("filtered-out", !letsAll(each.dataset));
   }
   for (const table of document.querySelectorAll(".matrix table")) {

@@ -114,7 +114,9 @@ def test_the_newest_sweep_of_a_folder(sweep: Sweep, tmp_path: Path) -> None:
     later = Sweep.create(tmp_path, sweep.cells, ["rlbench"])
     assert newest(tmp_path) == later.folder
     assert newest(sweep.folder) == sweep.folder
-    for folder, what in ((tmp_path / "none", "is not there"), (sweep.folder.parent.parent, "holds no sweep")):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for folder, what in ((tmp_path / "none", "is not there"), (empty, "holds no sweep")):
         with pytest.raises(ValueError, match=what):
             newest(folder)
 

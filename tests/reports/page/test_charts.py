@@ -334,10 +334,13 @@ def test_waterfall_hangs_on_what_a_variant_changes() -> None:
     (chart,) = ablation.charts(summary_of(cells, comparisons=[ratio]))
     floating = [trace for trace in traces([chart]) if trace.get("line", {}).get("width") == 28]
     assert [(trace["x"][0], *trace["y"]) for trace in floating] == [
+        ("ver", 0.0, 1000.0),
         ("ver:a=1", 1000.0, 900.0),
         ("ver:b=2", 1000.0, 1100.0),
         ("ver:a=1:c=3", 900.0, 600.0),
     ]
+    told = {trace["name"]: trace["text"] for trace in traces([chart]) if "text" in trace}
+    assert (told["ver"], told["ver:a=1"]) == (["1,000"], ["900 (-10 %)"])
     assert texts(chart)[-1] == ["ver:a=1:c=3", "ver:a=1", "900", "600", "1 / 1.50x [1.25x, 1.75x]"]
 
 

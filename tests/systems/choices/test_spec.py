@@ -43,7 +43,7 @@ def test_settings_reach_the_choices() -> None:
 @pytest.mark.parametrize(
     ("settings", "parts"),
     [
-        ({"preempt.q": "1"}, ("preempt.q", "unknown field", "p, least")),
+        ({"preempt.q": "1"}, ("preempt.q", "unknown field", "preempt.p, preempt.least")),
         ({"preempt": "sometimes"}, ("preempt=sometimes", "unknown", "never, threshold, optimal")),
         ({"preempt.p": "0"}, ("preempt.p=0", "above 0")),
         ({"preempt.p": "x"}, ("preempt.p=x", "number")),

@@ -41,7 +41,7 @@ class AblationStep:
 
 
 def charts(summary: Summary) -> list[Chart]:
-    """Waterfalls of each system with several variants in a work: for each number of GPUs of all of them, the most first."""
+    """Waterfalls of each system with several variants in a work, for each number of GPUs of all of them."""
     look = styles(summary)
     made: list[Chart] = []
     for place, work in enumerate(works(summary)):

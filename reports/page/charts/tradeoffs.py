@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlbench.reports.page.charts.chart import Chart, Figure, PageTable, Panel
@@ -13,6 +13,8 @@ from rlbench.reports.page.charts.works import Placed, ScalingSeries, Work, most_
 from rlbench.results.records.units import StepUnit
 from rlbench.results.summary.document import Estimate, Summary
 
+ALIKE = 0.01
+"""Values that differ by no larger share are drawn nowhere."""
 LAG = Quantity(field="lag_mean", title="Policy lag, mean (optimiser steps)", from_zero=False)
 MOST_LAG = Quantity(field="lag_max", title="largest policy lag (optimiser steps)")
 USES = Quantity(field="uses_per_sample", title="Uses of each sample", from_zero=False)
@@ -33,7 +35,7 @@ def charts(summary: Summary) -> list[Chart]:
         quantities = {
             name: quantity
             for name, quantity in PANELS.items()
-            if len({known.value for _, placed in drawn if (known := quantity.of(placed.cell)) is not None}) > 1
+            if _differ([known.value for _, placed in drawn if (known := quantity.of(placed.cell)) is not None])
         }
         if not quantities:
             continue
@@ -63,6 +65,11 @@ def charts(summary: Summary) -> list[Chart]:
             )
         )
     return made
+
+
+def _differ(values: Sequence[float]) -> bool:
+    """Whether some values differ by more than `ALIKE`."""
+    return len(values) > 1 and max(values) - min(values) > ALIKE * max(map(abs, values))
 
 
 def _not_drawn(work: Work, gpus: int) -> list[str]:

@@ -81,7 +81,7 @@ const endTexts = (data, layout, width) => {
   }
   const longest = Math.max(...texts.map(({ trace }) => trace.meta.end.length));
   const room = Math.min(22 + 7.2 * longest, 0.36 * width);
-  const most = Math.max(6, Math.floor((room - 22) / 7.2));
+  const most = Math.max(6, Math.round((room - 22) / 7.2));
   const annotations = texts.map(({ trace, y, place }) => {
     const text = trace.meta.end.length > most ? `${trace.meta.end.slice(0, most - 1)}…` : trace.meta.end;
     return {

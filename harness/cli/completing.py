@@ -38,11 +38,11 @@ def completions(root: Any, line: str) -> list[tuple[str, str]]:
         else:
             num_arguments += 1
     if option is not None:
-        return _values(_named(option), last)
+        return _values(_named(option), last, name)
     if last.startswith("--") and "=" in last:
         typed, _, value = last.partition("=")
         found = _options(command).get(typed)
-        return [] if found is None else [(f"{typed}={said}", "") for said, _ in _values(_named(found), value)]
+        return [] if found is None else [(f"{typed}={said}", "") for said, _ in _values(_named(found), value, name)]
     if last.startswith("-"):
         return [(each, _brief(found.help)) for each, found in _options(command).items() if each.startswith(last)]
     if hasattr(command, "commands"):
@@ -60,10 +60,12 @@ def print_completions(root: Any) -> None:
             print(f"{value}\t{meaning}" if meaning else value)  # noqa: T201  a shell reads it
 
 
-def _values(name: str, text: str) -> list[tuple[str, str]]:
-    from rlbench.harness.commands.known_values import values
+def _values(name: str, text: str, command: str = "") -> list[tuple[str, str]]:
+    """The values of an option, of this command where others have one of the same name."""
+    from rlbench.harness.commands.known_values import VALUES, values
 
-    return [(value, "") for value in values(name, text)]
+    own = f"{command} {name}"
+    return [(value, "") for value in values(own if own in VALUES else name, text)]
 
 
 def _named(option: Any) -> str:

@@ -97,7 +97,7 @@ def _saver(path: Path, given: Mapping[str, Any], source: SweepFile | None) -> Ca
 
     def saved() -> SweepFileRecord:
         record = save_sweep(path, given, source)
-        typer.echo(f"saved {visible(str(path))}")
+        typer.echo(f"saved {visible(str(path))}", err=True)
         return record
 
     return saved

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from rlbench.harness.commands import FORMATS
+from rlbench.harness.commands import FORMATS, REPORT_FORMATS
 from rlbench.harness.contract.budget import METRICS
 from rlbench.harness.contract.scenario import WORKLOADS
 from rlbench.harness.launch.options import LAUNCHERS
@@ -125,7 +125,8 @@ VALUES: dict[str, Callable[[str], Iterable[str]]] = {
     "launcher": lambda _: LAUNCHERS,
     "until": lambda _: (f"{metric}>=" for metric in METRICS),
     "where": _conditions,
-    "format": lambda _: FORMATS,
+    "export format": lambda _: FORMATS,
+    "report format": lambda _: REPORT_FORMATS,
     "list what": lambda _: ("systems", "scenarios"),
     "install names": _libraries,
     "remove names": _libraries,

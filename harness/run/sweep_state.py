@@ -25,7 +25,7 @@ QUIET_S = 5.0
 """Seconds without a change of `live.json`, which is written once a second, after which there is no news."""
 GONE_S = 60.0
 """Seconds without news after which a runner on another machine is taken for gone."""
-BEGIN_S = 5.0
+BEGIN_S = 20.0
 """Seconds that a sweep whose plan is there has to begin: its runner looks at the machine first."""
 NUMBERED = re.compile(r"(\d{3,6})-")
 """How the name of a run's folder begins: with the number of its cell, from 1."""

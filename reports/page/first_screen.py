@@ -97,7 +97,7 @@ def _bars(work: Work, look: Mapping[str, Style], verdict: Verdict, *, several_ki
     for series, placed in known:
         name = f"{label(series.label)}  {number(_rate(placed))}"
         names.append(name)
-        apart = series.system in verdict.unlike and series.kind == verdict.best.cell.kind
+        apart = placed.place in verdict.apart
         data += _bar(work, series, placed, name, look[series.system], apart=apart, several_kinds=several_kinds)
     layout = bar_layout(names, {**rate_of(work.unit).axis, "nticks": 5})
     layout["yaxis"]["categoryarray"] = names

@@ -37,8 +37,10 @@ class Verdict:
     gpus: int
     best: Placed
     tiles: Sequence[Tile]
-    unlike: frozenset[str]
-    """Systems that may not be compared with the fastest."""
+    apart: frozenset[int]
+    """Places of cells that may not be compared with the fastest, or are of another sweep or kind."""
+    of_several: bool
+    """Whether there are cells of other sweeps or kinds."""
     bounds: str
     """What bounds each system: `simulator (ddppo, sync), inference (ver)`."""
 
@@ -91,14 +93,23 @@ def _verdict(work: Work, gpus: int, summary: Summary) -> Verdict:
         if (each.sweep, each.scenario, each.workload, each.gpus, each.kind, each.system) == own
     ]
     race = reached([placed.cell for placed in group])
-    fastest = _fastest(work, best.cell, against, summary.reference)
+    is_beaten = any(_rate(placed.cell) > _rate(best.cell) for placed in group)
+    fastest = _fastest(work, best.cell, against, summary.reference, is_beaten=is_beaten)
     tiles = [
         fastest if race is None else _first(work, best.cell, race, fastest),
         _why(best.cell),
         _caveat(work, best.cell, [placed.cell for placed in group], against, summary),
     ]
-    unlike = frozenset(each.against for each in against if not each.comparable)
-    return Verdict(gpus=gpus, best=best, tiles=tiles, unlike=unlike, bounds=_bounds(group))
+    fair = {cell.system, *(each.against for each in against if each.comparable)}
+    within = {placed.place for placed in group if not against or placed.cell.system in fair}
+    return Verdict(
+        gpus=gpus,
+        best=best,
+        tiles=tiles,
+        apart=frozenset(placed.place for placed in there if placed.place not in within),
+        of_several=len(group) < len(there),
+        bounds=_bounds(group),
+    )
 
 
 def _bounds(group: Sequence[Placed]) -> str:
@@ -114,8 +125,13 @@ def _rate(cell: CellSummary) -> float:
     return cell.steps_per_s.value
 
 
-def _fastest(work: Work, best: CellSummary, against: Sequence[Comparison], reference: str | None) -> Tile:
-    """The fastest system, and how many times as fast it is as the next and the baseline."""
+def _fastest(
+    work: Work, best: CellSummary, against: Sequence[Comparison], reference: str | None, *, is_beaten: bool
+) -> Tile:
+    """The fastest system, and how many times as fast it is as the next and the baseline.
+
+    `is_beaten`: by a system that may not be compared with it.
+    """
     fair = sorted((each for each in against if each.comparable), key=lambda each: each.ratio.value)
     told = fair[:1] + [each for each in fair[1:] if each.against == reference]
     said = [_than(each, reference) for each in told]
@@ -125,7 +141,11 @@ def _fastest(work: Work, best: CellSummary, against: Sequence[Comparison], refer
     alone = ["Nothing comparable ran beside it."] if not fair else []
     most = ", the most" if best.gpus == work.gpus[-1] and len(work.gpus) > 1 else ""
     where = f"{labels.ranks(best.gpus, best.device)}{most}{'' if work.alone else f'; {work.workload}'}"
-    return Tile(heading=f"Fastest on {where}", value=best.system, lines=[rate, *said, *alone])
+    return Tile(
+        heading=f"Fastest {'comparable ' if is_beaten else ''}on {where}",
+        value=best.system,
+        lines=[rate, *said, *alone],
+    )
 
 
 def _first(work: Work, best: CellSummary, race: Race, fastest: Tile) -> Tile:
@@ -202,8 +222,7 @@ def _caveats(
     if best.steady is False:
         yield "Not steady", f"`{best.system}` was not in a steady state for long enough."
     if unlike:
-        are = "is" if len(unlike) == 1 else "are"
-        yield f"{_several(unlike)} {are} not comparable", "More than the systems' own choices differs."
+        yield f"Not comparable: {_several(unlike)}", "More than the systems' own choices differs."
     rates = [cell.steps_per_s for cell in group]
     if not spread_of(rates):
         yield "No intervals", "Runs were too short, or alone."

@@ -34,8 +34,8 @@ from rlbench.results.records import units
 from rlbench.results.records.schema import RunRecord
 from rlbench.results.summary.document import Summary
 
-PAGE_BYTES = 4_000_000
-"""Size of a page; worker timelines take what the other parts leave of it."""
+PAGE_BYTES, HTML_BYTES = 2_000_000, 6_000
+"""Size of a page, of which worker timelines take what the other parts leave, and of the HTML about one cell."""
 
 
 def write_report(
@@ -95,7 +95,8 @@ def render(
         "summary-data": packed(summary.model_dump_json()),
         "csv-data": packed_json({"cells": cells_csv.to_csv(summary.cells), "runs": export.to_csv(summary.runs)}),
     }
-    choices = timelines(read, _num_spans(PAGE_BYTES - sum(map(len, embedded.values()))))
+    taken = sum(map(len, embedded.values())) + HTML_BYTES * len(summary.cells)
+    choices = timelines(read, _num_spans(PAGE_BYTES - taken))
     embedded["timelines-data"] = packed_json(
         {f"timeline-{number}": page_data(choice) for number, choice in enumerate(choices)}
     )
@@ -148,9 +149,12 @@ def _filters(summary: Summary) -> list[tuple[str, str, list[tuple[str, str]]]]:
     return [(facet, names[facet], known) for facet, known in values.items() if len(known) > 1]
 
 
+LEAST_SPANS = 20_000
+
+
 def _num_spans(room_bytes: int) -> int:
-    """Number of spans that fit into the rest of a page: at least a tenth of `MOST_SPANS`, however large the page is."""
-    return min(max(room_bytes // SPAN_BYTES, MOST_SPANS // 10), MOST_SPANS)
+    """Number of spans that fit into the rest of a page: at least `LEAST_SPANS`, however large the page is."""
+    return min(max(room_bytes // SPAN_BYTES, LEAST_SPANS), MOST_SPANS)
 
 
 def _with_code(text: str) -> list[tuple[str, bool]]:

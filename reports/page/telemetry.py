@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from rlbench.reports.figures import format as fmt
 from rlbench.reports.figures.format import number, percent
-from rlbench.reports.page.charts.chart import Chart, Entry, Figure, PageTable, Panel, datum, words
+from rlbench.reports.page.charts.chart import Chart, Entry, Facets, Figure, PageTable, Panel, datum, words
 from rlbench.reports.page.charts.over_gpus import rate_of
 from rlbench.reports.page.charts.style import Style, label, plain, styles
 from rlbench.reports.page.charts.works import Placed, ScalingSeries, Work, works
@@ -76,6 +76,11 @@ class OverTime:
     record: RunRecord
     curves: Mapping[str, Curve]
     """By the names of `QUANTITIES`; those without readings are missing."""
+
+    @property
+    def facets(self) -> Facets:
+        """What the page's filters know it by."""
+        return {"system": self.system, "gpus": self.record.cell.gpus, "device": self.record.cell.device}
 
 
 def charts(summary: Summary, folders: Mapping[str, Path]) -> list[Chart]:
@@ -251,7 +256,7 @@ def _figure(runs: Iterable[OverTime], name: str, look: Mapping[str, Style], span
                 "x": [float(f"{each:.5g}") for each in times.tolist()],
                 "y": [float(f"{each:.4g}") for each in values.tolist()],
                 "hovertemplate": f"%{{fullData.name}}<br>{quantity.hover} at %{{x:,.1f}} s<extra></extra>",
-                "meta": {"facets": {"system": run.system}, **({"end": plain(run.name)} if run.is_first else {})},
+                "meta": {"facets": run.facets, **({"end": plain(run.name)} if run.is_first else {})},
             }
         )
     axis = {"rangemode": "tozero", **quantity.axis, "title": {"text": ""}}
@@ -275,6 +280,7 @@ def _table(runs: Sequence[OverTime], caption: str, work: Work) -> PageTable:
             *(QUANTITIES[name].title for name in ("cpu", "memory", "busy", "power")),
         ],
         rows=[_row(run) for run in runs],
+        facets=[run.facets for run in runs],
     )
 
 

@@ -17,6 +17,7 @@ def timeline_section(number: int, choice: TimelineChoice, summary: Summary) -> d
     """The data that the template needs for the timelines of a work."""
     return {
         "id": f"timeline-{number}",
+        "facets": choice.work.facets,
         "title": choice.work.titled("One iteration, worker by worker"),
         "labels": [each.label for each in choice.timelines],
         "problems": choice.problems,

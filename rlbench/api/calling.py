@@ -119,12 +119,13 @@ class _Command:
 
     def wait(self) -> None:
         """Reads what it writes until it has ended."""
-        ended = os.pidfd_open(self.process.pid)
         readers: dict[int, Callable[[bytes], None]] = {self._told_fd: self._hear}
         if self.process.stdout is not None:
             readers[self.process.stdout.fileno()] = self._pass_on
+        ended = -1
         try:
             with self.process, selectors.DefaultSelector() as selector:
+                ended = os.pidfd_open(self.process.pid)
                 for file in (ended, *readers):
                     selector.register(file, selectors.EVENT_READ)
                 waiting = True
@@ -139,7 +140,8 @@ class _Command:
                 for file, read in readers.items():
                     _drain(file, read)
         finally:
-            os.close(ended)
+            if ended >= 0:
+                os.close(ended)
             os.close(self._told_fd)
 
     def _pass_on(self, chunk: bytes) -> None:

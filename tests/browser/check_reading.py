@@ -147,6 +147,26 @@ def check_each_figure_has_an_anchor(page: Page) -> None:
     wait_for(page, f"document.querySelector('{links[-1]}').getBoundingClientRect().top < innerHeight", 10)
 
 
+def check_an_address_leads_to_a_figure_that_is_not_shown_first(chromium: Browser, report: Path, page: Page) -> None:
+    """A page that is opened at a figure of another work shows that work."""
+    later = page.eval_on_selector_all(".first[data-later] figure.chart", "all => all.map(each => each.id)")
+    opened = chromium.new_page()
+    opened.goto(f"{report.as_uri()}#{later[0]}")
+    wait_for(opened, f"document.getElementById('{later[0]}').getClientRects().length > 0", 30)
+    opened.close()
+
+
+def check_every_work_is_on_paper(page: Page) -> None:
+    """Printed, the first screens of all works stand below each other; afterwards one is shown again."""
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    shown = page.eval_on_selector_all(".first", "all => all.map(each => each.getClientRects().length > 0)")
+    assert len(shown) > 1
+    assert all(shown)
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    shown = page.eval_on_selector_all(".first", "all => all.map(each => each.getClientRects().length > 0)")
+    assert shown.count(True) == 1
+
+
 def check_figures_are_saved_as_svg_and_png(page: Page) -> None:
     """By the buttons above a chart."""
     plot = page.locator(".first:not([data-later]) .plot").last
@@ -175,6 +195,8 @@ def check_everything_works_by_keyboard(page: Page) -> None:
 def check_axe_finds_nothing(chromium: Browser, report: Path, width: int, scheme: str) -> None:
     """No violation of WCAG 2.2 A and AA: names of controls, contrast of 4.5:1, landmarks, tables."""
     opened = open_report(chromium, report, width, scheme)
+    opened.page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+    opened.page.wait_for_timeout(1000)
     opened.page.evaluate(AXE.read_text(encoding="utf-8") + "; null")
     found = opened.page.evaluate(
         """axe.run(document, {resultTypes: ['violations']}).then(found => found.violations.map(

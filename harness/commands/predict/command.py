@@ -48,7 +48,7 @@ def print_predictions(
         if asked.scenario is not None:
             raise ValueError("--from-run --scenario: choose one; the run is the scenario")
         asked, line = from_run(asked, run, out)
-        console.print(Text(line))
+        progress.print(Text(line), soft_wrap=True)
     cells, skipped = plan_predictions(asked)
     for line in skipped:
         progress.print(Text(line), soft_wrap=True)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
+from rlbench.harness.commands import REPORT_FORMATS
 from rlbench.harness.commands.read_runs import Found, SummaryOptions, find, newest_sweep
 from rlbench.harness.commands.report.options import ReportOptions
 from rlbench.harness.commands.report.printing import find_browser, print_pdf
 from rlbench.results.summary.document import Summary
-
-FORMATS = ("html", "pdf")
 
 
 def report(
@@ -30,7 +28,9 @@ def report(
     summary = write_page(find(folders or [newest_sweep(default)]), out, options, asked, command)
     sys.stdout.writelines(f"{line}\n" for line in (out, *summary.answers))
     if options.open:
-        webbrowser.open(out.resolve().as_uri())
+        from rlbench.harness.commands.report.live import open_in_browser
+
+        open_in_browser(out.resolve().as_uri())
 
 
 def write_page(
@@ -44,8 +44,8 @@ def write_page(
     from rlbench.reports.page.html import write_report
     from rlbench.results.verdicts import history
 
-    if options.format not in FORMATS:
-        raise ValueError(f"--format {options.format}: unknown; known: {', '.join(FORMATS)}")
+    if options.format not in REPORT_FORMATS:
+        raise ValueError(f"--format {options.format}: unknown; known: {', '.join(REPORT_FORMATS)}")
     browser = find_browser() if options.format == "pdf" else None
     summary = found.summary(asked)
     if options.history is not None:

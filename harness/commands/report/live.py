@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from rlbench.harness.commands.read_runs import Found, SummaryOptions
+from rlbench.harness.commands.read_runs import Found, SummaryOptions, partial
 from rlbench.harness.live import view
 from rlbench.harness.live.expected import in_words
 from rlbench.harness.run.sweep_state import SweepReader, SweepState, newest
@@ -61,7 +61,8 @@ class LivePage:
             state = self._reader.look()
             made_of = (len(state.runs), len(state.unreadable))
             if made_of != self._made_of:
-                found = Found(runs=list(state.runs), unreadable=list(state.unreadable))
+                runs = list(state.runs)
+                found = Found(runs=runs, unreadable=list(state.unreadable), partial=list(partial(runs)))
                 title = self._title or (None if state.runs else f"{state.folder.name}: no run has ended yet")
                 self._page = render(
                     found.summary(self._asked),
@@ -146,6 +147,12 @@ def make_server(live: LivePage) -> _Server:
         return _Server(live, 0)
 
 
+def open_in_browser(address: str) -> None:
+    """Opens an address in the user's browser, or says that there is none."""
+    if not webbrowser.open(address):
+        sys.stderr.write(f"--open: no browser was found; open {address}\n")
+
+
 def serve(folder: Path, asked: SummaryOptions, *, title: str | None, command: Sequence[str], open_it: bool) -> None:
     """Serves the page of a sweep, or of the newest in a folder, until Ctrl-C.
 
@@ -156,9 +163,9 @@ def serve(folder: Path, asked: SummaryOptions, *, title: str | None, command: Se
         address = f"http://{HOST}:{server.server_address[1]}/"
         sys.stdout.write(f"{address} shows {visible(str(sweep))}; Ctrl-C ends it\n")
         sys.stdout.flush()
-        if open_it:
-            webbrowser.open(address)
         try:
+            if open_it:  # in a thread: some browsers return when they are closed
+                threading.Thread(target=open_in_browser, args=(address,), daemon=True).start()
             server.serve_forever()
         except KeyboardInterrupt:
             return

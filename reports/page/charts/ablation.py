@@ -45,9 +45,9 @@ def charts(summary: Summary) -> list[Chart]:
     look = styles(summary)
     made: list[Chart] = []
     for place, work in enumerate(works(summary)):
-        for base, steps in _ablations(work):
+        for key, steps in _ablations(work):
             on_gpus = {"gpus": steps[0].placed.cell.gpus}
-            what = f"What the mechanisms of {base} give, on {work.count(on_gpus['gpus'])}"
+            what = f"What the mechanisms of {steps[0].series.label} give, on {work.count(on_gpus['gpus'])}"
             title = work.titled(what, (step.placed for step in steps))
             made.append(
                 Chart(
@@ -64,7 +64,7 @@ def charts(summary: Summary) -> list[Chart]:
                     ),
                     notes=[NOTE.format(rate=units.rate(work.unit))],
                     facets={**work.facets, **on_gpus},
-                    one_of=f"{work.name}: {base}",
+                    one_of=f"{work.name}: {key}",
                 )
             )
     return made
@@ -76,11 +76,11 @@ def _ablations(work: Work) -> Iterator[tuple[str, list[AblationStep]]]:
         cell = series.cells[0].cell
         base, _ = labels.parts(series.system)
         groups[base, cell.sweep, cell.device, cell.protocol, cell.time_scale, cell.kind].append(series)
-    for (base, *_), group in groups.items():
+    for key, group in groups.items():
         common = set.intersection(*({placed.cell.gpus for placed in series.finished} for series in group))
         if len(group) > 1:
             for gpus in sorted(common, reverse=True):
-                yield base, _steps(group, gpus)
+                yield str(key), _steps(group, gpus)
 
 
 def _steps(group: Sequence[ScalingSeries], gpus: int) -> list[AblationStep]:

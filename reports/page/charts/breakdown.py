@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rlbench.reports.figures.format import NONE, percent
 from rlbench.reports.page.charts.chart import Chart, Entry, PageTable, Panel, datum, words
@@ -18,7 +19,7 @@ NOTES = {
     "env_time_shares": "An environment's wait:inference is the time in which it waits for its next action.",
 }
 MOST_ROWS = 40
-"""Maximum rows of a chart; if there are more, it shows each series only on its most GPUs."""
+"""Maximum rows of a chart; if there are more, there is one for each number of GPUs."""
 
 Row = tuple[str, Placed]
 """Name of a bar, and its cell."""
@@ -34,41 +35,44 @@ def charts(summary: Summary) -> list[Chart]:
 
 
 def _chart(work: Work, name: str, field: str, what: str) -> list[Chart]:
+    """One chart; of many rows one for each number of GPUs, the most first, of which the page shows one."""
     rows = [
         (f"{series.label} x{placed.cell.gpus}", placed)
         for series in work.series
         for placed in series.finished
         if getattr(placed.cell, field)
     ]
-    if not rows:
-        return []
-    notes, drawn = [NOTES[field], *work.not_drawn()], rows
-    if len(rows) > MOST_ROWS:
-        most = [series.finished[-1].place for series in work.series if series.finished]
-        drawn = [row for row in rows if row[1].place in most]
-        notes = ["Of each system, on the most GPUs; the table has all.", *notes]
+    if len(rows) <= MOST_ROWS:
+        return [_of_rows(work, rows, name, field, work.titled(what, (placed for _, placed in rows)))] if rows else []
+    charts = []
+    for gpus in sorted({placed.cell.gpus for _, placed in rows}, reverse=True):
+        own = [row for row in rows if row[1].cell.gpus == gpus]
+        title = work.titled(f"{what}, on {work.count(gpus)}", (placed for _, placed in own))
+        chart = _of_rows(work, own, f"{name}-{gpus}", field, title)
+        charts.append(replace(chart, facets={**chart.facets, "gpus": gpus}, one_of=f"{name}: {field}"))
+    return charts
+
+
+def _of_rows(work: Work, rows: Sequence[Row], name: str, field: str, title: str) -> Chart:
     kinds = in_order({kind for _, placed in rows for kind in getattr(placed.cell, field)})
-    title = work.titled(what, (placed for _, placed in rows))
-    return [
-        Chart(
-            title=title,
-            panels=[Panel(id=name, figure=_figure(drawn, field, kinds))],
-            table=PageTable(
-                caption=title,
-                columns=["system", work.gpus_title, *kinds, *(["bound by"] if field == "time_shares" else [])],
-                rows=[_row(placed, rows[at][0], field, kinds) for at, (_, placed) in enumerate(rows)],
-                num_names=2,
-                facets=[placed.facets for _, placed in rows],
-            ),
-            notes=notes,
-            told=[
-                (name, placed.cell.bottleneck.sentence, placed.facets)
-                for name, placed in rows
-                if field == "time_shares" and placed.cell.bottleneck is not None
-            ],
-            facets=work.facets,
-        )
-    ]
+    return Chart(
+        title=title,
+        panels=[Panel(id=name, figure=_figure(rows, field, kinds))],
+        table=PageTable(
+            caption=title,
+            columns=["system", work.gpus_title, *kinds, *(["bound by"] if field == "time_shares" else [])],
+            rows=[_row(placed, row_name, field, kinds) for row_name, placed in rows],
+            num_names=2,
+            facets=[placed.facets for _, placed in rows],
+        ),
+        notes=[NOTES[field], *work.not_drawn()],
+        told=[
+            (row_name, placed.cell.bottleneck.sentence, placed.facets)
+            for row_name, placed in rows
+            if field == "time_shares" and placed.cell.bottleneck is not None
+        ],
+        facets=work.facets,
+    )
 
 
 def _figure(rows: Sequence[Row], field: str, kinds: Sequence[str]) -> dict[str, object]:

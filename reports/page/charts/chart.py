@@ -80,6 +80,7 @@ class Chart:
     """Lines under the title: where figures come from, what could not be drawn."""
     told: Sequence[tuple[str, str, Facets]] = field(default_factory=list)
     """Sentences below the figure, about each of its rows: name, sentence, facets."""
+    told_title: str = "What bounds each"
     facets: Facets = field(default_factory=dict)
     one_of: str = ""
     """Of charts with the same name, the page shows the one on the most GPUs that its filters let through."""

@@ -11,7 +11,6 @@ from rlbench.reports.figures.format import NONE
 from rlbench.reports.page.charts.chart import (
     Chart,
     Entry,
-    Facets,
     Figure,
     PageTable,
     Panel,
@@ -159,7 +158,7 @@ def _curves(learners: Sequence[LearnedCell], cost: Cost, metric: str) -> Figure:
             "type": "scatter",
             "name": label(learner.label),
             "legendgroup": plain(learner.label),
-            "meta": {"facets": _facets(learner)},
+            "meta": {"facets": learner.placed.facets},
         }
         if all(point.low is not None for point in points):
             edge = {**group, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False, "x": x}
@@ -175,7 +174,7 @@ def _curves(learners: Sequence[LearnedCell], cost: Cost, metric: str) -> Figure:
                 "line": {"color": learner.style.colour, "width": 2, "dash": learner.style.dash},
                 "marker": {"color": learner.style.colour, "symbol": learner.style.symbol, "size": 9},
                 "hovertemplate": f"%{{fullData.name}}<br>{named} %{{x:,.4~r}}: %{{y:.3~r}}<extra></extra>",
-                "meta": {"facets": _facets(learner), "end": plain(learner.label)},
+                "meta": {"facets": learner.placed.facets, "end": plain(learner.label)},
             }
         )
     threshold = next((each.learning.threshold for each in learners if each.learning.threshold is not None), None)
@@ -183,11 +182,6 @@ def _curves(learners: Sequence[LearnedCell], cost: Cost, metric: str) -> Figure:
         data.append(_threshold(threshold, max(max(_along(each, cost)) for each in learners)))
     axis = {"title": {"text": named}, "rangemode": "tozero", **TICK}
     return {"data": data, "layout": {"xaxis": axis, "yaxis": {"title": {"text": plain(metric.capitalize())}}}}
-
-
-def _facets(learner: LearnedCell) -> Facets:
-    """A curve is on one number of GPUs, chosen here: the filter of these does not hide it."""
-    return {name: value for name, value in learner.placed.facets.items() if name != "gpus"}
 
 
 def _threshold(threshold: float, end: float) -> dict[str, Any]:
@@ -231,12 +225,12 @@ def results(summary: Summary) -> list[Chart]:
                 "y": [name],
                 "marker": {"color": each.style.colour},
                 "hovertemplate": "%{y}: %{x:.3~r}<extra></extra>",
-                "meta": {"facets": _facets(each)},
+                "meta": {"facets": each.placed.facets},
             }
             for name, final, each in finals
         ]
         for name, final, each in finals:
-            ends = intervals([(name, final)], each.style, each.label, horizontal=True, facets=_facets(each))
+            ends = intervals([(name, final)], each.style, each.label, horizontal=True, facets=each.placed.facets)
             data += map(upon_bar, ends)
         axis = {"title": {"text": f"Final {plain(metric)}"}}
         made.append(
@@ -347,12 +341,12 @@ def _to_threshold(learners: Sequence[LearnedCell], cost: Cost) -> Figure:
                 "y": [name],
                 "marker": marker,
                 "hovertemplate": f"%{{y}}: {'' if reached else 'more than '}%{{x:,.4~r}}<extra></extra>",
-                "meta": {"facets": _facets(learner)},
+                "meta": {"facets": learner.placed.facets},
             }
         )
         if median.value is not None:
             ends = Estimate(value=median.value, low=median.low, high=median.high)
-            facets = _facets(learner)
+            facets = learner.placed.facets
             data += intervals([(name, ends)], learner.style, learner.label, horizontal=True, facets=facets)
     axis = {"title": {"text": _named(cost, learners)}, "rangemode": "tozero", **TICK}
     return {"data": data, "layout": bar_layout([each.label for each in learners], axis)}

@@ -60,7 +60,7 @@ def _figure(drawn: Sequence[AcrossTasks], look: Mapping[str, Style], metric: str
             "y": each.shares,
             "line": {**look[each.system].line(each.kind), "shape": "hv"},
             "hovertemplate": "%{fullData.name}<br>above %{x:.3~r}: %{y:.0%} of runs<extra></extra>",
-            "meta": {"facets": {"system": each.system}},
+            "meta": {"facets": {"system": each.system, "gpus": each.gpus}, "end": plain(each.system)},
         }
         for each in drawn
     ]
@@ -89,6 +89,7 @@ def _table(drawn: Sequence[_Placed], reference: str | None, caption: str) -> Pag
         caption=caption,
         columns=["system", "runs", "final", f"better than {reference}", *(f"above {axis[at]:.3g}" for at in kept)],
         rows=[_row(place, each, kept) for place, each in drawn],
+        facets=[{"system": each.system, "gpus": each.gpus} for _, each in drawn],
     )
 
 

@@ -49,8 +49,10 @@ def _chart(
             columns=["system", "GPUs", "revision", "measured", *units.rates(unit), "level, from here"],
             rows=[row for place, each in group for row in _rows(place, each, unit)],
             num_names=3,
+            facets=[{"system": row.system, "gpus": row.gpus} for _, each in group for row in each.rows],
         ),
         notes=[f"{machine}. {NOTE}"],
+        facets={"scenario": scenario, "workload": workload},
     )
 
 
@@ -61,6 +63,7 @@ def _figure(
     shapes, names = [], _names([each for _, each in group])
     for number, (_, each) in enumerate(group):
         of_system = styles(summary)[each.rows[-1].system]
+        of_series = {"system": each.rows[-1].system, "gpus": each.rows[-1].gpus}
         look = replace(of_system, symbol=SYMBOLS[number % len(SYMBOLS)], dash=DASHES[number % len(DASHES)])
         name, kind = names[number], each.rows[-1].kind
         points = [
@@ -78,9 +81,10 @@ def _figure(
                 "line": look.line(kind),
                 "marker": look.marker(kind),
                 "hovertemplate": f"%{{fullData.name}}<br>%{{x}}: %{{y:,.4~r}} {units.rate(unit)}<extra></extra>",
+                "meta": {"facets": of_series, "end": plain(name)},
             }
         )
-        data += intervals(points, look, name)
+        data += intervals(points, look, name, facets=of_series)
         shapes += [
             {
                 "type": "line",

@@ -7,7 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from rlbench.reports.figures.format import factor, percent
-from rlbench.reports.page.charts.chart import Chart, Entry, Figure, PageTable, Panel, datum, interval_notes, words
+from rlbench.reports.page.charts.chart import (
+    Chart,
+    Entry,
+    Facets,
+    Figure,
+    PageTable,
+    Panel,
+    datum,
+    interval_notes,
+    words,
+)
 from rlbench.reports.page.charts.over_gpus import Quantity, figure, gpus_axis, names, rate_of, table
 from rlbench.reports.page.charts.style import NEUTRAL, Style, label, plain, styles
 from rlbench.reports.page.charts.works import Work, works
@@ -45,24 +55,31 @@ def charts(summary: Summary) -> list[Chart]:
                 title=title,
                 panels=panels,
                 table=table(scaled, title, [rate_of(work.unit), SCALING, EFFICIENCY]),
-                notes=[_in_words(scaled), *interval_notes(intervals), *work.not_drawn()],
+                notes=[*interval_notes(intervals), *work.not_drawn()],
+                told=_in_words(scaled),
+                told_title="Where efficiency ends, by the estimates alone",
                 facets=work.facets,
             )
         )
     return made
 
 
-def _in_words(work: Work) -> str:
+def _in_words(work: Work) -> list[tuple[str, str, Facets]]:
     """Where each system's efficiency falls below `WELL` for good, and what it is on the most GPUs."""
-    said = []
+    said: list[tuple[str, str, Facets]] = []
     for series in work.series:
         known = [(each.cell.gpus, each.cell.efficiency.value) for each in series.finished if each.cell.efficiency]
         below = len(known)
         while below and known[below - 1][1] < WELL:
             below -= 1
-        falls = f"below {WELL:.0%} from {known[below][0]:,}" if below < len(known) else f"never below {WELL:.0%}"
-        said.append(f"{series.label} {falls} ({known[-1][1]:.0%} on {known[-1][0]:,})")
-    return f"Efficiency: {'; '.join(said)}."
+        if known:
+            falls = (
+                f"below {WELL:.0%} from {work.count(known[below][0])}"
+                if below < len(known)
+                else f"never below {WELL:.0%}"
+            )
+            said.append((series.label, f"{falls}; {known[-1][1]:.0%} on {work.count(known[-1][0])}", series.facets))
+    return said
 
 
 def _relative(work: Work, look: Mapping[str, Style], quantity: Quantity, bases: Sequence[int], *, log: bool) -> Figure:
@@ -121,7 +138,7 @@ def published(summary: Summary) -> list[Chart]:
 
 def _table(work: Work, caption: str) -> PageTable:
     """Published figures, and ours of the same system on as many GPUs."""
-    rows: list[list[Entry]] = []
+    rows, facets = list[list[Entry]](), list[Facets]()
     for place, each in work.published:
         ours = [(series, on) for series in work.series if series.system == each.system and (on := series.on(each.gpus))]
         figure = datum(f"published.{place}.steps_per_s", each.steps_per_s)
@@ -132,9 +149,10 @@ def _table(work: Work, caption: str) -> PageTable:
             rows.append([*names(series, on), rate_of(work.unit).entry(on), figure, times])
         if not ours:
             rows.append([words(each.system), words(f"{each.gpus:,}"), words("-"), figure, words("-")])
+        facets += [{"system": each.system, "gpus": each.gpus}] * max(1, len(ours))
     unit = units.rate(work.unit)
     columns = ["system", work.gpus_title, f"{unit}, here", f"{unit}, published", "here / published"]
-    return PageTable(caption=caption, columns=columns, rows=rows, num_names=2)
+    return PageTable(caption=caption, columns=columns, rows=rows, num_names=2, facets=facets)
 
 
 def _markers(work: Work, look: Mapping[str, Style]) -> list[dict[str, Any]]:

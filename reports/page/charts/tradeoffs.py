@@ -96,10 +96,10 @@ def _figure(
                 "y": [rate.value],
                 "marker": {**style.marker(series.kind), "size": 11},
                 "hovertemplate": _hover(quantity, rate, unit),
-                "meta": {"facets": series.facets},
+                "meta": {"facets": placed.facets},
             }
         )
-        data += intervals([(at.value, rate)], style, series.label, facets=series.facets)
+        data += intervals([(at.value, rate)], style, series.label, facets=placed.facets)
     return {"data": data, "layout": {"xaxis": quantity.axis, "yaxis": rate_of(unit).axis, "height": 340}}
 
 

@@ -184,11 +184,15 @@ const draw = async (plot) => {
 // Draws from the top of the page down, so that the page can be read meanwhile; charts that are not shown count as drawn
 // and are drawn when they are.
 let drawing = 0;
-const drawAll = () => {
+const drawAll = (then) => {
   const mine = ++drawing;
   const waiting = plots.filter((plot) => figures[plot.id]);
   const next = () => {
-    if (mine !== drawing || !waiting.length) return;
+    if (mine !== drawing) return;
+    if (!waiting.length) {
+      then?.();
+      return;
+    }
     const plot = waiting.shift();
     if (isShown(plot)) draw(plot);
     else drawn[plot.id] = true;

@@ -33,7 +33,7 @@ const showOneOf = () => {
 const narrow = () => {
   showFirst();
   showOneOf();
-  for (const each of document.querySelectorAll("figure.chart, tbody tr, details.facts, .told > div")) {
+  for (const each of document.querySelectorAll("figure.chart, .tiles, tbody tr, details.facts, .told > div")) {
     each.classList.toggle("filtered-out", !letsAll(each.dataset));
   }
   for (const table of document.querySelectorAll(".matrix table")) {
@@ -74,4 +74,21 @@ for (const button of document.querySelectorAll("[data-first]")) {
     narrow();
   });
 }
+// What was chosen, kept over one reload of a page that renews itself.
+const keepChosen = () => {
+  const kept = facets.map((facet) => [facet, chosen[facet] && [...chosen[facet]]]);
+  sessionStorage.setItem("chosen", JSON.stringify({ firstAsked, kept }));
+};
+const takeChosen = () => {
+  const { firstAsked: asked = null, kept = [] } = JSON.parse(sessionStorage.getItem("chosen") ?? "{}");
+  sessionStorage.removeItem("chosen");
+  firstAsked = asked;
+  for (const [facet, values] of kept) {
+    chosen[facet] = values && new Set(values);
+    for (const button of document.querySelectorAll(`fieldset[data-facet="${facet}"] button`)) {
+      button.setAttribute("aria-pressed", String(lets(facet, button.dataset.value)));
+    }
+  }
+  narrow();
+};
 if (innerWidth < NARROW) document.querySelector(".filters details")?.removeAttribute("open");

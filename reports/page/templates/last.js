@@ -17,14 +17,37 @@ addEventListener("resize", () => {
   wasNarrow = !wasNarrow;
   drawAll();
 });
-addEventListener("beforeprint", () => { printing = true; drawAllNow(); });
-addEventListener("afterprint", () => { printing = false; drawAllNow(); });
+const print = (begins) => {
+  printing = begins;
+  document.documentElement.classList.toggle("printing", begins); // on paper stand the first screens of all works
+  drawAllNow();
+};
+addEventListener("beforeprint", () => print(true));
+addEventListener("afterprint", () => print(false));
+
+// ---- an address with `#figure-…` leads there, also where that is of a work that is not shown first, or folded
+
+const reveal = () => {
+  const target = location.hash.length > 1 ? document.getElementById(location.hash.slice(1)) : null;
+  if (!target) return;
+  const work = target.closest(".first");
+  if (work?.hasAttribute("data-later")) {
+    firstAsked = work.id;
+    narrow();
+  }
+  for (let each = target.parentElement; each; each = each.parentElement) {
+    if (each.tagName === "DETAILS") each.open = true;
+  }
+  target.scrollIntoView();
+};
+addEventListener("hashchange", reveal);
 
 const begin = async () => {
   recolour();
-  showFirst();
+  if (live) takeChosen();
+  else showFirst();
   [figures] = await Promise.all([unpacked("figures-data").then(JSON.parse), unpacked("plotly").then(runScript)]);
-  drawAll();
+  drawAll(reveal); // charts have their heights only when they are drawn
 };
 begin().catch((problem) => {
   for (const plot of plots) plot.textContent = `could not be drawn: ${problem}`;

@@ -4,8 +4,11 @@ const live = document.getElementById("live");
 if (live) {
   const ask = async () => {
     try {
-      const state = await (await fetch("/state")).json();
+      const answer = await fetch("/state");
+      if (!answer.ok) throw new Error(await answer.text());
+      const state = await answer.json();
       if (state.runs !== Number(live.dataset.runs)) {
+        keepChosen();
         location.reload();
         return;
       }
@@ -14,9 +17,8 @@ if (live) {
       bar.hidden = state.fraction === null || state.over;
       if (!bar.hidden) bar.value = state.fraction;
       if (state.over) return;
-    } catch {
-      live.querySelector("span").textContent = "nobody serves this page any more; what it shows stays";
-      return;
+    } catch (problem) {
+      live.querySelector("span").textContent = `no answer (${problem.message}); what the page shows stays`;
     }
     setTimeout(ask, 2000);
   };

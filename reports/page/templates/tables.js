@@ -1,6 +1,8 @@
 // ---- tables: sorted by a click on a heading, copied as CSV, Markdown or LaTeX
 
 const numberIn = (text) => {
+  const inverse = /^1 \/ ([\d.]+)x/.exec(text);
+  if (inverse) return 1 / Number(inverse[1]);
   const found = /-?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?/.exec(text);
   return found ? Number(found[0].replaceAll(",", "")) : NaN;
 };
@@ -8,7 +10,8 @@ const numberIn = (text) => {
 const sortBy = (table, at, descending) => {
   const body = table.tBodies[0];
   const rows = [...body.rows].map((row) => [row.cells[at]?.textContent.trim() ?? "", row]);
-  const areNumbers = rows.some(([text]) => /^[^a-z]*\d/i.test(text)) && rows.every(([text]) => !/^[a-z]{4}/i.test(text));
+  const isName = body.rows[0]?.cells[at]?.tagName === "TH";
+  const areNumbers = rows.every(([text]) => (isName ? /^[\d,]+$/ : /\d|^-?$|^n\/a/).test(text));
   rows.sort(([a], [b]) => {
     if (!areNumbers) return descending ? b.localeCompare(a) : a.localeCompare(b);
     const [x, y] = [numberIn(a), numberIn(b)];

@@ -101,7 +101,7 @@ def test_a_new_file_has_what_was_typed(here: Path) -> None:
     options = ("--systems", "sync,ver:preempt=never", "--gpus", "1,8", "--device", "emulated", "--env-steps", "1e6")
     ended = call("run", *options, "--oversubscribe", "--stall", "60", "--save", "new.toml", "--dry-run")
     assert ended.code == 0, ended.err
-    assert "saved new.toml\n" in ended.out
+    assert "saved new.toml\n" in ended.err
     assert (here / "new.toml").read_text() == (
         '# rlbench run new.toml\nsystems = ["sync", "ver:preempt=never"]\ngpus = [1, 8]\nenv-steps = 1000000\n'
         'device = "emulated"\noversubscribe = true\nstall = 60\n'

@@ -288,12 +288,14 @@ def test_a_share_that_is_missing_is_not_zero() -> None:
     assert [row[2:4] for row in texts(chart)] == [["-", "100%"], ["100%", "-"]]
 
 
-def test_many_bars_are_reduced_to_the_most_gpus() -> None:
-    """Beyond 40 rows a stacked chart shows each system on its most GPUs; the table has all."""
+def test_many_bars_are_charts_of_each_number_of_gpus() -> None:
+    """Beyond 40 rows there is a stacked chart for each number of GPUs, the most first; the page shows one of them."""
     cells = [full_cell(f"s{k}", gpus, 1.0, id=f"{k}-{gpus}") for k in range(11) for gpus in (1, 2, 4, 8)]
-    chart = breakdown.charts(summary_of(cells))[0]
-    assert set(named([chart], "learn")["y"]) == {f"s{k} x8" for k in range(11)}
-    assert len(chart.table.rows) == 44
+    charts = [chart for chart in breakdown.charts(summary_of(cells)) if chart.panels[0].id.startswith("time-")]
+    assert [chart.facets["gpus"] for chart in charts] == [8, 4, 2, 1]
+    assert len({chart.one_of for chart in charts}) == 1
+    assert set(named(charts[:1], "learn")["y"]) == {f"s{k} x8" for k in range(11)}
+    assert [len(chart.table.rows) for chart in charts] == [11] * 4
 
 
 def test_utilisation_names_its_source() -> None:
@@ -319,34 +321,6 @@ def test_throughput_beside_lag() -> None:
     assert [panel.figure["data"][0]["y"] for panel in chart.panels] == [[700.0]] * 2
     assert "on 8 GPUs" in chart.title
     assert chart.notes == ["Not drawn, for it was not run on 8 GPUs: sync, ver:preempt=never."]
-
-
-def test_waterfall_hangs_on_what_a_variant_changes() -> None:
-    """A variant hangs on the one with the most of its settings: on the system, or on the variant before it."""
-    cells = [
-        make_cell("ver", 8, 1000.0),
-        make_cell("ver:a=1", 8, 900.0),
-        make_cell("ver:b=2", 8, 1100.0),
-        make_cell("ver:a=1:c=3", 8, 600.0),
-        make_cell("appo", 8, 500.0),
-    ]
-    ratio = make_comparison("ver:a=1", "ver:a=1:c=3", 1.5, (1.25, 1.75))
-    (chart,) = ablation.charts(summary_of(cells, comparisons=[ratio]))
-    floating = [trace for trace in traces([chart]) if trace.get("line", {}).get("width") == 28]
-    assert [(trace["x"][0], *trace["y"]) for trace in floating] == [
-        ("ver", 0.0, 1000.0),
-        ("ver:a=1", 1000.0, 900.0),
-        ("ver:b=2", 1000.0, 1100.0),
-        ("ver:a=1:c=3", 900.0, 600.0),
-    ]
-    told = {trace["name"]: trace["text"] for trace in traces([chart]) if "text" in trace}
-    assert (told["ver"], told["ver:a=1"]) == (["1,000"], ["900 (-10 %)"])
-    assert texts(chart)[-1] == ["ver:a=1:c=3", "ver:a=1", "900", "600", "1 / 1.50x [1.25x, 1.75x]"]
-
-
-def test_no_waterfall_of_one_variant() -> None:
-    """A system that ran with one set of settings has no waterfall, whatever others ran with."""
-    assert ablation.charts(summary_of([make_cell("ver:a=1"), make_cell("appo")])) == []
 
 
 def test_table_of_systems_and_gpus() -> None:

@@ -6,7 +6,7 @@ The tiles say which system is fastest and by how much, why, and the caveat that 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rlbench.reports.figures.columns import spread_of
@@ -92,13 +92,16 @@ def _verdict(work: Work, gpus: int, summary: Summary) -> Verdict:
         for each in summary.comparisons
         if (each.sweep, each.scenario, each.workload, each.gpus, each.kind, each.system) == own
     ]
-    race = reached([placed.cell for placed in group])
-    is_beaten = any(_rate(placed.cell) > _rate(best.cell) for placed in group)
-    fastest = _fastest(work, best.cell, against, summary.reference, is_beaten=is_beaten)
+    is_beaten = any(_rate(placed.cell) > _rate(cell) for placed in group)
+    cells = [placed.cell for placed in group]
+    told = _told(against, {cell.system: cell for cell in cells}, summary.reference)
+    of_sweep = len({placed.cell.sweep for placed in there}) > 1
+    fastest = _fastest(work, cell, told, is_beaten=is_beaten, of_sweep=of_sweep)
+    race = reached(cells)
     tiles = [
-        fastest if race is None else _first(work, best.cell, race, fastest),
-        _why(best.cell),
-        _caveat(work, best.cell, [placed.cell for placed in group], against, summary),
+        fastest if race is None else _first(work, cell, race, fastest),
+        _why(cell),
+        _caveat(work, cell, cells, against, summary),
     ]
     fair = {cell.system, *(each.against for each in against if each.comparable)}
     within = {placed.place for placed in group if not against or placed.cell.system in fair}
@@ -125,26 +128,22 @@ def _rate(cell: CellSummary) -> float:
     return cell.steps_per_s.value
 
 
-def _fastest(
-    work: Work, best: CellSummary, against: Sequence[Comparison], reference: str | None, *, is_beaten: bool
-) -> Tile:
-    """The fastest system, and how many times as fast it is as the next and the baseline.
+def _fastest(work: Work, best: CellSummary, told: Sequence[str], *, is_beaten: bool, of_sweep: bool) -> Tile:
+    """The fastest system, and how many times as fast it is as others, as `told`.
 
-    `is_beaten`: by a system that may not be compared with it.
+    `is_beaten`: by a system that may not be compared with it. `of_sweep`: whether the work has several sweeps.
     """
-    fair = sorted((each for each in against if each.comparable), key=lambda each: each.ratio.value)
-    told = fair[:1] + [each for each in fair[1:] if each.against == reference]
-    said = [_than(each, reference) for each in told]
     rate = f"{labels.number(_rate(best))} {units.rate(best.unit)}"
     if best.env_steps_per_s is not None:
         rate += f" ({labels.number(best.env_steps_per_s)} {units.ENV_RATE})"
-    alone = ["Nothing comparable ran beside it."] if not fair else []
+    alone = [] if told else ["Nothing comparable ran beside it."]
+    sweep = [f"Of sweep {best.sweep}; the others' bars are pale."] if of_sweep else []
     most = ", the most" if best.gpus == work.gpus[-1] and len(work.gpus) > 1 else ""
     where = f"{labels.ranks(best.gpus, best.device)}{most}{'' if work.alone else f'; {work.workload}'}"
     return Tile(
         heading=f"Fastest {'comparable ' if is_beaten else ''}on {where}",
         value=best.system,
-        lines=[rate, *said, *alone],
+        lines=[rate, *told, *alone, *sweep],
     )
 
 
@@ -160,11 +159,20 @@ def _first(work: Work, best: CellSummary, race: Race, fastest: Tile) -> Tile:
     return Tile(heading=heading, value=race.first, lines=[*lines, speed])
 
 
-def _than(each: Comparison, reference: str | None) -> str:
+def _told(against: Sequence[Comparison], cells: Mapping[str, CellSummary], reference: str | None) -> list[str]:
+    """How many times as fast the fastest system is as the next, and as the baseline."""
+    fair = sorted((each for each in against if each.comparable), key=lambda each: each.ratio.value)
+    return [_than(each, cells, reference) for each in fair if each is fair[0] or each.against == reference]
+
+
+def _than(each: Comparison, cells: Mapping[str, CellSummary], reference: str | None) -> str:
     baseline = ", the baseline" if each.against == reference else ""
     ratio = each.ratio
     if ratio.low is None or ratio.high is None:
-        return f"{labels.number(ratio.value)}x as fast as `{each.against}`{baseline} (no interval)"
+        why = ", ".join(f"too few {rate.units} of `{name}`" for name in (each.against, each.system)
+                        if (rate := cells[name].steps_per_s) and rate.low is None and rate.units)  # fmt: skip
+        said = f"no interval: {why}" if why else "no interval"
+        return f"{labels.number(ratio.value)}x as fast as `{each.against}`{baseline} ({said})"
     if ratio.low <= 1 <= ratio.high:
         return f"no significant difference from `{each.against}`{baseline} ({multiple(ratio)})"
     times, _, interval = multiple(ratio).partition(" ")

@@ -48,6 +48,8 @@ STARVED = 0.1
 
 LEAST_GAIN = 1.01
 """Where 10 % more of a stage gives less, no single stage bounds the run."""
+CLOSE = 0.5
+"""A second stage is named where it would give at least this share of what the first would."""
 
 Shares = Mapping[str, float]
 
@@ -78,9 +80,18 @@ def what_would_help(gains: Mapping[str, float], *, predicted: bool, unit: StepUn
         return None
     gain = gains[stage] - 1
     by = "the model" if predicted else "the chain of its spans"
-    what = f"10% more of it would give {100 * gain:.1f}% more {rate(unit)}, by {by}"
+    what = f"10% more of it would give {100 * gain:.1f}% more {rate(unit)}{_runner_up(gains, stage)}, by {by}"
     sentence = f"bound by {NAMES.get(stage, stage)}: {what}"
     return Bottleneck(stage=stage, share=min(1.0, gain / 0.1), sentence=sentence)
+
+
+def _runner_up(gains: Mapping[str, float], first: str) -> str:
+    """What the second stage would give, where that is not far less: then no stage bounds the run by itself."""
+    others = {stage: gain - 1 for stage, gain in gains.items() if stage in STAGES and stage != first}
+    second = max(others, key=others.__getitem__, default=None)
+    if second is None or others[second] < CLOSE * (gains[first] - 1):
+        return ""
+    return f" (of {NAMES.get(second, second)} {100 * others[second]:.1f}%)"
 
 
 def find_bottleneck(

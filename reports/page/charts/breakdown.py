@@ -18,7 +18,7 @@ NOTES = {
     "time_shares": "A rank's simulate is the time in which it waits for its environments' steps.",
     "env_time_shares": "An environment's wait:inference is the time in which it waits for its next action.",
 }
-MOST_ROWS = 40
+MOST_ROWS = 24
 """Maximum rows of a chart; if there are more, there is one for each number of GPUs."""
 
 Row = tuple[str, Placed]

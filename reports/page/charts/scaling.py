@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,13 +20,15 @@ from rlbench.reports.page.charts.chart import (
 )
 from rlbench.reports.page.charts.over_gpus import Quantity, figure, gpus_axis, names, rate_of, table
 from rlbench.reports.page.charts.style import NEUTRAL, Style, label, plain, styles
-from rlbench.reports.page.charts.works import Work, works
+from rlbench.reports.page.charts.works import ScalingSeries, Work, works
 from rlbench.results.records import units
 from rlbench.results.summary.document import Summary
 
 SCALING = Quantity(field="scaling", title="Speed-up (x)", write=factor, tick=",", hover_format=".3~r", unit="x")
 WELL = 0.8
 """Efficiency from which a system is said to scale well."""
+LINEAR = 1.005
+"""Efficiency that is written as more than 100 %."""
 EFFICIENCY = Quantity(field="efficiency", title="Efficiency (%)", write=percent, tick=".0%", hover_format=".1%")
 
 
@@ -57,7 +59,7 @@ def charts(summary: Summary) -> list[Chart]:
                 table=table(scaled, title, [rate_of(work.unit), SCALING, EFFICIENCY]),
                 notes=[*interval_notes(intervals), *work.not_drawn()],
                 told=_in_words(scaled),
-                told_title="Where efficiency ends, by the estimates alone",
+                told_title="How far each system scales, by the estimates alone",
                 facets=work.facets,
             )
         )
@@ -78,8 +80,20 @@ def _in_words(work: Work) -> list[tuple[str, str, Facets]]:
                 if below < len(known)
                 else f"never below {WELL:.0%}"
             )
-            said.append((series.label, f"{falls}; {known[-1][1]:.0%} on {work.count(known[-1][0])}", series.facets))
+            last = f"{known[-1][1]:.0%} on {work.count(known[-1][0])}"
+            said.append((series.label, "; ".join([falls, last, *_above_linear(work, series)]), series.facets))
     return said
+
+
+def _above_linear(work: Work, series: ScalingSeries) -> Iterator[str]:
+    """On what numbers of GPUs efficiency is above 100 %, and whether its interval leaves that open."""
+    above = [(each.cell.gpus, each.cell.efficiency) for each in series.finished if each.cell.efficiency]
+    above = [(gpus, efficiency) for gpus, efficiency in above if efficiency.value > LINEAR]
+    clear = [gpus for gpus, efficiency in above if efficiency.low is not None and efficiency.low > 1]
+    within = [gpus for gpus, _ in above if gpus not in clear]
+    for counts, said in ((clear, "above 100%"), (within, "above 100%, though not significantly,")):
+        if counts:
+            yield f"{said} on {' and '.join(work.count(gpus) for gpus in counts)}"
 
 
 def _relative(work: Work, look: Mapping[str, Style], quantity: Quantity, bases: Sequence[int], *, log: bool) -> Figure:

@@ -244,6 +244,19 @@ def test_speed_up_has_an_ideal_and_intervals() -> None:
     assert [3.25, 3.75, None] in [trace["y"] for trace in traces([chart])]
 
 
+def test_how_far_a_system_scales_in_words() -> None:
+    """From where its efficiency is low for good, what it is on the most GPUs, and where it is above 100 %."""
+    efficiencies = {2: estimate(1.07, 0.3), 4: estimate(1.1, 0.05), 8: estimate(0.7, 0.05), 16: estimate(0.6, 0.05)}
+    base = full_cell("ver", 1, 100.0, efficiency=Estimate(value=1.0), scaling_base_gpus=1)
+    cells = [full_cell("ver", gpus, 99.0, efficiency=each, scaling_base_gpus=1) for gpus, each in efficiencies.items()]
+    (chart,) = scaling.charts(summary_of([base, *cells]))
+    ((name, said, _),) = chart.told
+    assert (name, said) == (
+        "ver",
+        "below 80% from 8 GPUs; 60% on 16 GPUs; above 100% on 4 GPUs; above 100%, though not significantly, on 2 GPUs",
+    )
+
+
 def test_intervals_are_labelled_by_what_they_speak_of() -> None:
     """A chart with intervals says what they come from; one without does not."""
     both = [full_cell("ver", gpus, 600.0, workload=work) for gpus in (8,) for work in workloads.WORKLOADS]

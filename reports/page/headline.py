@@ -169,9 +169,9 @@ def _than(each: Comparison, cells: Mapping[str, CellSummary], reference: str | N
     baseline = ", the baseline" if each.against == reference else ""
     ratio = each.ratio
     if ratio.low is None or ratio.high is None:
-        why = ", ".join(f"too few {rate.units} of `{name}`" for name in (each.against, each.system)
-                        if (rate := cells[name].steps_per_s) and rate.low is None and rate.units)  # fmt: skip
-        said = f"no interval: {why}" if why else "no interval"
+        of = {name: cells[name].steps_per_s for name in (each.against, each.system)}
+        few = [f"`{name}`" for name, rate in of.items() if rate and rate.low is None]
+        said = f"no interval: too few iterations or seeds of {' and '.join(few)}" if few else "no interval"
         return f"{labels.number(ratio.value)}x as fast as `{each.against}`{baseline} ({said})"
     if ratio.low <= 1 <= ratio.high:
         return f"no significant difference from `{each.against}`{baseline} ({multiple(ratio)})"

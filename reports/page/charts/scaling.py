@@ -89,11 +89,12 @@ def _above_linear(work: Work, series: ScalingSeries) -> Iterator[str]:
     """On what numbers of GPUs efficiency is above 100 %, and whether its interval leaves that open."""
     above = [(each.cell.gpus, each.cell.efficiency) for each in series.finished if each.cell.efficiency]
     above = [(gpus, efficiency) for gpus, efficiency in above if efficiency.value > LINEAR]
-    clear = [gpus for gpus, efficiency in above if efficiency.low is not None and efficiency.low > 1]
-    within = [gpus for gpus, _ in above if gpus not in clear]
-    for counts, said in ((clear, "above 100%"), (within, "above 100%, though not significantly,")):
-        if counts:
-            yield f"{said} on {' and '.join(work.count(gpus) for gpus in counts)}"
+    by_remark: dict[str, list[str]] = {}
+    for gpus, efficiency in above:
+        unsure = " (no interval)" if efficiency.low is None else "" if efficiency.low > 1 else " (not significantly)"
+        by_remark.setdefault(unsure, []).append(work.count(gpus))
+    for unsure, counts in by_remark.items():
+        yield f"above 100%{unsure} on {' and '.join(counts)}"
 
 
 def _relative(work: Work, look: Mapping[str, Style], quantity: Quantity, bases: Sequence[int], *, log: bool) -> Figure:

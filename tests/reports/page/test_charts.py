@@ -253,7 +253,7 @@ def test_how_far_a_system_scales_in_words() -> None:
     ((name, said, _),) = chart.told
     assert (name, said) == (
         "ver",
-        "below 80% from 8 GPUs; 60% on 16 GPUs; above 100% on 4 GPUs; above 100%, though not significantly, on 2 GPUs",
+        "below 80% from 8 GPUs; 60% on 16 GPUs; above 100% (not significantly) on 2 GPUs; above 100% on 4 GPUs",
     )
 
 

@@ -8,7 +8,7 @@ from rlbench.reports.page.charts.works import works
 from rlbench.reports.page.first_screen import first_screens
 from rlbench.reports.page.headline import Verdict, title, verdicts
 from rlbench.results.summary.bottleneck import Bottleneck
-from rlbench.results.summary.document import CellSummary, Estimate, Summary
+from rlbench.results.summary.document import CellSummary, Summary
 from tests.reports.page.pages import estimate, full_cell, full_summary, make_learning, summary_of
 from tests.results.summaries import make_cell, make_comparison
 
@@ -78,11 +78,11 @@ def test_fastest_of_a_fair_race() -> None:
 
 def test_why_there_is_no_interval() -> None:
     """The system whose rate has none is named, and what there is too little of."""
-    sync = make_cell("sync", 8).model_copy(update={"steps_per_s": Estimate(value=350.0, units="iterations")})
+    sync = make_cell("sync", 8, 350.0)
     comparisons = [make_comparison("ver", "sync", 2.0)]
     cells = [full_cell("ver", 8, 700.0, leads=True), sync]
     fastest, _, _ = verdict_of(summary_of(cells, comparisons=comparisons)).tiles
-    assert fastest.lines[1] == "2.00x as fast as `sync` (no interval: too few iterations of `sync`)"
+    assert fastest.lines[1] == "2.00x as fast as `sync` (no interval: too few iterations or seeds of `sync`)"
 
 
 def test_of_several_sweeps_the_newest_is_named() -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rlbench.harness.metering.batches.counted_batch import CountedBatch
     from rlbench.harness.metering.batches.counted_pool import CountedPool
     from rlbench.harness.metering.blocks import Blocks
+    from rlbench.harness.metering.still import StillRows
 
 
 class MakesEnvs(Protocol):
@@ -127,7 +128,12 @@ def make_counted_env(scenario: MakesEnvs, seat: Seat, folder: Path | str, meter:
         if given is not None and stated is not None and given != stated:
             who = f"environment {seat.global_index} has"
             raise ValueError(f"{who} {name} {shown(given)}: the scenario states {shown(stated)}")
-    return CountedEnv(env, block, _open_episodes(folder, seat), seat.global_index, seat.seed)
+    counted = block, _open_episodes(folder, seat), seat.global_index, seat.seed
+    if not seat.still:
+        return CountedEnv(env, *counted)
+    from rlbench.harness.metering.still import StillEnv
+
+    return StillEnv(env, *counted)
 
 
 def make_counted_batch(scenario: Batched, seats: Sequence[Seat], folder: Path | str, meter: Path) -> CountedBatch:
@@ -150,7 +156,9 @@ def make_counted_batch(scenario: Batched, seats: Sequence[Seat], folder: Path | 
         envs = OnHost(envs)
     check_batch(envs, len(seats), *spaces)
     seeds = [seat.seed for seat in seats]
-    return CountedBatch(envs, blocks, _open_episodes(folder, first), first.global_index, seeds)
+    return CountedBatch(
+        envs, blocks, _open_episodes(folder, first), first.global_index, seeds, _still(scenario, first, blocks)
+    )
 
 
 def make_counted_agents(scenario: Batched, seats: Sequence[Seat], folder: Path | str, meter: Path) -> CountedAgents:
@@ -165,7 +173,8 @@ def make_counted_agents(scenario: Batched, seats: Sequence[Seat], folder: Path |
     blocks = _blocks_of(seats, meter)
     env: Any = scenario.make_envs(seats)
     check_agents(env, len(seats), *spaces)
-    return CountedAgents(env, spaces, blocks, _open_episodes(folder, first), first.global_index, first.seed)
+    still = _still(scenario, first, blocks)
+    return CountedAgents(env, spaces, blocks, _open_episodes(folder, first), first.global_index, first.seed, still)
 
 
 def make_counted_pool(
@@ -185,7 +194,8 @@ def make_counted_pool(
         problem = f"make_envs gave a {kind}: it must give a pool, since the scenario states envs_per_recv"
         raise ValueError(problem)  # noqa: TRY004  what a scenario gives
     check_pool(envs, len(seats), of_recv, scenario.observation_space, scenario.action_space)
-    return CountedPool(envs, of_recv, blocks, _open_episodes(folder, first), first.global_index)
+    still = _still(scenario, first, blocks)
+    return CountedPool(envs, of_recv, blocks, _open_episodes(folder, first), first.global_index, still)
 
 
 def _blocks_of(seats: Sequence[Seat], meter: Path) -> Blocks:
@@ -194,6 +204,15 @@ def _blocks_of(seats: Sequence[Seat], meter: Path) -> Blocks:
     first = seats[0].index
     assert [seat.index for seat in seats] == list(range(first, first + len(seats))), "seats are neighbours"
     return Blocks(MeterFile(meter, writable=True), 1 + first, len(seats))
+
+
+def _still(scenario: Batched, first: Seat, blocks: Blocks) -> StillRows | None:
+    """The actions of environments that one call steps, if they do still work."""
+    if not first.still:
+        return None
+    from rlbench.harness.metering.still import StillRows
+
+    return StillRows(scenario.action_space, first.seed, blocks)
 
 
 def _open_episodes(folder: Path | str, seat: Seat) -> int:

@@ -18,6 +18,7 @@ from rlbench.harness.contract.traits import Traits
 from rlbench.harness.devices.emulated_gpu import EmulatedGpu
 from rlbench.harness.devices.kinds import make_device
 from rlbench.harness.metering.meter import RankMeter
+from rlbench.harness.metering.window import PROTOCOLS
 from rlbench.harness.plan.cells import Cell
 from rlbench.harness.processes import process, raised
 from rlbench.harness.processes.held import CELL_FILE
@@ -90,6 +91,7 @@ def open_context(folder: Path, place: Place) -> tuple[System, Context]:
         meter=meter,
         folder=str(folder),
         stall_s=cell.stall_s,
+        still=PROTOCOLS[cell.protocol].still,
         python=python,
     )
 

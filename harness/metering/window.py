@@ -70,6 +70,8 @@ class WindowProtocol:
     num_iterations: int | None = None
     """Length of a run, unless told otherwise; the other one of these two is None."""
     seconds: float | None = None
+    still: bool = False
+    """Whether what environments do depends on their seeds alone (`harness/metering/still.py`)."""
 
 
 def choose_window(parts: Sequence[Part], protocol: str) -> Window:
@@ -160,5 +162,11 @@ PROTOCOLS: dict[str, WindowProtocol] = {
         about="the warm-up is found (MSER) and dropped, and the rest checked for drift",
         seconds=30.0,
         choose=_choose_steady,
+    ),
+    "still": WindowProtocol(
+        about="as steady, and nothing is learned: actions come from seeds, so all runs do the same work, at full cost",
+        seconds=30.0,
+        choose=_choose_steady,
+        still=True,
     ),
 }

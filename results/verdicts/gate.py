@@ -11,7 +11,8 @@ the same seeds, once each, they are compared in *pairs*, because a seed that dra
 sides. A single run on a side says nothing of other runs, whatever its iterations say.
 
 A partial measurement never passes. A cell of the baseline is *not comparable* if the candidate has not finished it, if
-more runs of the candidate failed, or if anything but the commit differs.
+more runs of the candidate failed, if anything but the commit differs, or if environments whose work is still
+(`--protocol still`) did not do the same.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from pydantic import computed_field
 from rlbench.results.records import labels, units
 from rlbench.results.records.schema import RunRecord
 from rlbench.results.records.store import StoredRun
+from rlbench.results.records.work import compare_work, read_work
 from rlbench.results.statistics import intervals
 from rlbench.results.statistics.intervals import LEVEL
 from rlbench.results.summary.cells import CellRuns
@@ -274,7 +276,21 @@ def _why_not(before: CellRuns, after: CellRuns | None) -> str:
     if lost > lost_before:
         return f"{lost} of the candidate's {sum(after.summary.statuses.values())} runs did not finish"
     said = [each.sentence() for each in differences(before, after) if each.aspect not in COMPARED]
-    return f"they differ in {'; '.join(said)}" if said else ""
+    return f"they differ in {'; '.join(said)}" if said else _other_work(before, after)
+
+
+def _other_work(before: CellRuns, after: CellRuns) -> str:
+    """Which environments did other work on the two sides, in runs of still work with equal seeds; empty if none did."""
+    work = {run.record.cell.seed: read_work(run.path) for run in before.finished}
+    for run in after.finished:
+        compared = compare_work(work.get(run.record.cell.seed, {}), read_work(run.path))
+        if compared is not None and compared.different:
+            num, of = len(compared.different), len(compared.different) + compared.num_same
+            return (
+                f"their environments did not do the same work: with seed {run.record.cell.seed}, {num} of {of} got "
+                "other actions, rewards or ends, and steps/s of other work say nothing of the code"
+            )
+    return ""
 
 
 def _lost(cell: CellRuns) -> int:

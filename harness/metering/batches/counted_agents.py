@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rlbench.harness.metering.batches.agent_rows import Parallel
+    from rlbench.harness.metering.still import StillRows
 
     Mask = npt.NDArray[np.bool_]
 
@@ -47,6 +48,7 @@ class CountedAgents:
         episodes_fd: int,
         first_agent: int,
         seed: int,
+        still: StillRows | None = None,
     ) -> None:
         """Of an environment that `agent_rows.check_agents` has accepted.
 
@@ -57,9 +59,10 @@ class CountedAgents:
             episodes_fd: the rank's episode file.
             first_agent: the number of its first agent among all of the run.
             seed: for the first reset.
+            still: has the actions to apply instead of those that come.
         """
         num, (observation_space, action_space) = len(blocks), spaces
-        self._env, self._blocks, self._num = env, blocks, num
+        self._env, self._blocks, self._num, self._still = env, blocks, num, still
         self._seed: int | None = seed
         self._rows = AgentRows(env, observation_space, first_agent // num)
         self._actions, self._are_choices = batch_space(action_space, num), isinstance(action_space, Discrete)
@@ -101,7 +104,8 @@ class CountedAgents:
         """
         acted, rows = self._there, self._rows
         which = np.flatnonzero(acted)
-        chosen = {rows.names[row]: action for row, action in enumerate(self._each(actions)) if acted[row]}
+        each = self._each(actions) if self._still is None else self._still.each(self._env_steps)
+        chosen = {rows.names[row]: action for row, action in enumerate(each) if acted[row]}
         begin = time.perf_counter()
         answer: Any = self._env.step(chosen)
         end = time.perf_counter()
@@ -110,6 +114,9 @@ class CountedAgents:
         rewards = rows.rewards(given, which)
         terminated = rows.flags(terminations, which, "termination")
         truncated = rows.flags(truncations, which, "truncation")
+        if self._still is not None:
+            ends = terminated[which], truncated[which]
+            self._still.did(self._env_steps[which], which, rewards[which], *ends)
         infos = rows.infos(all_infos, which)
         frames = rows.frames(infos, which)
         self._frames[0] += frames

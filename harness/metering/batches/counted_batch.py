@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rlbench.harness.metering.batches.vector_envs import VectorEnv
+    from rlbench.harness.metering.still import StillRows
 
     Ints = npt.NDArray[np.int64]
     Floats = npt.NDArray[np.float64]
@@ -46,11 +47,20 @@ class CountedBatch:
     """Steps B environments of neighbouring seats and counts, whichever way they are reset."""
 
     def __init__(
-        self, env: VectorEnv, blocks: Blocks, episodes_fd: int, first_environment: int, seeds: Sequence[int]
+        self,
+        env: VectorEnv,
+        blocks: Blocks,
+        episodes_fd: int,
+        first_environment: int,
+        seeds: Sequence[int],
+        still: StillRows | None = None,
     ) -> None:
-        """Of environments that `vector_envs.check_batch` has accepted; the first one has that number in the run."""
+        """Of environments that `vector_envs.check_batch` has accepted; the first one has that number in the run.
+
+        `still` has the actions to apply instead of those that come.
+        """
         num = len(blocks)
-        self._env, self._blocks = env, blocks
+        self._env, self._blocks, self._still = env, blocks, still
         self._first, self._num = first_environment, num
         self._seeds: list[int] | None = list(seeds)
         self._mode = mode_of(env)
@@ -90,6 +100,8 @@ class CountedBatch:
         reset counts as the environments' wait for these actions.
         """
         counts, some_due = ~self._due, bool(self._due.any())
+        if self._still is not None:
+            actions = self._still.actions(self._env_steps)
         begin = time.perf_counter()
         answer: Any = self._env.step(actions)
         end = time.perf_counter()
@@ -103,6 +115,9 @@ class CountedBatch:
         rewards = checks.rewards(rewards)
         if some_due:
             checks.resets(self._due, rewards, ended)
+        if self._still is not None:
+            of = np.flatnonzero(counts)
+            self._still.did(self._env_steps[of], of, rewards[of], terminated[of], truncated[of])
         infos = BatchInfos(info, counts, ended if any_ended and self._mode == SAME_STEP else None, self._refused)
         if has_final or (any_ended and self._mode == SAME_STEP):
             self._check_final(infos, info, ended)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rlbench.harness.metering.batches.pool_envs import Pool
+    from rlbench.harness.metering.still import StillRows
 
     Ids = npt.NDArray[np.intp]
     Mask = npt.NDArray[np.bool_]
@@ -42,10 +43,21 @@ if TYPE_CHECKING:
 class CountedPool:
     """Sends actions to B environments of neighbouring seats, receives what they answer, and counts."""
 
-    def __init__(self, env: Pool, of_recv: int, blocks: Blocks, episodes_fd: int, first_environment: int) -> None:
-        """Of a pool that `pool_envs.check_pool` has accepted; its environment 0 has that number in the run."""
+    def __init__(
+        self,
+        env: Pool,
+        of_recv: int,
+        blocks: Blocks,
+        episodes_fd: int,
+        first_environment: int,
+        still: StillRows | None = None,
+    ) -> None:
+        """Of a pool that `pool_envs.check_pool` has accepted; its environment 0 has that number in the run.
+
+        `still` has the actions to apply instead of those that come.
+        """
         num = len(blocks)
-        self._env, self._blocks, self._of_recv = env, blocks, of_recv
+        self._env, self._blocks, self._of_recv, self._still = env, blocks, of_recv, still
         self._first, self._num = first_environment, num
         self._answered: Ids = np.zeros(0, np.intp)
         self._observations = BatchObservations(env.single_observation_space, of_recv, self._refused)
@@ -69,6 +81,8 @@ class CountedPool:
         assert not self._waiting[ids].any(), "an environment has one action to apply at a time"
         self._sent_at[ids] = time.perf_counter()
         self._waiting[ids] = True
+        if self._still is not None:
+            actions = self._still.actions(self._env_steps[ids], ids)
         self._env.send(actions, ids.astype(np.int32))
 
     def recv(self) -> tuple[Ids, BatchStep]:
@@ -91,6 +105,9 @@ class CountedPool:
         terminated, truncated = checks.flags("terminated", terminated), checks.flags("truncated", truncated)
         rewards, ended = checks.rewards(rewards), terminated | truncated
         checks.resets(~counts, rewards, ended)
+        if self._still is not None:
+            of = ids[counts]
+            self._still.did(self._env_steps[of], of, rewards[counts], terminated[counts], truncated[counts])
         infos = BatchInfos(info, counts, None, self._refused)
         frames = infos.frames()
         self._frames[ids] += frames

@@ -43,13 +43,16 @@ class ElasticRank(ClientRank):
 class DownpourRank(ClientRank):
     """A rank sends sums of gradients, and gets weights (Alg. 3)."""
 
-    def __init__(self, settings: ParameterServer, group: Group, meter: RankMeter, policy: torch.nn.Module) -> None:
+    def __init__(
+        self, settings: ParameterServer, group: Group, meter: RankMeter, policy: torch.nn.Module, *, still: bool = False
+    ) -> None:
+        learning_rate = 0.0 if still else settings.learning_rate
         velocity: torch.Tensor | None = None
 
         def serve(weights: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
             """Takes one step of the server with momentum; returns the new weights."""
             nonlocal velocity
-            step = -settings.learning_rate * gradient
+            step = -learning_rate * gradient
             velocity = step if velocity is None else step + settings.momentum * velocity
             weights += velocity
             return weights

@@ -22,7 +22,9 @@ class RevisionOptions:
     gpus: Annotated[str | None, "GPU counts."] = None
     scenario: Annotated[str | None, "Scenarios."] = None
     workload: Annotated[str | None, "homogeneous, heterogeneous, or both."] = None
-    protocol: Annotated[str | None, "How long a run is, and which iterations count."] = None
+    protocol: Annotated[
+        str | None, "How long a run is, and which iterations count. [default: still, where both sides know it]"
+    ] = None
     iterations: Annotated[int | None, "Iterations of a run."] = None
     seconds: Annotated[float | None, "Seconds of a run."] = None
     device: Annotated[str | None, "cuda, cpu or emulated."] = None

@@ -133,7 +133,7 @@ def make_counted_env(scenario: MakesEnvs, seat: Seat, folder: Path | str, meter:
         return CountedEnv(env, *counted)
     from rlbench.harness.metering.still import StillEnv
 
-    return StillEnv(env, *counted)
+    return StillEnv(env, *counted, _marks_of(folder, [seat])[0])
 
 
 def make_counted_batch(scenario: Batched, seats: Sequence[Seat], folder: Path | str, meter: Path) -> CountedBatch:
@@ -157,7 +157,7 @@ def make_counted_batch(scenario: Batched, seats: Sequence[Seat], folder: Path | 
     check_batch(envs, len(seats), *spaces)
     seeds = [seat.seed for seat in seats]
     return CountedBatch(
-        envs, blocks, _open_episodes(folder, first), first.global_index, seeds, _still(scenario, first, blocks)
+        envs, blocks, _open_episodes(folder, first), first.global_index, seeds, _still(scenario, seats, folder)
     )
 
 
@@ -173,7 +173,7 @@ def make_counted_agents(scenario: Batched, seats: Sequence[Seat], folder: Path |
     blocks = _blocks_of(seats, meter)
     env: Any = scenario.make_envs(seats)
     check_agents(env, len(seats), *spaces)
-    still = _still(scenario, first, blocks)
+    still = _still(scenario, seats, folder)
     return CountedAgents(env, spaces, blocks, _open_episodes(folder, first), first.global_index, first.seed, still)
 
 
@@ -194,7 +194,7 @@ def make_counted_pool(
         problem = f"make_envs gave a {kind}: it must give a pool, since the scenario states envs_per_recv"
         raise ValueError(problem)  # noqa: TRY004  what a scenario gives
     check_pool(envs, len(seats), of_recv, scenario.observation_space, scenario.action_space)
-    still = _still(scenario, first, blocks)
+    still = _still(scenario, seats, folder)
     return CountedPool(envs, of_recv, blocks, _open_episodes(folder, first), first.global_index, still)
 
 
@@ -206,13 +206,21 @@ def _blocks_of(seats: Sequence[Seat], meter: Path) -> Blocks:
     return Blocks(MeterFile(meter, writable=True), 1 + first, len(seats))
 
 
-def _still(scenario: Batched, first: Seat, blocks: Blocks) -> StillRows | None:
+def _still(scenario: Batched, seats: Sequence[Seat], folder: Path | str) -> StillRows | None:
     """The actions of environments that one call steps, if they do still work."""
-    if not first.still:
+    if not seats[0].still:
         return None
     from rlbench.harness.metering.still import StillRows
 
-    return StillRows(scenario.action_space, first.seed, blocks)
+    return StillRows(scenario.action_space, seats[0].seed, _marks_of(folder, seats))
+
+
+def _marks_of(folder: Path | str, seats: Sequence[Seat]) -> Any:
+    from rlbench.harness.metering.still import marks_path, open_marks
+
+    first = seats[0]
+    marks = open_marks(marks_path(Path(folder), first.place.rank), first.num_envs)
+    return marks[first.index : first.index + len(seats)]
 
 
 def _open_episodes(folder: Path | str, seat: Seat) -> int:

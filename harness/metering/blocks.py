@@ -16,8 +16,6 @@ from rlbench.harness.metering.meter_file import (
     CPU_AT,
     CPU_OF_AT,
     INT_COUNTERS,
-    MARKS_AT,
-    NUM_MARKS,
     NUM_SPANS_AT,
     RING_AT,
     SPANS,
@@ -74,12 +72,6 @@ class Blocks:
     def span_seconds(self, kind: int) -> Floats:
         """Seconds spent in a kind of span, [B], of each block; to write to it is to count."""
         return self._totals[kind]
-
-    @property
-    def marks(self) -> Ints:
-        """The marks of each block, [B, marks]; to write to it is to keep them."""
-        shape, strides = (self._num, NUM_MARKS), (8 * self._stride, 8)
-        return np.lib.stride_tricks.as_strided(self._ints[self._at + MARKS_AT :], shape, strides)
 
     def add_cpu(self, kind: int, used_s: float, took_s: float) -> None:
         """Adds CPU time to that of a kind of span of each block, and the time in which it was used."""

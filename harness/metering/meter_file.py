@@ -14,10 +14,10 @@ its env steps as `joint_steps`; these are 0 where environments have one agent.
 Layout, in words of 8 bytes: header (magic, number of environments, span capacity of each, that of a thread), then the
 blocks. They are equal but for their rings, of which threads may have larger ones than environments. A block has
 counters (`COUNTERS`, int64 or float64), seconds for each kind of span (`SPANS`), CPU time in some of them and their
-time, number of spans, the current phase, marks of still work, and a ring of the latest spans (begin, end, kind).
-Totals are exact; for timelines, the ring keeps the latest `span_capacity` spans. It has one more place, for the span
-that is being written; readers skip that, since a killed process may have left it half done. Times are
-`time.perf_counter()`, which all processes of a machine share on Linux.
+time, number of spans, the current phase, and a ring of the latest spans (begin, end, kind). Totals are exact; for
+timelines, the ring keeps the latest `span_capacity` spans. It has one more place, for the span that is being written;
+readers skip that, since a killed process may have left it half done. Times are `time.perf_counter()`, which all
+processes of a machine share on Linux.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import mmap
 import os
 from pathlib import Path
 
-MAGIC = 0x3830_4D4C_5252
+MAGIC = 0x3730_4D4C_5252
 HEADER_WORDS = 4
 INT_COUNTERS = (
     "pid",
@@ -69,10 +69,7 @@ CPU_AT = TOTALS_AT + len(SPANS)
 CPU_OF_AT = CPU_AT + len(SPANS)
 NUM_SPANS_AT = CPU_OF_AT + len(SPANS)
 PHASE_AT = NUM_SPANS_AT + 1
-MARKS_AT = PHASE_AT + 1
-NUM_MARKS = 63
-"""Hashes of what an environment did, of still work (`harness/metering/still.py`); 0 where there is none."""
-RING_AT = MARKS_AT + NUM_MARKS
+RING_AT = PHASE_AT + 1
 SPAN_CAPACITY = 4096
 """Spans that are kept of a thread; `env_span_capacity` says how many of an environment."""
 MOST_ENV_SPANS = 64 * SPAN_CAPACITY
@@ -175,11 +172,6 @@ class MeterFile:
         """An integer counter, summed over the environments of the rank."""
         return sum(self.count(1 + i, name) for i in range(self.num_envs))
 
-    def marks(self, index: int) -> list[int]:
-        """The marks of a block: hashes of what its environment has done; 0 where it has not come so far."""
-        at = self.block_at(index) + MARKS_AT
-        return list(self.ints[at : at + NUM_MARKS])
-
     def spans(self, index: int) -> list[tuple[float, float, str]]:
         """The latest spans of a block, oldest first: begin, end (seconds), kind.
 
@@ -243,12 +235,6 @@ class Block:
     def get(self, name: str) -> int:
         """Reads an integer counter."""
         return self.ints[self._at + WORD_OF[name]]
-
-    @property
-    def marks(self) -> memoryview[int]:
-        """Its marks; to write to it is to keep one."""
-        at = self._at + MARKS_AT
-        return self.ints[at : at + NUM_MARKS]
 
     def set_phase(self, kind: int) -> None:
         """Sets what the writer is doing now."""

@@ -6,15 +6,19 @@ a cell do the same work, whoever of them learns more. The hash of an environment
 of actions, and each step takes it on over the reward and the end. As runs seldom end after as many steps, it is kept
 at marks: after 2^k and 3 * 2^(k - 1) steps. Two runs are compared at the last mark that both have reached.
 
-The process that steps an environment writes the marks, into the environment's block of the meter
-(`harness/metering/meter_file.py`). Letters: B environments, or agents of one, that a call steps; K of them.
+The process that steps an environment writes its marks, into a file of the rank that the first such process makes, and
+the others find: a row of words of 8 bytes for each environment, or agent, of the rank. They are read when the run has
+ended. Nothing blocks; a process that dies leaves the marks that it had reached. Letters: B environments, or agents of
+one, that a call steps; K of them.
 """
 
 from __future__ import annotations
 
 import copy
+import os
 import struct
 import zlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +29,6 @@ if TYPE_CHECKING:
     import gymnasium
     import numpy.typing as npt
 
-    from rlbench.harness.metering.blocks import Blocks
     from rlbench.harness.metering.meter_file import Block
 
     Ints = npt.NDArray[np.int64]
@@ -42,7 +45,33 @@ MARKS = (1, *(steps for octave in range(1, 32) for steps in (2**octave, 3 * 2 **
 ALL_MARKS = np.array(MARKS)
 FACTOR, ENDS, MASK = 0xFF51AFD7ED558CCD, 0x9E3779B97F4A7C15, (1 << 64) - 1
 """A step makes x ^ x >> 32 of the hash h; x = (h ^ the reward's bits ^ (1 + 2 terminated + truncated) ENDS) FACTOR."""
-AS_FLOAT, AS_INT, AS_WORD = struct.Struct("<d"), struct.Struct("<q"), struct.Struct("<Q")
+AS_FLOAT, AS_WORD = struct.Struct("<d"), struct.Struct("<Q")
+KEPT = (1 << 49) - 1
+"""The bits of a hash that are kept: numbers below 10^15, as in all tables; 0 is no mark, and is kept as 1."""
+
+
+def marks_path(folder: Path, rank: int) -> Path:
+    """The file of a rank."""
+    return folder / f"work-rank{rank}.bin"
+
+
+def open_marks(path: Path, num_envs: int) -> Ints:
+    """The marks of a rank's environments, to be written, [num_envs, marks]; 0 where none was reached.
+
+    Raises OSError if the disk has no room for them.
+    """
+    with path.open("ab") as file:
+        os.posix_fallocate(file.fileno(), 0, 8 * num_envs * len(MARKS))
+    return np.memmap(path, np.int64, "r+", shape=(num_envs, len(MARKS)))
+
+
+def read_marks(path: Path) -> list[tuple[int, int, int]]:
+    """Environment of the rank, steps and hash of each mark that was reached; none without the file."""
+    if not path.exists():
+        return []
+    marks = np.fromfile(path, np.int64)
+    table = marks[: len(marks) // len(MARKS) * len(MARKS)].reshape(-1, len(MARKS))
+    return [(env, MARKS[mark], int(table[env, mark])) for env, mark in np.argwhere(table).tolist()]
 
 
 class ActionList:
@@ -81,12 +110,19 @@ class StillEnv(CountedEnv):
     """An environment that applies the actions of its list instead of those that it gets."""
 
     def __init__(
-        self, env: gymnasium.Env[Any, Any], block: Block, episodes_fd: int, environment: int, seed: int
+        self,
+        env: gymnasium.Env[Any, Any],
+        block: Block,
+        episodes_fd: int,
+        environment: int,
+        seed: int,
+        marks: Ints,
     ) -> None:
+        """As `CountedEnv`; `marks` is its row of the file."""
         super().__init__(env, block, episodes_fd, environment, seed)
         drawn = ActionList(env.action_space, seed)
         self._actions, self._hash = drawn.actions, drawn.hash
-        self._marks, self._next, self._num_steps = block.marks, 0, 0
+        self._marks, self._next, self._num_steps = marks, 0, 0
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Applies the next action of the list instead of the policy's."""
@@ -102,19 +138,20 @@ class StillEnv(CountedEnv):
         word = ((self._hash ^ bits ^ ((1 + 2 * terminated + truncated) * ENDS & MASK)) * FACTOR) & MASK
         self._hash = word ^ word >> 32
         if steps == MARKS[self._next]:
-            (self._marks[self._next],) = AS_INT.unpack(AS_WORD.pack(self._hash))
+            self._marks[self._next] = self._hash & KEPT or 1
             self._next += 1
 
 
 class StillRows:
     """The same for B environments that a call steps, or B agents of one."""
 
-    def __init__(self, space: gymnasium.Space[Any], seed: int, blocks: Blocks) -> None:
+    def __init__(self, space: gymnasium.Space[Any], seed: int, marks: Ints) -> None:
+        """`marks` are their rows of the file."""
         self._list = ActionList(space, seed)
-        num = len(blocks)
+        num = len(marks)
         self._shift = APART * np.arange(num)
         self._hashes = self._list.hash ^ np.arange(num, dtype=np.uint64)
-        self._marks, self._next = blocks.marks, np.zeros(num, np.int64)
+        self._marks, self._next = marks, np.zeros(num, np.int64)
 
     def actions(self, steps: Ints, of: Index = slice(None)) -> Any:
         """The batched actions of environments `of`, an index of K, after so many steps of each, [K]."""
@@ -131,5 +168,5 @@ class StillRows:
         self._hashes[of] = words = words ^ words >> np.uint64(32)
         if (at := steps == ALL_MARKS[self._next[of]]).any():
             marked = of[at]
-            self._marks[marked, self._next[marked]] = words[at].view(np.int64)
+            self._marks[marked, self._next[marked]] = np.maximum(words[at] & np.uint64(KEPT), 1)
             self._next[marked] += 1

@@ -19,7 +19,7 @@ from rlbench.harness.launch.nodes import gathered
 from rlbench.harness.metering.counted import EPISODE, EPISODE_FIELDS, episodes_path
 from rlbench.harness.metering.fates import fates_path, read_fates
 from rlbench.harness.metering.meter_file import MeterFile, meter_path
-from rlbench.harness.metering.still import MARKS
+from rlbench.harness.metering.still import marks_path, read_marks
 from rlbench.harness.metering.window import Window, choose_window
 from rlbench.harness.processes import remarks
 from rlbench.harness.processes.held import CELL_FILE
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 LEFT_OVER = (
     "meter-*.bin",
     "fates-*.bin",
+    "work-*.bin",
     "gpu*.bin",
     "series-*.jsonl",
     "episodes-*.bin",
@@ -127,7 +128,7 @@ def measure(
     left = replace(_read(folder, cell, time_scale, meters, telemetry, traits, lost, agents_per_env), parts=parts)
     write_table(folder / SERIES_FILE, left.rows)
     write_table(folder / "episodes.parquet", _by_agent(left.episodes, agents_per_env))
-    write_table(folder / WORK_FILE, _by_agent(_read_work(meters), agents_per_env))
+    write_table(folder / WORK_FILE, _by_agent(_read_work(folder, meters), agents_per_env))
     write_table(folder / "spans.parquet", left.spans)
     write_table(folder / "telemetry.parquet", [{**row, "t": left.clock.at(row["t"] or 0.0)} for row in telemetry.rows])
     reduced = reduce(left)
@@ -244,14 +245,12 @@ def _read_episodes(folder: Path, num_ranks: int, clock: Clock, shifts: Mapping[i
     return sorted(episodes, key=lambda episode: episode["end_s"])
 
 
-def _read_work(meters: Mapping[int, MeterFile]) -> list[Row]:
+def _read_work(folder: Path, meters: Mapping[int, MeterFile]) -> list[Row]:
     """What each environment did, of still work: its hash at each mark."""
     return [
-        {"rank": rank, "environment": rank * meter.num_envs + index, "env_steps": steps, "hash": word}
+        {"rank": rank, "environment": rank * meter.num_envs + env, "env_steps": steps, "hash": word}
         for rank, meter in meters.items()
-        for index in range(meter.num_envs)
-        for steps, word in zip(MARKS, meter.marks(1 + index), strict=True)
-        if word
+        for env, steps, word in read_marks(marks_path(folder, rank))
     ]
 
 

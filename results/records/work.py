@@ -10,7 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlbench.results.reading.tables import SERIES_ROWS, check_numbers, read_columns
+
 WORK_FILE = "work.parquet"
+COLUMNS = {"environment": "int64", "env_steps": "int64", "hash": "int64"}
 Place = tuple[int, ...]
 """An environment's number in the run; that of an agent follows where it has several."""
 Work = dict[Place, dict[int, int]]
@@ -30,17 +33,19 @@ class Compared:
 
 
 def read_work(folder: Path) -> Work:
-    """What a run did; empty where its work was not still. Raises ValueError or OSError where the file cannot be read."""
+    """What a run did; empty where its work was not still. Raises ValueError, with the file's path, if it is damaged."""
     path = folder / WORK_FILE
     if not path.exists():
         return {}
-    import pandas as pd
-
-    table = pd.read_parquet(path)
-    names = [name for name in ("environment", "agent") if name in table]
-    places = zip(*(table[name].tolist() for name in names), strict=True)
+    try:
+        table = read_columns(path, COLUMNS, {"agent": "int64"}, most_rows=SERIES_ROWS)
+        check_numbers(table)
+    except ValueError as problem:
+        raise ValueError(f"{path}: {problem}") from None
+    columns = {name: table[name].to_pylist() for name in table.column_names}
+    places = zip(*(columns[name] for name in ("environment", "agent") if name in columns), strict=True)
     work: Work = {}
-    for place, steps, word in zip(places, table["env_steps"].tolist(), table["hash"].tolist(), strict=True):
+    for place, steps, word in zip(places, columns["env_steps"], columns["hash"], strict=True):
         work.setdefault(place, {})[steps] = word
     return work
 

@@ -281,13 +281,17 @@ def _why_not(before: CellRuns, after: CellRuns | None) -> str:
 
 def _other_work(before: CellRuns, after: CellRuns) -> str:
     """Which environments did other work on the two sides, in runs of still work with equal seeds; empty if none did."""
-    work = {run.record.cell.seed: read_work(run.path) for run in before.finished}
-    for run in after.finished:
-        compared = compare_work(work.get(run.record.cell.seed, {}), read_work(run.path))
+    try:
+        work = {run.record.cell.seed: read_work(run.path) for run in before.finished}
+        pairs = [(run.record.cell.seed, read_work(run.path)) for run in after.finished]
+    except ValueError as problem:
+        return f"what their environments did cannot be read: {problem}"
+    for seed, theirs in pairs:
+        compared = compare_work(work.get(seed, {}), theirs)
         if compared is not None and compared.different:
             num, of = len(compared.different), len(compared.different) + compared.num_same
             return (
-                f"their environments did not do the same work: with seed {run.record.cell.seed}, {num} of {of} got "
+                f"their environments did not do the same work: with seed {seed}, {num} of {of} got "
                 "other actions, rewards or ends, and steps/s of other work say nothing of the code"
             )
     return ""

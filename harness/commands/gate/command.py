@@ -9,14 +9,14 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
-from rlbench.harness.commands.gate.in_turn import Measuring, measure
+from rlbench.harness.commands.gate.in_turn import STILL, Measuring, NoStillWork, measure
 from rlbench.harness.commands.gate.revisions import checked_out, find_commit, has_changes
 from rlbench.harness.commands.read_runs import find
 from rlbench.reports.terminal.gated import print_gate, to_junit, to_markdown, workflow_commands
@@ -94,8 +94,9 @@ def gate_revisions(
             name = next(name for name, known in commits.items() if known == commit)
             _say(console, f"building {name} ({commit[:12]}): minutes, unless it is kept from before")
             revisions[commit] = stack.enter_context(checked_out(name, commit, repository, folder))
+        is_ours = "--protocol" not in options
         measuring = Measuring(
-            options=options,
+            options=[*options, *(STILL if is_ours else ())],
             out=out / f"{datetime.now().astimezone():gate-%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",  # unpredictable
             first_seed=seed,
             budget_s=budget_s,
@@ -103,7 +104,14 @@ def gate_revisions(
         )
         sides = revisions[commits[baseline]], revisions[commits[candidate]]
         try:
-            gate = measure(*sides, measuring, lambda line: _say(console, line))
+            try:
+                gate = measure(*sides, measuring, lambda line: _say(console, line))
+            except NoStillWork as problem:
+                if not is_ours:
+                    raise
+                _say(console, f"{problem}; what is measured is not still work, and changes as policies learn")
+                measuring = replace(measuring, options=options, out=measuring.out.with_name(f"{measuring.out.name}-b"))
+                gate = measure(*sides, measuring, lambda line: _say(console, line))
         except KeyboardInterrupt:
             _say(console, f"interrupted; runs so far: {measuring.out}")
             raise

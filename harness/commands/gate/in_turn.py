@@ -28,8 +28,15 @@ from rlbench.results.verdicts.gate import LEAST_REPETITIONS, Gate, judge, pooled
 
 LOOK_LEVEL = 0.999
 OK, RUN_FAILED = 0, 1
+STILL = ("--protocol", "still")
+"""What is measured unless options say otherwise; a revision from before it refuses it as `UNKNOWN` says."""
+UNKNOWN = "--protocol still: unknown"
 END_S = 15.0
 """Seconds that an interrupted run has to end its processes."""
+
+
+class NoStillWork(ValueError):  # noqa: N818  says what is the matter
+    """A revision does not know still work."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +55,7 @@ class Measuring:
 def measure(
     baseline: BuiltRevision, candidate: BuiltRevision, measuring: Measuring, say: Callable[[str], None]
 ) -> Gate:
-    """Measures both and judges. Raises ValueError when a side refuses the options."""
+    """Measures both and judges. Raises ValueError when a side refuses the options, NoStillWork because of `STILL`."""
     sides = {"baseline": baseline, "candidate": candidate}
     names = {side: f"{side} {revision.label}" for side, revision in sides.items()}
     began, repetition = time.monotonic(), 0
@@ -93,7 +100,7 @@ def _run(revision: BuiltRevision, name: str, measuring: Measuring, out: Path, se
             raise
     if code not in {OK, RUN_FAILED}:
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or [f"exit code {code}"]
-        raise ValueError(f"{name}: {lines[-1]}")
+        raise (NoStillWork if UNKNOWN in lines[-1] else ValueError)(f"{name}: {lines[-1]}")
 
 
 def _end(running: subprocess.Popen[bytes]) -> None:

@@ -22,8 +22,7 @@ from rlbench.harness.contract.envs import (
     make_counted_pool,
 )
 from rlbench.harness.contract.scenario import Scenario
-from rlbench.harness.metering.meter_file import MeterFile
-from rlbench.harness.metering.still import MARKS, NUM_ACTIONS, ActionList
+from rlbench.harness.metering.still import MARKS, NUM_ACTIONS, ActionList, marks_path, read_marks
 from tests.harness.metering.batches.parallel_scenarios import ParallelScenario
 from tests.harness.metering.batches.pool_double import DoublePool, PoolScenario
 from tests.harness.metering.batches.vector_scenarios import RandomScenario, meter, seats_of
@@ -39,9 +38,13 @@ def _closed() -> Iterator[None]:
         pool.close()
 
 
-def marks_of(file: MeterFile, num: int = NUM) -> list[list[int]]:
-    """The marks of the environments of `seats_of`, by environment."""
-    return [file.marks(2 + i) for i in range(num)]
+def marks_of(folder: Path, num: int = NUM, first: int = 1) -> list[list[int]]:
+    """The hashes at the marks of the environments of `seats_of`, by environment."""
+    found = read_marks(marks_path(folder, 1))
+    assert {env for env, _, _ in found} == set(range(first, first + num))
+    marks = {env: [word for of, _, word in found if of == env] for env in range(first, first + num)}
+    assert all([steps for of, steps, _ in found if of == env] == list(MARKS[: len(marks[env])]) for env in marks)
+    return list(marks.values())
 
 
 def still_seats(num: int = NUM) -> list[Seat]:
@@ -51,7 +54,7 @@ def still_seats(num: int = NUM) -> list[Seat]:
 
 def alone(folder: Path, action: int, most_steps: int = 5, seed: int = 7) -> tuple[list[Any], list[int]]:
     """What one environment gave, and its marks, where it gets the same action again and again."""
-    path, file = meter(folder, 3)
+    path, _ = meter(folder, 3)
     scenario = RandomScenario(most_steps, AutoresetMode.NEXT_STEP)
     (seat,) = still_seats(1)
     env = make_counted_env(cast("Scenario", scenario), replace(seat, seed=seed), folder, path)
@@ -60,7 +63,8 @@ def alone(folder: Path, action: int, most_steps: int = 5, seed: int = 7) -> tupl
         told.append(env.step(action)[:4])
         if told[-1][2] or told[-1][3]:
             told.append(env.reset())
-    return told, file.marks(2)
+    (marks,) = marks_of(folder, 1)
+    return told, marks
 
 
 def test_the_actions_that_come_do_not_matter(tmp_path: Path) -> None:
@@ -70,9 +74,8 @@ def test_the_actions_that_come_do_not_matter(tmp_path: Path) -> None:
     assert repr(first) == repr(second)
     assert marks == same
     _, other = alone(tmp_path / "c", action=0, seed=8)
-    reached = [steps for steps in MARKS if steps <= NUM_STEPS]
-    assert [bool(mark) for mark in marks] == [steps <= NUM_STEPS for steps in MARKS]
-    assert all(marks[place] != other[place] for place in range(len(reached)))
+    assert len(marks) == sum(steps <= NUM_STEPS for steps in MARKS)
+    assert all(one != two for one, two in zip(marks, other, strict=True))
 
 
 def test_the_hash_is_of_rewards_and_ends(tmp_path: Path) -> None:
@@ -84,12 +87,12 @@ def test_the_hash_is_of_rewards_and_ends(tmp_path: Path) -> None:
 
 def in_batch(folder: Path, mode: AutoresetMode, action: int) -> list[list[int]]:
     """The marks of environments that one call steps."""
-    path, file = meter(folder, NUM + 2)
+    path, _ = meter(folder, NUM + 2)
     batch = make_counted_batch(RandomScenario(5, mode), still_seats(), folder, path)
     batch.reset()
     for _ in range(2 * NUM_STEPS):  # some may only reset
         batch.step(np.full(NUM, action))
-    return marks_of(file)
+    return marks_of(folder)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -103,14 +106,14 @@ def test_a_batch_does_the_same_whatever_comes(tmp_path: Path, mode: AutoresetMod
 def test_a_pool_does_what_a_batch_does(tmp_path: Path) -> None:
     """In whatever order its environments answer; each at its own number of steps."""
     of_batch = in_batch(tmp_path / "batch", AutoresetMode.NEXT_STEP, 1)
-    path, file = meter(tmp_path / "pool", NUM + 2)
+    path, _ = meter(tmp_path / "pool", NUM + 2)
     pool = make_counted_pool(PoolScenario(5, 2), still_seats(), tmp_path / "pool", path, 2)
     pool.reset()
     for _ in range(2 * NUM_STEPS):
         ids, _ = pool.recv()
         pool.send(np.zeros(len(ids), int), ids)
-    for mine, theirs in zip(marks_of(file), of_batch, strict=True):
-        common = sum(bool(a) and bool(b) for a, b in zip(mine, theirs, strict=True))
+    for mine, theirs in zip(marks_of(tmp_path / "pool"), of_batch, strict=True):
+        common = min(len(mine), len(theirs))
         assert common > 4
         assert mine[:common] == theirs[:common]
 
@@ -118,13 +121,13 @@ def test_a_pool_does_what_a_batch_does(tmp_path: Path) -> None:
 def of_agents(folder: Path, action: int) -> list[list[int]]:
     """The marks of the agents of one environment."""
     scenario = ParallelScenario(num_agents=3)
-    path, file = meter(folder, 9)
+    path, _ = meter(folder, 9)
     seats = [replace(seat, still=True) for seat in seats_of(7, before=0) if 3 <= seat.index < 6]
     agents = make_counted_agents(scenario, seats, folder, path)
     agents.reset()
     for _ in range(NUM_STEPS):
         agents.step(np.full(3, action))
-    return [file.marks(1 + row) for row in range(3, 6)]
+    return marks_of(folder, 3, first=3)
 
 
 def test_agents_do_the_same_whatever_comes(tmp_path: Path) -> None:

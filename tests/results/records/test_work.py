@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from rlbench.results.records.work import WORK_FILE, Compared, Work, compare_work, read_work
 
@@ -32,6 +33,13 @@ def test_without_a_common_mark_nothing_is_said() -> None:
 def test_a_run_is_read_back(tmp_path: Path) -> None:
     """Agents have a number of their own; a run without the file did no still work."""
     assert read_work(tmp_path) == {}
-    rows = {"environment": [0, 0, 1], "agent": [0, 0, 1], "env_steps": [1, 2, 1], "hash": [-5, 2**63 - 1, 7]}
+    rows = {"environment": [0, 0, 1], "agent": [0, 0, 1], "env_steps": [1, 2, 1], "hash": [5, 10**15, 7]}
     pd.DataFrame(rows).to_parquet(tmp_path / WORK_FILE)
-    assert read_work(tmp_path) == {(0, 0): {1: -5, 2: 2**63 - 1}, (1, 1): {1: 7}}
+    assert read_work(tmp_path) == {(0, 0): {1: 5, 2: 10**15}, (1, 1): {1: 7}}
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    """Whoever wrote it."""
+    (tmp_path / WORK_FILE).write_text("no table")
+    with pytest.raises(ValueError, match=f"{WORK_FILE}: "):
+        read_work(tmp_path)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from rlbench.results.records.schema import Lag, Reading
 from rlbench.results.records.store import StoredRun
+from rlbench.results.records.work import WORK_FILE
 from rlbench.results.summary.document import Estimate
 from rlbench.results.verdicts.compare import Runs
 from rlbench.results.verdicts.gate import Check, Gate, judge, pooled, repetitions
@@ -48,6 +52,22 @@ def check_of(judged: Gate, metric: str) -> Check:
     """The one check of a metric."""
     (found,) = [check for check in judged.checks if check.metric == metric]
     return found
+
+
+def test_other_work_is_not_comparable(tmp_path: Path) -> None:
+    """Where environments of still work got other actions, rewards or ends with one seed, steps/s are not judged."""
+    sides = []
+    for name, last in (("main", 30), ("HEAD", 31)):
+        side = [replace(run, path=tmp_path / f"{name}{number}") for number, run in enumerate(runs_of([100, 101, 99]))]
+        for number, run in enumerate(side):
+            run.path.mkdir()
+            rows = {"environment": [0, 0, 1], "env_steps": [1, 2, 1], "hash": [10, last if number == 1 else 20, 7]}
+            pd.DataFrame(rows).to_parquet(run.path / WORK_FILE)
+        sides.append(side)
+    assert gate(sides[0], sides[0]).outcome == "passed"
+    (check,) = gate(*sides).checks
+    assert check.outcome == "not comparable"
+    assert "did not do the same work: with seed 1, 1 of 2 got other" in check.reason
 
 
 def test_a_clear_loss_is_a_regression() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 import torch
 
+from rlbench.harness.metering.still import marks_path, read_marks
 from tests.systems.engine.cells import make_cell, profile, run_in_turn
 from tests.systems.engine.ranks import Run
 
@@ -39,7 +40,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Run]:
 
 def marks_of(run: Run) -> list[list[int]]:
     """The marks of each environment, of all ranks."""
-    return [run.meter(rank).marks(1 + index) for rank in range(NUM_RANKS) for index in range(NUM_ENVS)]
+    found = [(rank, *mark) for rank in range(NUM_RANKS) for mark in read_marks(marks_path(run.folder, rank))]
+    places = [(rank, env) for rank in range(NUM_RANKS) for env in range(NUM_ENVS)]
+    return [[word for rank, env, _, word in found if (rank, env) == place] for place in places]
 
 
 def weights_of(run: Run) -> torch.Tensor:
@@ -51,7 +54,7 @@ def weights_of(run: Run) -> torch.Tensor:
 def test_all_systems_do_the_same_work(ran: Mapping[str, Run], system: str) -> None:
     """As `sync` does, as far as both came."""
     for mine, theirs in zip(marks_of(ran[system]), marks_of(ran["sync"]), strict=True):
-        common = sum(bool(one) and bool(other) for one, other in zip(mine, theirs, strict=True))
+        common = min(len(mine), len(theirs))
         assert common >= 5
         assert mine[:common] == theirs[:common]
 
@@ -61,4 +64,4 @@ def test_nothing_is_learned(ran: Mapping[str, Run], system: str) -> None:
     """Weights stay as they were, though the optimiser has stepped; other protocols change them."""
     assert torch.equal(weights_of(ran[system]), weights_of(ran["sync"]))
     assert not torch.equal(weights_of(ran["learns"]), weights_of(ran["sync"]))
-    assert not any(any(marks) for marks in marks_of(ran["learns"]))
+    assert not any(marks_of(ran["learns"]))

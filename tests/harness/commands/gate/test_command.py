@@ -200,7 +200,8 @@ def test_a_slower_revision_is_seen_early(repository: Path, monkeypatch: pytest.M
     assert ended.code == 1, ended.out + ended.err
     assert "uncommitted changes of this work tree are not measured" in ended.out
     assert order_of(repository) == [
-        *("baseline 0", "candidate 0", "candidate 1", "baseline 1", "baseline 2", "candidate 2"),
+        *("baseline 0 still", "candidate 0 still", "candidate 1 still"),
+        *("baseline 1 still", "baseline 2 still", "candidate 2 still"),
     ]
     assert "regression: 1 regression" in ended.out
     assert git(repository, "worktree", "list").count("\n") == 0
@@ -284,6 +285,19 @@ def test_a_side_that_refuses_is_a_usage_error(repository: Path) -> None:
     assert "rlbench: baseline older (" in ended.err
     assert "unknown system new" in ended.err
     assert git(repository, "worktree", "list").count("\n") == 0
+
+
+def test_a_revision_from_before_still_work(repository: Path) -> None:
+    """The gate says so, and measures both as they were measured before; asked for, still work is insisted on."""
+    commit(repository, "older", 100.0, what="old")
+    ended = gate("--baseline", "main", "--candidate", "older", "--systems", "ddppo")
+    assert ended.code == 0, ended.out + ended.err
+    assert "candidate older" in ended.out
+    assert "what is measured is not still work, and changes as policies learn" in ended.out
+    (asked,) = (repository / "rlbench-runs").glob("gate-*-b/order.txt")
+    assert asked.read_text().splitlines()[:2] == ["baseline 0", "candidate 0"]
+    asked_for = gate("--baseline", "main", "--candidate", "older", "--systems", "ddppo", "--protocol", "still")
+    assert asked_for.code == 2
 
 
 def test_a_revision_that_cannot_be_installed(repository: Path) -> None:

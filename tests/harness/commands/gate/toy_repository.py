@@ -56,6 +56,9 @@ def main():
     if what == "refuses":
         print("rlbench: unknown system", options["--systems"], file=sys.stderr)
         sys.exit(2)
+    if what == "old" and options.get("--protocol") == "still":
+        print("rlbench: --protocol still: unknown; choose one of: steady", file=sys.stderr)
+        sys.exit(2)
     if what == "sleeps":
         (out / "sleeping").touch()
         time.sleep(60)
@@ -71,7 +74,7 @@ def main():
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps(record))
     with open(out.parent / "order.txt", "a") as order:
-        order.write(f"{out.name} {seed}\\n")
+        order.write(f"{out.name} {seed} {options.get('--protocol', '')}".strip() + "\\n")
     sys.exit(1 if what == "fails" else 0)
 """
 
@@ -84,7 +87,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def commit(folder: Path, branch: str, rate: float, noise: float = 0.003, what: str = "runs") -> None:
-    """A branch whose `rlbench` makes so many steps/s, give or take a share; or `refuses`, `fails`, `sleeps`."""
+    """A branch whose `rlbench` makes so many steps/s, give or take a share, or does something else (`TOY`)."""
     git(folder, "checkout", "--quiet", "-B", branch)
     (folder / "toy_rate.txt").write_text(f"{rate} {noise} {what}\n")
     git(folder, "add", "--all")

@@ -37,6 +37,16 @@ KEEPER_LIMIT_S = 30.0
 """Seconds to wait for a keeper whose harness was killed; it ends its run within a few."""
 
 
+def begun(folder: Path) -> tuple[str, int]:
+    """When a sweep was begun, by its folder, to compare with others: for all that take "the newest sweep".
+
+    By the second in the name, which a copy keeps, then by when the plan was written; a folder of runs that has no plan
+    counts as written when it last changed.
+    """
+    plan = folder / PLAN_FILE
+    return folder.name.rpartition("-")[0], (plan if plan.exists() else folder).stat().st_mtime_ns
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sweep:
     """The cells of a sweep, in order, and its folder."""
@@ -95,16 +105,16 @@ class Sweep:
     @classmethod
     def newest(cls, out: Path) -> Sweep:
         """The sweep in `out` that was begun last. Raises ValueError when there is none."""
-        plans = sorted(out.glob(f"*/{PLAN_FILE}"), key=_age)
-        if not plans:
+        folders = [plan.parent for plan in out.glob(f"*/{PLAN_FILE}")]
+        if not folders:
             raise ValueError(f"--resume: {out} holds no sweep; leave --resume out, or name its folder with --out")
-        folder = plans[-1].parent
+        folder = max(folders, key=begun)
         if folder.is_symlink() and not folder.resolve().is_relative_to(out.resolve()):
             raise ValueError(
                 f"--resume: {visible(str(folder))} is a link that leads out of {out}; remove it, or give the folder in "
                 "which its sweep lies with --out"
             )
-        return cls.read(folder.resolve() / PLAN_FILE if folder.is_symlink() else plans[-1])
+        return cls.read((folder.resolve() if folder.is_symlink() else folder) / PLAN_FILE)
 
     @classmethod
     def read(cls, path: Path) -> Sweep:
@@ -222,11 +232,6 @@ def _sweep_file_of(plan: object) -> SweepFileRecord | None:
     except ValidationError as problem:
         first = problem.errors()[0]
         raise ValueError(f"sweep_file.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-
-
-def _age(plan: Path) -> tuple[str, int]:
-    """Orders plans by the second in their folder's name, which a copy keeps, then by when they were written."""
-    return plan.parent.name.rpartition("-")[0], plan.stat().st_mtime_ns
 
 
 def _wait_until_free(descriptor: int, folder: Path) -> None:

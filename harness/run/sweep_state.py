@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from rlbench.harness.live.state import LIVE_FILE, LiveSweep, read_live
-from rlbench.harness.run.sweep import PLAN_FILE, Sweep
+from rlbench.harness.run.sweep import PLAN_FILE, Sweep, begun
 from rlbench.results.reading.untrusted import visible
 from rlbench.results.records import store
 from rlbench.results.records.store import StoredRun, Unreadable
@@ -164,8 +164,8 @@ def newest(folder: Path) -> Path:
     """
     if (folder / PLAN_FILE).exists():
         return folder if folder.name else folder.resolve()
-    plans = list(folder.glob(f"*/{PLAN_FILE}"))
-    if not plans:
+    folders = [plan.parent for plan in folder.glob(f"*/{PLAN_FILE}")]
+    if not folders:
         what = "holds no sweep" if folder.is_dir() else "is not there"
         raise ValueError(f"{folder}: {what}; name the folder that `rlbench run --out` writes, or that of a sweep")
-    return max(plans, key=lambda plan: (plan.parent.name.rpartition("-")[0], plan.stat().st_mtime_ns)).parent
+    return max(folders, key=begun)

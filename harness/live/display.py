@@ -16,7 +16,7 @@ from rlbench.harness.live import view
 from rlbench.harness.live.cell_progress import CellProgress
 from rlbench.harness.live.expected import Expected, Running, TimeLeft, time_left
 from rlbench.harness.live.footer import Footer, can_rewrite
-from rlbench.harness.live.state import MOST_RUNNING, LiveSweep, RunningCell, Writer
+from rlbench.harness.live.state import MOST_RUNNING, LiveSweep, RunningCell
 from rlbench.harness.metering.live import PREPARING, Snapshot
 
 if TYPE_CHECKING:
@@ -53,9 +53,7 @@ class Display:
         self._ended, self._failed = set(finished), set[int]()
         self._left: TimeLeft | None = None
         self._next_line = self._next_left = 0.0
-        self.state = LiveSweep(
-            writer=Writer.me(), num_cells=num_cells, num_ended=len(finished), num_failed=0, running=(), num_running=0
-        )
+        self.state = LiveSweep.begins(num_cells, len(finished))
 
     def __enter__(self) -> Self:
         if self._footer is not None:

@@ -1,5 +1,8 @@
 """A sweep on disk: one folder that holds the plan and a folder for each run.
 
+Whoever writes the plan writes `live.json` before it (`harness/live/state.py`), which says that a process runs the sweep
+or is about to; that process removes it in the end.
+
 The runner holds a lock on the plan (`flock`, which the kernel frees when the runner dies) while it runs cells. So two
 runners never work on one sweep, and a `.partial-…` folder in an unlocked sweep is left over from a killed runner.
 """
@@ -19,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlbench.harness.launch.nodes.launches import Launch, Slurm, launch_of
+from rlbench.harness.live.state import LIVE_FILE, LiveSweep, write_live
 from rlbench.harness.machine import machine
 from rlbench.harness.plan.cells import Cell
 from rlbench.harness.processes.leftovers import remove_files
@@ -74,14 +78,20 @@ class Sweep:
         launch: Launch | Slurm | None = None,
         sweep_file: SweepFileRecord | None = None,
     ) -> Sweep:
-        """Makes the folder and writes the plan. Raises ValueError when it cannot be written."""
+        """Makes the folder, and writes that this process starts the sweep, and then the plan.
+
+        Raises ValueError when it cannot be written.
+        """
         store.check_writable(out)
         folder = out / f"{_stamp_after(out):{STAMP}}-{secrets.token_hex(2)}"
         sweep = cls(folder=folder, cells=tuple(cells), command=tuple(command), launch=launch, sweep_file=sweep_file)
         try:
             folder.mkdir(parents=True)
+            write_live(folder, LiveSweep.begins(len(cells)))
             store.write_whole(folder / PLAN_FILE, sweep._plan)
         except OSError as error:
+            with suppress(OSError):
+                (folder / LIVE_FILE).unlink()
             raise ValueError(f"--out {out}: cannot be written: {error.strerror}; name another folder") from None
         return sweep
 
@@ -96,6 +106,8 @@ class Sweep:
 
     def write_locked_plan(self, folder: Path) -> int:
         """Writes the plan into a folder made anew; returns its lock, which the caller closes. Raises OSError."""
+        if not os.path.lexists(folder / LIVE_FILE):
+            write_live(folder, LiveSweep.begins(len(self.cells)))
         with outputs.whole(folder / PLAN_FILE) as file:
             file.write(self._plan.encode())
             lock = os.dup(file.fileno())

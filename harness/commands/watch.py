@@ -144,7 +144,7 @@ def _table(state: SweepState, num_cells: int, width: int) -> Table:
 def _remark(state: SweepState) -> str:
     """What must be known beside how far the sweep is."""
     if state.live is None:
-        return f"{LIVE_FILE} cannot be read, so how far the sweep is is not known"
+        return f"it is not known how far the sweep is: {LIVE_FILE} cannot be read"
     if state.phase == "quiet":
         writer = state.live.writer
         there = "is there" if writer.lives else f"is on {view.in_a_line(writer.host)}, and cannot be seen from here"
@@ -171,5 +171,7 @@ def _how_it_ended(state: SweepState, sweep: Sweep) -> str:
             how = f"no news for {in_words(state.quiet_s)} from process {writer.pid} on {host}, which may be gone"
         else:
             how = f"process {writer.pid}, which ran the sweep, is gone"
+        if sweep.command[1:2] == ("predict",):  # which is quicker made anew
+            return f"{how}; {of}"
         return f"{how}; {of}; `{resume_command(sweep, sweep.folder.parent)}` goes on"
     return f"the sweep is over: {of}"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from rlbench.harness.commands import FORMATS
 from rlbench.harness.commands.tracking import TRACKERS, check_tracker, export_runs
-from rlbench.harness.run.sweep import PLAN_FILE, Sweep
+from rlbench.harness.run.sweep import PLAN_FILE, Sweep, begun
 from rlbench.reports.exports.export import to_csv, to_json, write_parquet
 from rlbench.reports.exports.trace import read_trace
 from rlbench.reports.terminal.table import make_console, print_lines, print_table
@@ -118,13 +118,7 @@ def newest_sweep(out: Path) -> Path:
     if not folders:
         raise ValueError(f"{out}: no runs; {MAKE_SOME}")
     sweeps = {folder for folder in folders if (folder / PLAN_FILE).exists()}  # others hold runs that somebody put there
-    return max(sweeps or folders, key=_age)
-
-
-def _age(sweep: Path) -> tuple[str, int]:
-    """Orders sweeps as `harness.run.sweep` does: by the second in the name, which copies keep, then by plan time."""
-    plan = sweep / PLAN_FILE
-    return sweep.name.rpartition("-")[0], (plan if plan.exists() else sweep).stat().st_mtime_ns
+    return max(sweeps or folders, key=begun)
 
 
 def print_results(folder: Path, where: Sequence[str], newest: int | None, form: str, *, explain: bool = False) -> None:

@@ -83,6 +83,8 @@ def _of_sweep(sweep: LiveSweep) -> Iterator[str]:
     yield f"{sweep.num_ended} of {cells}" + (f", {sweep.num_failed} failed" if sweep.num_failed else "")
     if sweep.num_waiting is not None:
         yield f"{sweep.num_running} running, {sweep.num_waiting} waiting"
+    if sweep.phase == "starts":
+        yield "starting"
     if sweep.left_s is not None:
         yield str(TimeLeft(seconds=sweep.left_s, is_at_most=sweep.left_is_at_most))
 

@@ -44,7 +44,7 @@ addEventListener("hashchange", reveal);
 
 const begin = async () => {
   recolour();
-  if (live) takeChosen();
+  if (live) takeRead();
   else showFirst();
   [figures] = await Promise.all([unpacked("figures-data").then(JSON.parse), unpacked("plotly").then(runScript)]);
   drawAll(reveal); // charts have their heights only when they are drawn

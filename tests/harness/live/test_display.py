@@ -176,6 +176,36 @@ def test_the_state_is_what_others_read(clock: Clock) -> None:
         assert (display.state.running, display.state.num_ended, display.state.num_failed) == ((), 1, 0)
 
 
+def test_the_time_left_of_jobs_is_told_when_the_first_runs(clock: Clock) -> None:
+    """By the plan, by what jobs took, and by how many have run at a time; how long they wait before is Slurm's."""
+    out, expected = io.StringIO(), [Expected(seconds=100.0, how="")] * 5
+    with Display(Console(file=out, width=200), 5, expected) as display:
+        assert view.about_sweep(display.state) == "0 of 5 cells; starting"
+        display.update_jobs({}, 5)
+        assert view.about_sweep(display.state) == "0 of 5 cells; 0 running, 5 waiting"
+        clock.now_s += PLAIN_PERIOD_S
+        display.update_jobs({1: (CELL, snapshot(0, 0)), 2: (CELL, snapshot(0, 0))}, 5)
+        assert view.about_sweep(display.state) == "0 of 5 cells; 2 running, 3 waiting; about 5 min 00 s left"
+        assert out.getvalue().splitlines()[-1] == view.about_sweep(display.state)
+        display.note_end(1, "finished", 50.0)
+        clock.now_s += 10
+        display.update_jobs({2: (CELL, snapshot(0, 0))}, 4)
+        assert view.about_sweep(display.state) == "1 of 5 cells; 1 running, 3 waiting; about 1 min 40 s left"
+
+
+def test_a_job_that_was_requeued_begins_anew(clock: Clock) -> None:
+    """Its rate and its time are of the run that is under way."""
+    with Display(Console(file=io.StringIO()), 1) as display:
+        display.update_jobs({1: (CELL, snapshot(0, 10))}, 1)
+        clock.now_s += 100
+        display.update_jobs({1: (CELL, snapshot(5, 500))}, 1)
+        display.update_jobs({1: (CELL, snapshot(0, 0))}, 1)
+        clock.now_s += 5
+        display.update_jobs({1: (CELL, snapshot(0, 0))}, 1)
+        (cell,) = display.state.running
+        assert (cell.elapsed_s, cell.steps_per_s) == (5.0, 0.0)
+
+
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
 def test_no_line_is_as_wide_as_the_terminal(width: int, clock: Clock) -> None:
     """Whatever is in a label or a phase."""

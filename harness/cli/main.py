@@ -255,7 +255,8 @@ def _run(arguments: list[str]) -> int:
         if len(arguments) == 0 or "\n" in message:  # no command at all: the help
             print(message)  # noqa: T201  a command line prints
         else:
-            _fail(f"{misspelt(error) or message.rstrip('.')}; {_where_to_look(arguments[0])}")
+            said = misspelt(error) or f"{message.rstrip('.')}; "
+            _fail(f"{said}{_where_to_look(arguments[0])}")
         return USAGE
     except ValueError as error:
         _fail(str(error))

@@ -47,6 +47,7 @@ def offered(line: str) -> list[str]:
         ("rlbench results . --where sys", ["system="]),
         ("rlbench results --where system=ver:pre", ["system=ver:preempt=", "system=ver:preempt.fill_stale="]),
         ("rlbench results --where status=f", ["status=finished", "status=failed"]),
+        ("rlbench results --where status=i", ["status=interrupted", "status=invalid"]),
         ("rlbench export --format js", ["json"]),
         ("rlbench list sc", ["scenarios"]),
         ("rlbench --install-completion z", ["zsh"]),

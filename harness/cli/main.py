@@ -5,6 +5,7 @@ Heavy modules (torch, pandas, simulators) are imported where they are needed, so
 
 from __future__ import annotations
 
+import inspect
 import io
 import os
 import signal
@@ -218,6 +219,10 @@ def profile(
             "and --system out"
         )
     raise typer.Exit(profile_runs(from_run, out, link))
+
+
+for each in (*app.registered_commands, *libraries.registered_commands):  # else the list cuts them at one line
+    each.short_help = (inspect.getdoc(each.callback) or "").partition(". ")[0].partition("\n\n")[0]
 
 
 def main() -> None:

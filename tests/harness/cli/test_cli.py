@@ -262,6 +262,12 @@ def test_version() -> None:
     assert re.fullmatch(r"rlbench \d+\.\d+\.\d+\S*\n", ended.out)
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["systems", "--help"]])
+def test_commands_are_listed_in_whole_sentences(arguments: list[str]) -> None:
+    """None is cut to fit a line."""
+    assert "..." not in call(*arguments).out.partition("Commands:")[2]
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["results", "--help"], ["report", "--help"]])
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     """Help answers at once, because it loads none of the packages that take long to load."""

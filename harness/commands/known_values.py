@@ -47,9 +47,11 @@ def _scenarios(text: str) -> Iterator[str]:
     elif slash:
         yield from (f"{family}/{each}" for each in registry.load_family(family).variants)
     else:
-        yield from registry.names(registry.SCENARIOS)
-        if text in registry.names(registry.SCENARIOS):
-            yield f"{text}/"
+        names = registry.names(registry.SCENARIOS)
+        yield from names
+        begun = [each for each in names if each.startswith(text)]
+        if text in names or len(begun) == 1:  # a shell would take the name for all there is
+            yield f"{text if text in names else begun[0]}/"
 
 
 def _with_settings(text: str, target: Any) -> Iterator[str]:

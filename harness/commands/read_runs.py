@@ -141,8 +141,12 @@ def print_results(folder: Path, where: Sequence[str], newest: int | None, form: 
         bases = index.bases(conditions, newest or None)
         num_runs = index.count(conditions)
         unreadable = [*index.unreadable(), *store.half_written(folder)]
+        none = None if runs or not index.count() else _why_none(conditions, index)
     if form == "table":
         console = make_console()
+        if none is not None:
+            print_lines(console, [none])
+            return
         print_table(listing(runs, bases, unreadable), console, explain=explain)
         if len(runs) < num_runs:
             print_lines(console, [f"the newest {len(runs):,} of {num_runs:,} runs; --newest 0 shows all"])
@@ -157,6 +161,14 @@ def _condition(text: str) -> Condition:
     if not equals:
         raise ValueError(f"--where {text}: must be field=value; fields: {', '.join(FIELDS)}")
     return name.strip(), value.strip()
+
+
+def _why_none(conditions: Sequence[Condition], index: Index) -> str:
+    """What of these conditions leaves no run of those that there are."""
+    for name, value in conditions:
+        if not index.count([(name, value)]):
+            return f"no runs with {name}={value}; {known_names(value, index.values(name))}"
+    return f"no runs with {' and '.join(f'{name}={value}' for name, value in conditions)}"
 
 
 def listing(runs: Sequence[StoredRun], bases: Sequence[StoredRun], unreadable: Sequence[Unreadable]) -> Summary:

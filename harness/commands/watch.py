@@ -109,7 +109,7 @@ class _Lines:
                 self._say(f"{where} {view.in_a_line(cell.label)}: {record.status}{view.told_of(record)}")
 
     def _say(self, line: str) -> None:
-        self._console.print(Text(visible(line)), soft_wrap=True)
+        self._console.print(Text(visible(line)), soft_wrap=not self._console.is_terminal)
 
 
 def _shown(state: SweepState, console: Console) -> RenderableType:

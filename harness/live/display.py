@@ -70,8 +70,8 @@ class Display:
         """Prints a line that stays."""
         if self._footer is not None:
             self._footer.print(line)
-        else:
-            self._console.print(Text(line), soft_wrap=True)
+        else:  # a pipe gets whole lines, a dumb terminal would break words
+            self._console.print(Text(line), soft_wrap=not self._console.is_terminal)
 
     def begin(self, number: int, cell: Cell) -> None:
         """Shows that a cell starts; `number` is its place in the sweep, from 1."""
@@ -120,6 +120,7 @@ class Display:
         """Counts a cell that has ended."""
         place = number - 1
         self._ended.add(place)
+        self._next_left = 0.0
         if status != FINISHED:
             self._failed.add(place)
         elif took_s is not None:

@@ -169,4 +169,5 @@ def serve(folder: Path, asked: SummaryOptions, *, title: str | None, command: Se
                 threading.Thread(target=open_in_browser, args=(address,), daemon=True).start()
             server.serve_forever()
         except KeyboardInterrupt:
-            return
+            if sys.stderr.isatty():  # behind the terminal's ^C
+                sys.stderr.write("\n")

@@ -103,9 +103,17 @@ def test_fraction_is_that_of_the_nearest_limit(limits: Limits, fraction: float, 
     progress.update(snapshot(2, 800))
     state = progress.state
     assert state.fraction == pytest.approx(fraction)
-    assert view.cell_left(state) == (
-        "time left unknown" if not fraction else f"{4 * (1 - fraction) / fraction:.0f} s left"
-    )
+    said = {0.0: "time left unknown", 1.0: "about to end"}
+    assert view.cell_left(state) == said.get(fraction, f"{4 * (1 - fraction) / (fraction or 1):.0f} s left")
+
+
+def test_no_iteration_is_named_before_one_has_ended() -> None:
+    """`first rollout` is all that is said of it."""
+    progress = CellProgress(CELL, 1)
+    progress.update(Snapshot(phase="first rollout", iterations=0, learned=0, env_steps=10))
+    assert view.doing(progress.state) == "first rollout"
+    progress.update(snapshot(1, 20))
+    assert view.doing(progress.state) == "learn, iteration 1"
 
 
 def test_plain_lines_without_a_terminal(clock: Clock) -> None:
@@ -132,7 +140,20 @@ def test_a_dumb_terminal_gets_plain_lines_too(monkeypatch: pytest.MonkeyPatch) -
     with Display(Console(file=out, force_terminal=True), num_cells=1) as display:
         display.begin(1, CELL)
         display.update(snapshot(0, 10))
-    assert out.getvalue().splitlines() == [f"[1/1] {CELL.label}: {PREPARING}"]
+    assert " ".join(out.getvalue().split()) == f"[1/1] {CELL.label}: {PREPARING}"
+
+
+@pytest.mark.parametrize("kind", ["xterm", "dumb"])
+def test_a_terminal_gets_whole_words(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is said of a cell that has ended is broken between words, not by the terminal inside a figure."""
+    monkeypatch.setenv("TERM", kind)
+    out = io.StringIO()
+    with Display(Console(file=out, width=80, force_terminal=True), num_cells=1) as display:
+        display.begin(1, CELL)
+        display.end("finished", ", 12,345,678 steps/s (starting took 1.0 s, ending 0.3 s)")
+    (said,) = out.getvalue().split(f"seed {CELL.seed}: finished")[1:]
+    assert " ".join(said.split()).startswith(", 12,345,678 steps/s (starting took 1.0 s, ending 0.3 s)")
+    assert all(len(line.rstrip()) <= 80 for line in said.splitlines())
 
 
 def test_a_terminal_sees_the_bar_of_the_sweep_above_that_of_the_cell(
@@ -160,6 +181,7 @@ def test_a_terminal_sees_the_bar_of_the_sweep_above_that_of_the_cell(
         )
         assert sweep < cell < label < done
         display.end("failed", ": it broke")
+        assert "2 of 4 cells, 1 failed; about 40 s left" in view.about_sweep(display.state)
         assert (display.state.num_ended, display.state.num_failed) == (2, 1)
     assert f"{CELL.label}: failed: it broke" in out.getvalue()
 

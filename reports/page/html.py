@@ -112,6 +112,7 @@ def render(
         with_code=_with_code,
         filters=_filters(summary),
         first=first,
+        baseline=summary.reference,
         caveats=found,
         num_caveats=caveats.num_caveats(found),
         tables=matrix.tables(summary),

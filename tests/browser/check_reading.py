@@ -204,3 +204,24 @@ def check_axe_finds_nothing(chromium: Browser, report: Path, width: int, scheme:
     )
     assert found == []
     opened.page.context.close()
+
+
+def check_tiles_speak_of_the_systems_that_are_left(page: Page) -> None:
+    """Without the fastest the tiles are of the next, against others that are shown; alone, it is against none."""
+    tiles = ".first:not([data-later]) .verdict:not([data-later]) .tiles:not([data-later])"
+    assert page.locator(tiles).count() == 1
+    best = page.get_attribute(tiles, "data-system")
+    bars = page.evaluate("document.querySelector('.first:not([data-later]) .verdict:not([data-later]) .plot').id")
+    rates = {system: max(rate) for _, rate, system in traces(page, bars) if rate is not None}
+    others = sorted((name for name in rates if name != best), key=rates.__getitem__)
+    assert len(others) > 1
+    for shown, name in enumerate(others, 1):
+        press(page, "system", name)
+        assert page.get_attribute(tiles, "data-system") == name
+        assert page.inner_text(f"{tiles} .tile:visible >> nth=0").splitlines()[1] == name
+        rivals = page.locator(f"{tiles} .rival:visible")
+        assert {rivals.nth(at).get_attribute("data-system") for at in range(rivals.count())} <= set(others[:shown])
+        assert best not in page.locator(".first:not([data-later])").inner_text().split()
+    assert rivals.count() > 0
+    page.locator("#all").click()
+    assert page.get_attribute(tiles, "data-system") == best

@@ -3,19 +3,26 @@
 const first = () => [...document.querySelectorAll(".first")];
 let firstAsked = null; // the id of the work that a reader has chosen to see first
 
+// Of a work, the tiles of the first cell that is let through, on the most GPUs; none, if all are hidden.
+const tilesOf = (work) => {
+  const all = letsAll(work.dataset) ? [...work.querySelectorAll(".tiles")] : [];
+  const left = all.filter((tiles) => letsAll(tiles.dataset) && letsAll(tiles.parentElement.dataset));
+  return left.find((tiles) => tiles.parentElement === left.at(-1).parentElement);
+};
+
 const showFirst = () => {
-  const left = first().filter((each) => letsAll(each.dataset));
+  const left = first().filter(tilesOf);
   const shown = left.find((each) => each.id === firstAsked) ?? left[0];
   for (const each of first()) each.toggleAttribute("data-later", each !== shown);
   for (const button of document.querySelectorAll("[data-first]")) {
-    button.hidden = !letsAll(button.dataset);
+    button.hidden = !left.some((each) => each.id === button.dataset.first);
     button.setAttribute("aria-pressed", String(shown !== undefined && button.dataset.first === shown.id));
   }
   for (const each of first()) {
-    const counts = [...new Set([...each.querySelectorAll(".verdict")].map((verdict) => verdict.dataset.gpus))];
-    const last = counts.filter((gpus) => lets("gpus", gpus)).at(-1);
+    const told = tilesOf(each);
+    for (const tiles of each.querySelectorAll(".tiles")) tiles.toggleAttribute("data-later", tiles !== told);
     for (const verdict of each.querySelectorAll(".verdict")) {
-      verdict.toggleAttribute("data-later", verdict.dataset.gpus !== last);
+      verdict.toggleAttribute("data-later", verdict.dataset.gpus !== told?.parentElement.dataset.gpus);
     }
   }
 };
@@ -33,8 +40,11 @@ const showOneOf = () => {
 const narrow = () => {
   showFirst();
   showOneOf();
-  for (const each of document.querySelectorAll("figure.chart, .tiles, tbody tr, details.facts, .told > div")) {
+  for (const each of document.querySelectorAll("figure.chart, .tile, .rival, .stage [data-system], tbody tr, details.facts, .told > div")) {
     each.classList.toggle("filtered-out", !letsAll(each.dataset));
+  }
+  for (const stage of document.querySelectorAll(".stage")) {
+    stage.classList.toggle("filtered-out", !stage.querySelector("[data-system]:not(.filtered-out)"));
   }
   for (const table of document.querySelectorAll(".matrix table")) {
     [...table.tHead.rows[0].cells].forEach((head, at) => {

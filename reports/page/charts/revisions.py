@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from rlbench.reports.page.charts.chart import Chart, Entry, PageTable, Panel, datum, words
-from rlbench.reports.page.charts.over_gpus import intervals, rate_of
+from rlbench.reports.page.charts.over_gpus import intervals, rate_hover, rate_of
 from rlbench.reports.page.charts.style import DASHES, SYMBOLS, label, plain, styles
 from rlbench.reports.page.charts.works import with_kinds
 from rlbench.results.records import units
@@ -80,7 +80,9 @@ def _figure(
                 "y": [rate.value for _, rate in points],
                 "line": look.line(kind),
                 "marker": look.marker(kind),
-                "hovertemplate": f"%{{fullData.name}}<br>%{{x}}: %{{y:,.4~r}} {units.rate(unit)}<extra></extra>",
+                "hovertemplate": [
+                    f"%{{fullData.name}}<br>%{{x}}: {rate_hover(rate, unit)}<extra></extra>" for _, rate in points
+                ],
                 "meta": {"facets": of_series, "end": plain(name)},
             }
         )

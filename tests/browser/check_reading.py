@@ -156,6 +156,24 @@ def check_an_address_leads_to_a_figure_that_is_not_shown_first(chromium: Browser
     opened.close()
 
 
+def check_an_address_leads_to_a_figure_on_another_number_of_gpus(page: Page) -> None:
+    """Of charts of which one is shown at a time, the one that is asked for is; filters that hide it are lifted."""
+    of_one = "figure[data-one-of][data-gpus]"
+    hidden = page.eval_on_selector_all(f"{of_one}[data-later]", "all => all.map(each => [each.id, each.dataset.gpus])")
+    assert hidden
+    press(page, "gpus", next(gpus for gpus in ("1", "2") if gpus != hidden[-1][1]))
+    for name, _ in hidden:
+        page.evaluate(f"location.hash = '{name}'")
+        wait_for(page, f"document.getElementById('{name}').getClientRects().length > 0", 30)
+        top = f"document.getElementById('{name}').getBoundingClientRect().top"
+        wait_for(page, f"0 <= {top} && {top} < innerHeight", 30)
+        wait_for(page, f"document.querySelector('#{name} .main-svg') !== null", 30)
+    assert page.inner_text("#filtered") == ""
+    assert page.locator('fieldset[data-facet] button[aria-pressed="false"]').count() == 0
+    shown = page.eval_on_selector_all(f"{of_one}:not([data-later])", "all => all.map(each => each.dataset.oneOf)")
+    assert len(shown) == len(set(shown))
+
+
 def check_every_work_is_on_paper(page: Page) -> None:
     """Printed, the first screens of all works stand below each other; afterwards one is shown again."""
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -220,7 +238,7 @@ def check_tiles_speak_of_the_systems_that_are_left(page: Page) -> None:
     for shown, name in enumerate(others, 1):
         press(page, "system", name)
         assert page.get_attribute(tiles, "data-system") == name
-        assert page.inner_text(f"{tiles} .tile:visible >> nth=0").splitlines()[1] == name
+        assert page.locator(f"{tiles} .tile:visible .value").first.inner_text() == name
         rivals = page.locator(f"{tiles} .rival:visible")
         assert {rivals.nth(at).get_attribute("data-system") for at in range(rivals.count())} <= set(others[:shown])
         assert best not in page.locator(".first:not([data-later])").inner_text().split()

@@ -16,6 +16,7 @@ import numpy as np
 
 from rlbench.harness.timelines.chain import Chain, Wait
 from rlbench.harness.timelines.timelines import Spans
+from rlbench.reports.page.charts.chart import Facets, run_facets
 from rlbench.reports.page.charts.style import in_order, span_style
 from rlbench.reports.page.charts.works import Work
 from rlbench.reports.page.timeline import MOST_SPANS, Kept, Lane, ReadIterations, ReadWork, lanes_of, neighbours
@@ -36,6 +37,8 @@ class RunTimeline:
     """The system, and the number of GPUs."""
     run: str
     """Id of the run."""
+    facets: Facets
+    """What the page's filters know the run by."""
     note: str
     """Which iteration is shown first, and its length."""
     left_out: str
@@ -81,6 +84,7 @@ def page_data(choice: TimelineChoice) -> dict[str, Any]:
     runs = [
         {
             "label": each.label,
+            "facets": each.facets,
             "note": each.left_out,
             "lanes": each.lanes,
             "kinds": each.kinds,
@@ -129,6 +133,7 @@ def _timeline(read: ReadIterations, room: int) -> RunTimeline:
     return RunTimeline(
         label=read.label,
         run=read.record.id,
+        facets=run_facets(read.record),
         note=note,
         left_out=left_out if num_left_out else "",
         lanes=lanes,

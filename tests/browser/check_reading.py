@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
+from rlbench.reports.page.html import render
 from tests.browser.conftest import open_report, rlbench, wait_for
+from tests.reports.page.pages import full_summary
 
 AXE = files("axe_playwright_python").joinpath("axe.min.js")
 TRACES = """id => document.getElementById(id).data.filter(trace => trace.meta?.facets)
@@ -46,6 +49,32 @@ def rows(page: Page) -> set[str]:
             "tr[data-system]:not(.filtered-out)", "all => [...new Set(all.map(row => row.dataset.system))]"
         )
     )
+
+
+def shown_by(page: Page, facet: str) -> dict[str, set[str]]:
+    """The scenarios or devices of what is shown: charts or their traces, rows of runs, runs by themselves."""
+    shown = "all => all.filter(each => !each.closest('.filtered-out')).map(each => each.dataset.FACET)"
+    shown = shown.replace("FACET", facet)
+    in_traces = """facet => [...document.querySelectorAll('.plot')]
+      .filter(plot => plot.data && plot.getClientRects().length)
+      .flatMap(plot => plot.closest(`[data-${facet}]`)?.dataset[facet]
+        ?? plot.data.flatMap(trace => {
+          const own = trace.meta?.facets?.[facet] ?? []; // a list has those of points, also hidden ones
+          return Array.isArray(own) && own.length !== trace.y.length ? [] : own;
+        }))"""
+    return {
+        "traces": set(page.evaluate(in_traces, facet)),
+        "rows": set(page.eval_on_selector_all(f"#runs tr[data-{facet}]", shown)),
+        "runs": set(page.eval_on_selector_all(f"#runs details[data-{facet}]", shown)),
+    }
+
+
+def wait_until_shown(page: Page, facet: str, wanted: dict[str, set[str]]) -> None:
+    """Waits until the page, which draws chart after chart, shows this and nothing else."""
+    deadline = time.monotonic() + 60
+    while (shown := shown_by(page, facet)) | wanted != shown:
+        assert time.monotonic() < deadline, shown
+        page.wait_for_timeout(100)
 
 
 def check_the_first_screen_has_the_answer(chromium: Browser, runs: Path) -> None:
@@ -101,6 +130,35 @@ def check_scenario_and_workload_hide_whole_charts(page: Page) -> None:
     )
     assert set(shown) == {"heterogeneous"}
     assert page.get_attribute(".first:not([data-later])", "data-workload") == "heterogeneous"
+
+
+@pytest.mark.parametrize(("facet", "value"), [("scenario", "pointnav"), ("device", "cpu"), ("device", "predicted")])
+def check_scenario_and_device_hold_everywhere(page: Page, facet: str, value: str) -> None:
+    """Tiles, charts, rows and works to choose from are of that scenario or device alone; `Show all` brings all back."""
+    before = shown_by(page, facet)
+    assert all(len(values) > 1 for values in before.values()), before
+    press(page, facet, value)
+    wait_until_shown(page, facet, {kind: {value} for kind in before})
+    offered = page.eval_on_selector_all("[data-first]", "all => all.filter(each => !each.hidden).length")
+    assert 1 <= offered < page.locator("[data-first]").count()
+    page.locator("#all").click()
+    wait_until_shown(page, facet, before)
+
+
+def check_devices_of_one_work(chromium: Browser, tmp_path: Path) -> None:
+    """Where cells of a work are of two devices, lines, bars and tiles are of those of the one that is left."""
+    path = tmp_path / "devices.html"
+    path.write_text(render(full_summary(), {}, command=[]), encoding="utf-8")
+    opened = open_report(chromium, path, 1400, "light")
+    tiles = ".first:not([data-later]) .verdict:not([data-later]) .tiles:not([data-later])"
+    for device, gpus in (("predicted", "64"), ("emulated", "8")):
+        opened.page.locator("#all").click()
+        press(opened.page, "device", device)
+        assert opened.page.get_attribute(tiles, "data-device") == device
+        assert opened.page.get_attribute(".first:not([data-later]) .verdict:not([data-later])", "data-gpus") == gpus
+        wait_until_shown(opened.page, "device", {"traces": {device}})
+    assert opened.errors == []
+    opened.page.context.close()
 
 
 def check_tables_sort_by_a_click(page: Page) -> None:

@@ -49,7 +49,9 @@ def _chart(
             columns=["system", "GPUs", "revision", "measured", *units.rates(unit), "level, from here"],
             rows=[row for place, each in group for row in _rows(place, each, unit)],
             num_names=3,
-            facets=[{"system": row.system, "gpus": row.gpus} for _, each in group for row in each.rows],
+            facets=[
+                {"system": row.system, "gpus": row.gpus, "device": row.device} for _, each in group for row in each.rows
+            ],
         ),
         notes=[f"{machine}. {NOTE}"],
         facets={"scenario": scenario, "workload": workload},
@@ -63,7 +65,8 @@ def _figure(
     shapes, names = [], _names([each for _, each in group])
     for number, (_, each) in enumerate(group):
         of_system = styles(summary)[each.rows[-1].system]
-        of_series = {"system": each.rows[-1].system, "gpus": each.rows[-1].gpus}
+        last = each.rows[-1]
+        of_series = {"system": last.system, "gpus": last.gpus, "device": last.device}
         look = replace(of_system, symbol=SYMBOLS[number % len(SYMBOLS)], dash=DASHES[number % len(DASHES)])
         name, kind = names[number], each.rows[-1].kind
         points = [

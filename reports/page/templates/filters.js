@@ -114,4 +114,10 @@ const takeChosen = () => {
   for (const [facet, values] of kept) chosen[facet] = values && new Set(values);
   narrow();
 };
+const bar = document.querySelector(".filters");
+if (bar) {
+  new ResizeObserver(() => { // what a link leads to stands below it
+    document.documentElement.style.scrollPaddingTop = `${bar.offsetHeight + 8}px`;
+  }).observe(bar);
+}
 if (innerWidth < NARROW) document.querySelector(".filters details")?.removeAttribute("open");

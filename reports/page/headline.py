@@ -6,7 +6,7 @@ The tiles say which system is fastest and by how much, why, and the caveat that 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rlbench.reports.figures.columns import spread_of
@@ -152,7 +152,8 @@ def _headline(work: Work, order: Sequence[Placed], compared: Sequence[Comparison
     group = [placed for placed in order if _race_of(placed) == _race_of(best)]
     race = reached([placed.cell for placed in group])
     is_beaten = any(_rate(placed.cell) > _rate(best.cell) for placed in group)
-    fastest = _fastest(work, best.cell, against, summary.reference, is_beaten=is_beaten)
+    left = {placed.cell.system for placed in group}
+    fastest = _fastest(work, best.cell, against, left, summary.reference, is_beaten=is_beaten)
     tiles = [
         fastest if race is None else _first(work, best.cell, race, fastest),
         _why(best.cell),
@@ -192,14 +193,20 @@ def _rate(cell: CellSummary) -> float:
 
 
 def _fastest(
-    work: Work, best: CellSummary, against: Sequence[Comparison], reference: str | None, *, is_beaten: bool
+    work: Work,
+    best: CellSummary,
+    against: Sequence[Comparison],
+    left: Collection[str],
+    reference: str | None,
+    *,
+    is_beaten: bool,
 ) -> Tile:
     """The fastest system, and how many times as fast it is as the next and the baseline.
 
-    `is_beaten`: by a system that may not be compared with it.
+    `left`: the systems that may be shown beside it; `is_beaten`: by a system that may not be compared with it.
     """
     fair = sorted((each for each in against if each.comparable), key=lambda each: each.ratio.value)
-    told = {_than(each, reference): each.against for each in fair}
+    told = {_than(each, reference): each.against for each in fair if each.against in left}
     rate = f"{labels.number(_rate(best))} {units.rate(best.unit)}"
     if best.env_steps_per_s is not None:
         rate += f" ({labels.number(best.env_steps_per_s)} {units.ENV_RATE})"

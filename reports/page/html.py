@@ -96,7 +96,7 @@ def render(
         "summary-data": packed(summary.model_dump_json()),
         "csv-data": packed_json({"cells": cells_csv.to_csv(summary.cells), "runs": export.to_csv(summary.runs)}),
     }
-    found = caveats.groups(summary)
+    found, filters = caveats.groups(summary), _filters(summary)
     render_with = partial(
         environment.get_template("report.html.j2").render,
         title=title or title_of(summary),
@@ -107,7 +107,8 @@ def render(
         script=Markup(scripts[1]),  # noqa: S704  ours
         overview=_overview(summary),
         with_code=_with_code,
-        filters=_filters(summary),
+        filters=filters,
+        filtered={facet for facet, _, _ in filters},
         first=first,
         baseline=summary.reference,
         caveats=found,

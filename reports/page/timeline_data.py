@@ -68,15 +68,24 @@ class TimelineChoice:
 
 def timelines(read: Sequence[ReadWork], most_spans: int = MOST_SPANS) -> list[TimelineChoice]:
     """The timelines of these iterations, with about `most_spans` spans in total: spans of ranks are never left out."""
-    room = most_spans // max(1, sum(len(of_work.iterations) for of_work in read))
+    rooms = _rooms([each for of_work in read for each in of_work.iterations], most_spans)
     return [
         TimelineChoice(
             work=of_work.work,
-            timelines=[_timeline(each, room) for each in of_work.iterations],
+            timelines=[_timeline(each, rooms[each.place]) for each in of_work.iterations],
             problems=of_work.problems,
         )
         for of_work in read
     ]
+
+
+def _rooms(read: Sequence[ReadIterations], most_spans: int) -> dict[int, int]:
+    """The room of each run, by its place: an equal share, and of what runs with fewer spans do not need."""
+    rooms = {}
+    for at, each in enumerate(sorted(read, key=lambda each: len(each.spans.begin_s))):
+        rooms[each.place] = most_spans // (len(read) - at)
+        most_spans -= min(rooms[each.place], len(each.spans.begin_s))
+    return rooms
 
 
 def page_data(choice: TimelineChoice) -> dict[str, Any]:

@@ -40,16 +40,16 @@ def rlbench(*options: str, cwd: Path) -> str:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folders of sweeps: real runs that learn, runs on emulated GPUs, predicted ones, and all that can go wrong."""
     folder = tmp_path_factory.mktemp("report")
-    commands = [
-        (
-            "run --systems sync,ver,ver:preempt=never --gpus 1,2 --workload homogeneous,heterogeneous "
-            "--device emulated --time-scale 0.1 --seconds 3 --out emulated"
-        ),
-        "run --systems sync,ddppo --scenario pointnav --gpus 1 --device cpu --seeds 0,1 --seconds 12 --out real",
-        "predict --systems sync,ver --gpus 1,2,4 --out predicted",
-    ]
+    emulated = (
+        "run --systems sync,ver,ver:preempt=never --gpus 1,2 --workload homogeneous,heterogeneous "
+        "--device emulated --time-scale 0.1 --seconds 3 --out emulated"
+    )
+    predicted = "predict --systems sync,ver --gpus 1,2,4 --out predicted"
+    real = "run --systems sync,ddppo --scenario pointnav --gpus 1 --device cpu --seeds 0,1 --seconds 12 --out real"
+    # Works are in the order of their sweeps' names, which begin with the second: `real` is the last.
+    chains = [(emulated,), (predicted, real)]
     with ThreadPoolExecutor() as side_by_side:  # no figure is looked at for its size
-        list(side_by_side.map(lambda command: rlbench(*command.split(), cwd=folder), commands))
+        list(side_by_side.map(lambda chain: [rlbench(*each.split(), cwd=folder) for each in chain], chains))
     sweep = folder / "wrong" / "sweep-1"
     write_run_folder(sweep, make_record(HOSTILE, id="hostile", started_at=DAY), rates=[100.0] * 12)
     write_run_folder(

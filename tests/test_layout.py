@@ -143,6 +143,13 @@ def test_few_modules_are_named() -> None:
     assert found == NAMED
 
 
+def test_modules_are_named_below_rlbench() -> None:
+    """An installed rlbench has no top-level `reports`, and a user's project may: no text that is imported begins so."""
+    own = re.compile(rf"import_module\(\s*f?[\"'](?:{'|'.join(OURS)})[.\"']")
+    files = [path for package in PRODUCT for path in files_of(package)]
+    assert [str(path.relative_to(ROOT)) for path in files if own.search(path.read_text(encoding="utf-8"))] == []
+
+
 def test_no_imports_go_in_a_circle() -> None:
     """Neither those of files nor those of folders, type-only imports included."""
     of_files = imports_of_ours()

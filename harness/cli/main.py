@@ -5,6 +5,7 @@ Heavy modules (torch, pandas, simulators) are imported where they are needed, so
 
 from __future__ import annotations
 
+import inspect
 import io
 import os
 import signal
@@ -220,6 +221,10 @@ def profile(
     raise typer.Exit(profile_runs(from_run, out, link))
 
 
+for each in (*app.registered_commands, *libraries.registered_commands):  # else the list cuts them at one line
+    each.short_help = (inspect.getdoc(each.callback) or "").partition(". ")[0].partition("\n\n")[0]
+
+
 def main() -> None:
     """What the console script starts: one line and exit code 2 for what the user can mend, never a traceback."""
     _replace_closed_streams()
@@ -255,7 +260,8 @@ def _run(arguments: list[str]) -> int:
         if len(arguments) == 0 or "\n" in message:  # no command at all: the help
             print(message)  # noqa: T201  a command line prints
         else:
-            _fail(f"{misspelt(error) or message.rstrip('.')}; {_where_to_look(arguments[0])}")
+            said = misspelt(error) or f"{message.rstrip('.')}; "
+            _fail(f"{said}{_where_to_look(arguments[0])}")
         return USAGE
     except ValueError as error:
         _fail(str(error))

@@ -10,7 +10,6 @@ Its values are checked like words of a command line, and become the same values.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import os
 import re
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 from rlbench.harness.cli.flags import whole
 from rlbench.harness.launch.options import LaunchOptions
 from rlbench.harness.plan.options import COMMAS, RunOptions
+from rlbench.results.reading.names import known_names
 from rlbench.results.reading.untrusted import read_text, visible
 
 if TYPE_CHECKING:
@@ -87,6 +87,8 @@ class SweepFile:
                 f"{path}: is no option, and no sweep file, whose name ends in {SUFFIX}; systems come after --systems, "
                 "with commas"
             )
+        if not os.path.lexists(path):
+            raise ValueError(f"{path}: is not there; write it, or have `rlbench run … --save {path}` write it")
         try:
             text = read_text(path, MOST_BYTES, inside=False)
             return cls(path=path, text=text, values=values_of(text, path.resolve().parent))
@@ -106,10 +108,18 @@ class SweepFile:
         except ValueError as error:
             message = str(error)
             match = re.match(r"--([a-z-]+)(?=[: ])", message)
-            field = match[1].replace("-", "_") if match else ""
+            field = match[1].replace("-", "_") if match else self._named(message)
             if field not in self.values or field in typed:
                 raise
             raise ValueError(f"{self.path}: {message.removeprefix('--')}") from None
+
+    def _named(self, message: str) -> str:
+        """The field of whose value an error without a flag speaks: of a system or a scenario, by its name."""
+        for field, known in (("systems", "system"), ("scenario", "scenario")):
+            names = {re.split("[:=]", each.strip())[0] for each in str(self.values.get(field, "")).split(",")} - {""}
+            if message.startswith((f"unknown {known} ", *(f"{name}:" for name in names))):
+                return field
+        return ""
 
 
 def record_of(path: Path, text: str) -> SweepFileRecord:
@@ -154,8 +164,7 @@ def _parsed(text: str) -> dict[str, Any]:
 def _why_unknown(name: str) -> str:
     if name in TYPED:
         return "is typed with the command, a file cannot have it"
-    near = difflib.get_close_matches(name, KEYS, n=1)
-    return f"unknown{f' (did you mean {near[0]}?)' if near else ''}; known: {', '.join(KEYS)}"
+    return f"unknown; {known_names(name, KEYS)}"
 
 
 def _value(key: Key, value: object) -> Any:

@@ -199,7 +199,7 @@ class Jobs:
                 self._sweep.remove_partial(one.number)
                 why = f"job {one.job} {how_it_ended(one.job)} and left no run; {LOGS}*/ holds its output"
                 record = self._runner.fail(cell, why)
-        self._runner.display.note_end(1 + one.number, record.status)
+        self._runner.display.note_end(1 + one.number, record.status, record.duration_s)
         rate = record.figures.steps_per_s
         detail = (
             f": {record.reason}"

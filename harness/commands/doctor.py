@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from rlbench.harness.machine.findings import GIB, MachineFinding, judge
@@ -32,14 +32,17 @@ def print_doctor(console: Console | None = None, num_workers: int | None = None,
     except (OSError, RuntimeError) as problem:
         console.print(Text(f"this machine cannot be read: {problem}"))
         return 1
-    console.print(_facts(machine))
+    facts = _facts(machine)
+    for name, value in facts.items():
+        _print_hanging(console, f"{name:{max(map(len, facts))}}  ", value)
     console.print()
     found = judge(machine, num_workers)
     for finding in sorted(found, key=lambda finding: finding.level == "ok"):
         _print_finding(console, finding)
     num_warnings = sum(finding.level == "warning" for finding in found)
     console.print()
-    console.print(f"{num_warnings} of {len(found)} checks warn of what could spoil a figure")
+    warn = "warns" if num_warnings == 1 else "warn"
+    console.print(f"{num_warnings} of {len(found)} checks {warn} of what could spoil a figure")
     return 1 if strict and num_warnings else 0
 
 
@@ -52,17 +55,23 @@ def doctor_network(launch: Launch, num_ranks: int, device: DeviceKind, out: Path
 
 def _print_finding(console: Console, finding: MachineFinding) -> None:
     style = "bold yellow" if finding.level == "warning" else "green"
-    line = Text.assemble((f"{finding.level:7}", style), f" {finding.what}; rule: {finding.rule}")
-    console.print(line)
+    _print_hanging(console, f"{finding.level:7} ", f"{finding.what}; rule: {finding.rule}", style)
     if finding.advice:
-        console.print(Text(f"        {finding.advice}"))
+        _print_hanging(console, " " * 8, finding.advice)
 
 
-def _facts(machine: Machine) -> Table:
-    table = Table.grid(padding=(0, 2))
+def _print_hanging(console: Console, head: str, text: str, style: str = "") -> None:
+    """Prints a text behind a head; lines that follow begin where it began."""
+    lines = textwrap.wrap(text, max(1, console.width - len(head)), break_on_hyphens=False) or [""]
+    for number, line in enumerate(lines):
+        start = (" " * len(head), "") if number else (head, style)
+        console.print(Text.assemble(start, line))
+
+
+def _facts(machine: Machine) -> dict[str, str]:
     quota = f", quota {machine.cpu_quota_cores:g}" if machine.cpu_quota_cores else ""
     limit = f", limit {machine.memory_limit_bytes / GIB:.1f} GiB" if machine.memory_limit_bytes else ""
-    rows = {
+    return {
         "CPU": f"{machine.cpu_model or 'unknown'}, {machine.num_cores} cores, {machine.num_affine_cores} usable{quota}",
         "memory": f"{machine.memory_bytes / GIB:.1f} GiB{limit}",
         **{f"GPU {gpu.index}": _gpu(gpu.name, gpu.memory_bytes, gpu.power_limit_w) for gpu in machine.gpus},
@@ -70,9 +79,6 @@ def _facts(machine: Machine) -> Table:
         "system": f"{machine.os}, kernel {machine.kernel}, Python {machine.python}",
         "packages": ", ".join(f"{name} {version}" for name, version in packages().items()),
     }
-    for name, value in rows.items():
-        table.add_row(name, Text(value))
-    return table
 
 
 def _gpu(name: str, memory_bytes: int | None, power_limit_w: float | None) -> str:

@@ -151,6 +151,9 @@ def print_evaluations(
     if num_episodes < 1:
         raise ValueError(f"--episodes {num_episodes}: must be at least 1; leave it out for 100")
     runs, unreadable = ([_read_run(folder) for folder in folders], []) if folders else _newest_runs(out)
+    for run in runs:
+        if run.record.cell.device == "predicted":
+            raise ValueError(f"{run.path}: a model predicted it, so it has no policy; name runs of `rlbench run`")
     film = None if video is None else Film(path=video)
     if film is not None and len(runs) != 1:
         such_as = f", such as {runs[-1].path}"
@@ -188,7 +191,10 @@ def _read_run(folder: Path) -> StoredRun:
     """The finished run in a folder."""
     if not (folder / store.RUN_FILE).exists():
         what = "is no run folder" if folder.is_dir() else "is not there"
-        raise ValueError(f"{folder}: {what}; give the folders that hold a {store.RUN_FILE}, or none for --out's newest")
+        raise ValueError(
+            f"{folder}: {what}; give the folders that hold a {store.RUN_FILE}, or none to play those of the newest "
+            "sweep in --out"
+        )
     (run,) = store.read_runs(folder)
     if run.record.status != "finished":
         raise ValueError(

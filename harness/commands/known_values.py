@@ -7,7 +7,7 @@ user's: a scenario that names code has no settings here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, get_args
 
 from rlbench.harness.commands import FORMATS, REPORT_FORMATS
 from rlbench.harness.contract.budget import METRICS
@@ -17,7 +17,6 @@ from rlbench.harness.plan import registry
 from rlbench.harness.plan.overrides import settable
 
 SHELLS = ("bash", "zsh", "fish")
-STATUSES = ("finished", "failed", "timed-out", "invalid")
 
 
 def values(option: str, text: str) -> list[str]:
@@ -48,9 +47,11 @@ def _scenarios(text: str) -> Iterator[str]:
     elif slash:
         yield from (f"{family}/{each}" for each in registry.load_family(family).variants)
     else:
-        yield from registry.names(registry.SCENARIOS)
-        if text in registry.names(registry.SCENARIOS):
-            yield f"{text}/"
+        names = registry.names(registry.SCENARIOS)
+        yield from names
+        begun = [each for each in names if each.startswith(text)]
+        if text in names or len(begun) == 1:  # a shell would take the name for all there is
+            yield f"{text if text in names else begun[0]}/"
 
 
 def _with_settings(text: str, target: Any) -> Iterator[str]:
@@ -74,10 +75,12 @@ def _conditions(text: str) -> Iterator[str]:
 
         yield from (f"{each}=" for each in FIELDS)
         return
+    from rlbench.results.records.schema import Status
+
     own: dict[str, Callable[[str], Iterable[str]]] = {
         "system": _systems,
         "scenario": _scenarios,
-        "status": lambda _: STATUSES,
+        "status": lambda _: get_args(Status),
         "workload": VALUES["workload"],
         "device": lambda _: (*_devices(""), "predicted"),
         "protocol": _protocols,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from rlbench.harness.commands import FORMATS
 from rlbench.harness.commands.tracking import TRACKERS, check_tracker, export_runs
-from rlbench.harness.run.sweep import PLAN_FILE, Sweep
+from rlbench.harness.run.sweep import PLAN_FILE, Sweep, begun
 from rlbench.reports.exports.export import to_csv, to_json, write_parquet
 from rlbench.reports.exports.trace import read_trace
 from rlbench.reports.terminal.table import make_console, print_lines, print_table
@@ -118,13 +118,7 @@ def newest_sweep(out: Path) -> Path:
     if not folders:
         raise ValueError(f"{out}: no runs; {MAKE_SOME}")
     sweeps = {folder for folder in folders if (folder / PLAN_FILE).exists()}  # others hold runs that somebody put there
-    return max(sweeps or folders, key=_age)
-
-
-def _age(sweep: Path) -> tuple[str, int]:
-    """Orders sweeps as `harness.run.sweep` does: by the second in the name, which copies keep, then by plan time."""
-    plan = sweep / PLAN_FILE
-    return sweep.name.rpartition("-")[0], (plan if plan.exists() else sweep).stat().st_mtime_ns
+    return max(sweeps or folders, key=begun)
 
 
 def print_results(folder: Path, where: Sequence[str], newest: int | None, form: str, *, explain: bool = False) -> None:
@@ -147,8 +141,12 @@ def print_results(folder: Path, where: Sequence[str], newest: int | None, form: 
         bases = index.bases(conditions, newest or None)
         num_runs = index.count(conditions)
         unreadable = [*index.unreadable(), *store.half_written(folder)]
+        none = None if runs or not index.count() else _why_none(conditions, index)
     if form == "table":
         console = make_console()
+        if none is not None:
+            print_lines(console, [none])
+            return
         print_table(listing(runs, bases, unreadable), console, explain=explain)
         if len(runs) < num_runs:
             print_lines(console, [f"the newest {len(runs):,} of {num_runs:,} runs; --newest 0 shows all"])
@@ -163,6 +161,14 @@ def _condition(text: str) -> Condition:
     if not equals:
         raise ValueError(f"--where {text}: must be field=value; fields: {', '.join(FIELDS)}")
     return name.strip(), value.strip()
+
+
+def _why_none(conditions: Sequence[Condition], index: Index) -> str:
+    """What of these conditions leaves no run of those that there are."""
+    for name, value in conditions:
+        if not index.count([(name, value)]):
+            return f"no runs with {name}={value}; {known_names(value, index.values(name))}"
+    return f"no runs with {' and '.join(f'{name}={value}' for name, value in conditions)}"
 
 
 def listing(runs: Sequence[StoredRun], bases: Sequence[StoredRun], unreadable: Sequence[Unreadable]) -> Summary:

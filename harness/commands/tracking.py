@@ -53,7 +53,7 @@ def export_runs(runs: Sequence[StoredRun], unreadable: Sequence[Unreadable], for
         _warn(each.reason)
     exporter = _Exporter()
     try:
-        tracker = cast("_Tracker", import_module(f"reports.exports.{form}"))
+        tracker = cast("_Tracker", import_module(f"rlbench.reports.exports.{form}"))
         out.mkdir(parents=True, exist_ok=True)
         command = tracker.write(exporter.each(scale(runs)), out)
     except ImportError as problem:

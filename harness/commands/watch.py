@@ -18,6 +18,7 @@ from rlbench.harness.live import view
 from rlbench.harness.live.display import PLAIN_PERIOD_S
 from rlbench.harness.live.expected import in_words
 from rlbench.harness.live.footer import Footer, can_rewrite, progress_console
+from rlbench.harness.live.state import LIVE_FILE
 from rlbench.harness.run.sweep_state import SweepReader, SweepState, newest
 from rlbench.reports.figures import format as fmt
 from rlbench.reports.terminal.table import make_console, make_table, print_lines, print_table
@@ -108,7 +109,7 @@ class _Lines:
                 self._say(f"{where} {view.in_a_line(cell.label)}: {record.status}{view.told_of(record)}")
 
     def _say(self, line: str) -> None:
-        self._console.print(Text(visible(line)), soft_wrap=True)
+        self._console.print(Text(visible(line)), soft_wrap=not self._console.is_terminal)
 
 
 def _shown(state: SweepState, console: Console) -> RenderableType:
@@ -142,9 +143,9 @@ def _table(state: SweepState, num_cells: int, width: int) -> Table:
 
 def _remark(state: SweepState) -> str:
     """What must be known beside how far the sweep is."""
-    if state.phase == "begins":
-        return "the sweep has not begun yet"
-    if state.phase == "quiet" and state.live is not None:
+    if state.live is None:
+        return f"it is not known how far the sweep is: {LIVE_FILE} cannot be read"
+    if state.phase == "quiet":
         writer = state.live.writer
         there = "is there" if writer.lives else f"is on {view.in_a_line(writer.host)}, and cannot be seen from here"
         return f"no news for {in_words(state.quiet_s)}; process {writer.pid} {there}"
@@ -161,12 +162,16 @@ def _print_runs(state: SweepState) -> None:
 
 def _how_it_ended(state: SweepState, sweep: Sweep) -> str:
     of = f"{state.num_finished} of {len(state.labels)} cells finished"
-    if state.phase == "gone" and state.live is not None:
-        writer = state.live.writer
-        if writer.lives is None:
+    if state.phase == "gone":
+        writer = state.live.writer if state.live is not None else None
+        if writer is None:
+            how = f"{LIVE_FILE} cannot be read, and has not changed for {in_words(state.quiet_s)}"
+        elif writer.lives is None:
             host = visible(view.in_a_line(writer.host))
             how = f"no news for {in_words(state.quiet_s)} from process {writer.pid} on {host}, which may be gone"
         else:
             how = f"process {writer.pid}, which ran the sweep, is gone"
+        if sweep.command[1:2] == ("predict",):  # which is quicker made anew
+            return f"{how}; {of}"
         return f"{how}; {of}; `{resume_command(sweep, sweep.folder.parent)}` goes on"
     return f"the sweep is over: {of}"

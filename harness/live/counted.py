@@ -63,14 +63,15 @@ class Counted:
             if self._footer is not None:
                 self._footer.show(self._shown(min(self._console.width, view.WIDEST) - 1))
             elif time.monotonic() >= self._next_line:
-                self._console.print(Text("; ".join(filter(None, (self._now, self._so_far)))), soft_wrap=True)
+                said = Text("; ".join(filter(None, (self._now, self._so_far))))
+                self._console.print(said, soft_wrap=not self._console.is_terminal)
                 self._next_line = time.monotonic() + display.PLAIN_PERIOD_S
 
     @property
     def _so_far(self) -> str:
-        """`3 of 8, 12 s`."""
-        taken = in_words(time.monotonic() - self._began)
-        return taken if self._total is None else f"{self._done} of {self._total}, {taken}"
+        """`3 of 8 done; for 12 s so far`."""
+        taken = f"for {in_words(time.monotonic() - self._began)} so far"
+        return taken if self._total is None else f"{self._done} of {self._total} done; {taken}"
 
     def _shown(self, width: int) -> Group:
         now = Text(view.shortened(self._now, width), no_wrap=True)

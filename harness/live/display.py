@@ -16,7 +16,7 @@ from rlbench.harness.live import view
 from rlbench.harness.live.cell_progress import CellProgress
 from rlbench.harness.live.expected import Expected, Running, TimeLeft, time_left
 from rlbench.harness.live.footer import Footer, can_rewrite
-from rlbench.harness.live.state import MOST_RUNNING, LiveSweep, RunningCell, Writer
+from rlbench.harness.live.state import MOST_RUNNING, LiveSweep, RunningCell
 from rlbench.harness.metering.live import PREPARING, Snapshot
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ class Display:
         self._took_s: dict[int, float] = {}
         self._ended, self._failed = set(finished), set[int]()
         self._left: TimeLeft | None = None
+        self._at_once = 0
+        """Most jobs that have run at a time."""
         self._next_line = self._next_left = 0.0
-        self.state = LiveSweep(
-            writer=Writer.me(), num_cells=num_cells, num_ended=len(finished), num_failed=0, running=(), num_running=0
-        )
+        self.state = LiveSweep.begins(num_cells, len(finished))
 
     def __enter__(self) -> Self:
         if self._footer is not None:
@@ -70,8 +70,8 @@ class Display:
         """Prints a line that stays."""
         if self._footer is not None:
             self._footer.print(line)
-        else:
-            self._console.print(Text(line), soft_wrap=True)
+        else:  # a pipe gets whole lines, a dumb terminal would break words
+            self._console.print(Text(line), soft_wrap=not self._console.is_terminal)
 
     def begin(self, number: int, cell: Cell) -> None:
         """Shows that a cell starts; `number` is its place in the sweep, from 1."""
@@ -96,7 +96,10 @@ class Display:
     def update_jobs(self, running: Mapping[int, tuple[Cell, Snapshot]], num_waiting: int) -> None:
         """Shows how far the running jobs' cells are, by number; `num_waiting` counts the jobs that have not ended."""
         for number, (cell, now) in running.items():
-            self._jobs.setdefault(number, CellProgress(cell, number)).update(now)
+            known = self._jobs.get(number)
+            if known is None or now.env_steps < known.snapshot.env_steps:  # the job was requeued
+                known = self._jobs[number] = CellProgress(cell, number)
+            known.update(now)
         states = [self._jobs[number].state for number in running]
         self._tell(states, num_waiting=num_waiting - len(running))
         self._print_or_show(
@@ -117,6 +120,7 @@ class Display:
         """Counts a cell that has ended."""
         place = number - 1
         self._ended.add(place)
+        self._next_left = 0.0
         if status != FINISHED:
             self._failed.add(place)
         elif took_s is not None:
@@ -143,9 +147,11 @@ class Display:
 
     def _tell(self, running: Sequence[RunningCell], num_waiting: int | None = None) -> None:
         """Makes `state` anew."""
-        if self._expected and num_waiting is None and time.monotonic() >= self._next_left:
+        self._at_once = max(self._at_once, len(running))
+        at_once = 1 if num_waiting is None else self._at_once  # how many jobs Slurm runs at a time shows when they run
+        if self._expected and at_once and time.monotonic() >= self._next_left:
             now = {cell.number - 1: Running(elapsed_s=cell.elapsed_s, left_s=cell.left_s) for cell in running}
-            self._left = time_left(self._expected, self._took_s, self._ended, now)
+            self._left = time_left(self._expected, self._took_s, self._ended, now, at_once)
             self._next_left = time.monotonic() + LEFT_PERIOD_S
         left = self._left
         self.state = LiveSweep(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -60,9 +62,13 @@ def expect(cell: Cell, known_s: float | None = None) -> Expected:
 
 
 def time_left(
-    expected: Sequence[Expected], took_s: Mapping[int, float], ended: Collection[int], running: Mapping[int, Running]
+    expected: Sequence[Expected],
+    took_s: Mapping[int, float],
+    ended: Collection[int],
+    running: Mapping[int, Running],
+    at_once: int = 1,
 ) -> TimeLeft:
-    """What is left of a sweep whose cells run one after the other.
+    """What is left of a sweep whose cells run one after the other, or several at a time.
 
     Cells that are left take what the plan expects of them, times what finished cells took relative to the plan. Where
     the plan knows a limit alone, they take as long as finished cells of that kind did, or as the running one will.
@@ -72,6 +78,7 @@ def time_left(
         took_s: seconds that finished cells took, by their place in the plan. Those of failed cells say nothing.
         ended: places of all cells that have ended, in whatever way.
         running: by place.
+        at_once: number of cells that run at a time; each that ends makes room for the next of the plan.
     """
     planned = [place for place in took_s if not expected[place].is_at_most]
     sum_s = sum(expected[place].seconds for place in planned)
@@ -81,20 +88,22 @@ def time_left(
         if not seen and expected[place].is_at_most and now.left_s is not None:
             seen = [now.elapsed_s + now.left_s]
     of_guessed_s = fmean(seen) if seen else None
-    left_s, is_at_most = 0.0, False
-    for place, of_plan in enumerate(expected):
+    is_at_most = False
+    free_in_s = [0.0] * max(1, at_once, len(running))
+    """When each place for a cell is free: a heap."""
+    for place in itertools.chain(running, (place for place in range(len(expected)) if place not in running)):
         if place in ended:
             continue
-        cell = running.get(place, Running(elapsed_s=0.0))
-        if cell.left_s is not None:
-            left_s += cell.left_s
-            continue
-        whole_s = factor * of_plan.seconds
-        if of_plan.is_at_most:
-            is_at_most |= of_guessed_s is None
-            whole_s = of_plan.seconds if of_guessed_s is None else of_guessed_s
-        left_s += max(0.0, whole_s - cell.elapsed_s)
-    return TimeLeft(seconds=left_s, is_at_most=is_at_most)
+        of_plan, cell = expected[place], running.get(place, Running(elapsed_s=0.0))
+        left_s = cell.left_s
+        if left_s is None:
+            whole_s = factor * of_plan.seconds
+            if of_plan.is_at_most:
+                is_at_most |= of_guessed_s is None
+                whole_s = of_plan.seconds if of_guessed_s is None else of_guessed_s
+            left_s = max(0.0, whole_s - cell.elapsed_s)
+        heapq.heapreplace(free_in_s, free_in_s[0] + left_s)
+    return TimeLeft(seconds=max(free_in_s), is_at_most=is_at_most)
 
 
 def in_words(seconds: float) -> str:

@@ -73,9 +73,9 @@ class Footer:
         self._measure()
 
     def print(self, text: str) -> None:
-        """Prints a line above, which stays."""
+        """Prints a line above, which stays; broken between words."""
         self._settle()
-        self._console.print(Text(text), soft_wrap=True)
+        self._console.print(Text(text))
         self._measure()
 
     def _measure(self) -> None:

@@ -1,4 +1,4 @@
-"""Writes `live.json` (`harness/live/state.py`) while a sweep runs.
+"""Writes `live.json` (`harness/live/state.py`) while a sweep runs; the first one is there before the plan.
 
 Who writes: one thread, once a second, so that neither a slow disk nor a long step of the runner delays the other. Who
 reads: anybody; each writing replaces the file by one rename. What blocks: only that thread, on the file system. What
@@ -13,8 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlbench.harness.live.state import LIVE_FILE, LiveSweep
-from rlbench.results.records import store
+from rlbench.harness.live.state import LIVE_FILE, LiveSweep, write_live
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +47,7 @@ class LiveFile:
         if place == self._place and not os.path.lexists(folder / LIVE_FILE):
             return  # somebody removes the folder, which a new file would prevent
         self._beat += 1
-        store.write_whole(folder / LIVE_FILE, self._state().model_copy(update={"beat": self._beat}).model_dump_json())
+        write_live(folder, self._state().model_copy(update={"beat": self._beat}))
         self._place = place
 
     def close(self) -> None:

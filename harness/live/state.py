@@ -1,9 +1,13 @@
 """`live.json` in the folder of a sweep: how far the sweep is, while somebody runs it.
 
-Who writes: the runner, in `harness/live/live_file.py`. Who reads: `rlbench watch`, in any shell or on any machine that
-has the folder; what it reads may be anybody's, so it is checked, and bounded. What happens on a death: a runner that is
-killed leaves the file. Whoever reads it on the same machine sees that the process is gone; on another one, that `beat`
-no longer changes.
+Who writes: the runner. It writes the file before the plan (`harness/run/sweep.py`), then once a second
+(`harness/live/live_file.py`), and removes it when the sweep is over; on `--resume`, as soon as it has the sweep's lock.
+So nobody runs a sweep that has a plan and no such file. Who reads: `rlbench watch` and `rlbench report --live`, in any
+shell or on any machine that has the folder; what they read may be anybody's, so it is checked, and bounded.
+
+What happens on a death: a runner that is killed leaves the file. Whoever reads it on the same machine sees that the
+process is gone; on another one, that `beat` no longer changes. `--resume` replaces it. A runner that is killed between
+this file and its plan leaves no sweep.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rlbench.results.reading.untrusted import MIB, parse_json, read_text
+from rlbench.results.records import store
 
 LIVE_FILE = "live.json"
 LIVE_BYTES = MIB
@@ -87,6 +92,8 @@ class LiveSweep(_Told):
     writer: Writer
     beat: int = 0
     """Goes up each time that the file is written."""
+    phase: Literal["starts", "runs"] = "runs"
+    """`starts`: before the first cell, while the runner looks at the machine, or submits jobs."""
     num_cells: int = Field(ge=0)
     num_ended: int = Field(ge=0)
     """Cells that have ended, in whatever way."""
@@ -98,6 +105,24 @@ class LiveSweep(_Told):
     """Slurm jobs that wait; None for a sweep without."""
     left_s: float | None = None
     left_is_at_most: bool = False
+
+    @classmethod
+    def begins(cls, num_cells: int, num_ended: int = 0) -> Self:
+        """Of a sweep that this process is about to run."""
+        return cls(
+            writer=Writer.me(),
+            phase="starts",
+            num_cells=num_cells,
+            num_ended=num_ended,
+            num_failed=0,
+            running=(),
+            num_running=0,
+        )
+
+
+def write_live(folder: Path, live: LiveSweep) -> None:
+    """Writes, or replaces, how far the sweep in a folder is. Raises OSError."""
+    store.write_whole(folder / LIVE_FILE, live.model_dump_json())
 
 
 def read_live(folder: Path) -> LiveSweep | None:

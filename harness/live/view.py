@@ -83,14 +83,16 @@ def _of_sweep(sweep: LiveSweep) -> Iterator[str]:
     yield f"{sweep.num_ended} of {cells}" + (f", {sweep.num_failed} failed" if sweep.num_failed else "")
     if sweep.num_waiting is not None:
         yield f"{sweep.num_running} running, {sweep.num_waiting} waiting"
+    if sweep.phase == "starts":
+        yield "starting"
     if sweep.left_s is not None:
         yield str(TimeLeft(seconds=sweep.left_s, is_at_most=sweep.left_is_at_most))
 
 
 def doing(cell: RunningCell) -> str:
-    """`learn, iteration 12`; only the step of its start before that."""
+    """`learn, iteration 12`; only the step of its start until the first has ended."""
     phase = in_a_line(cell.phase)
-    return f"{phase}, iteration {cell.iterations}" if cell.env_steps else phase
+    return f"{phase}, iteration {cell.iterations}" if cell.env_steps and cell.iterations else phase
 
 
 def done_by(cell: RunningCell) -> str:
@@ -107,9 +109,14 @@ def line(cell: RunningCell, num_cells: int) -> str:
 
 
 def cell_left(cell: RunningCell) -> str:
-    """`12 s left`, by the cell's own progress; before its first env step, for how long it has been starting."""
+    """`12 s left`, by the cell's own progress; before its first env step, for how long it has been starting.
+
+    A budget that is spent says not when the iteration under way will end.
+    """
     if not cell.env_steps:
         return f"for {in_words(cell.elapsed_s)}"
+    if cell.fraction >= 1:
+        return "about to end"
     return "time left unknown" if cell.left_s is None else f"{in_words(cell.left_s)} left"
 
 

@@ -110,7 +110,7 @@ def _choose_sample_factory(parts: Sequence[Part]) -> tuple[int, str | None]:
 def _choose_steady(parts: Sequence[Part]) -> tuple[int, str | None]:
     most = len(parts) // 2
     if most < 1:
-        return 0, "the run has 1 iteration, so its warm-up counts; give it more"
+        return 0, "the run has 1 iteration, so its warm-up counts; give it more iterations"
     if len(parts) < LEAST_TO_JUDGE:
         left = len(parts) - 1
         wanted = f"iterations left after the warm-up: {left}; at least {LEAST_PARTS} are wanted"

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from rlbench.harness.contract.settings import LearnSettings
-from rlbench.results.reading.names import known_names
+from rlbench.results.reading.names import known_names, nearest
 
 Settings = TypeVar("Settings")
 
@@ -111,7 +111,9 @@ def _changed(target: Any, settings: Mapping[Path, str], where: str, above: Path 
         if path[0] not in names:
             typed = _typed(where, above + path)
             known = [".".join((*above, field)) for field in settable(target)]
-            raise ValueError(f"{typed}: unknown field; {known_names('.'.join(above + path), known)}")
+            whole, holder = ".".join(above + path), ".".join((*above, path[0]))
+            meant = whole if nearest(whole, known) else holder  # of `premept.p` the first part may be meant
+            raise ValueError(f"{typed}: unknown field; {known_names(meant, known)}")
         by_name.setdefault(path[0], {})[path[1:]] = text
     values = {name: _value(target, name, inner, where, above) for name, inner in by_name.items()}
     try:

@@ -91,7 +91,8 @@ def _scenarios(asked: RunOptions, device: DeviceKind) -> tuple[str, str | None]:
         if device == "emulated" and scale is None:
             scale = QUICK_TIME_SCALE
         shown = f" (time scale {scale:g})" if scale is not None else ""
-        lines.append(f"scenario {scenarios}{shown}; choose others with --device and --scenario")
+        others = "others with --device and --scenario" if asked.device is None else "another with --scenario"
+        lines.append(f"scenario {scenarios}{shown}; choose {others}")
     if scale is not None:
         names = scenarios.split(",")
         for name in names:

@@ -1,5 +1,8 @@
 """A sweep on disk: one folder that holds the plan and a folder for each run.
 
+Whoever writes the plan writes `live.json` before it (`harness/live/state.py`), which says that a process runs the sweep
+or is about to; that process removes it in the end.
+
 The runner holds a lock on the plan (`flock`, which the kernel frees when the runner dies) while it runs cells. So two
 runners never work on one sweep, and a `.partial-…` folder in an unlocked sweep is left over from a killed runner.
 """
@@ -19,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlbench.harness.launch.nodes.launches import Launch, Slurm, launch_of
+from rlbench.harness.live.state import LIVE_FILE, LiveSweep, write_live
 from rlbench.harness.machine import machine
 from rlbench.harness.plan.cells import Cell
 from rlbench.harness.processes.leftovers import remove_files
@@ -35,6 +39,16 @@ PLAN_FILE = "sweep.json"
 STAMP = "%Y%m%d-%H%M%S"
 KEEPER_LIMIT_S = 30.0
 """Seconds to wait for a keeper whose harness was killed; it ends its run within a few."""
+
+
+def begun(folder: Path) -> tuple[str, int]:
+    """When a sweep was begun, by its folder, to compare with others: for all that take "the newest sweep".
+
+    By the second in the name, which a copy keeps, then by when the plan was written; a folder of runs that has no plan
+    counts as written when it last changed.
+    """
+    plan = folder / PLAN_FILE
+    return folder.name.rpartition("-")[0], (plan if plan.exists() else folder).stat().st_mtime_ns
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,14 +78,20 @@ class Sweep:
         launch: Launch | Slurm | None = None,
         sweep_file: SweepFileRecord | None = None,
     ) -> Sweep:
-        """Makes the folder and writes the plan. Raises ValueError when it cannot be written."""
+        """Makes the folder, and writes that this process starts the sweep, and then the plan.
+
+        Raises ValueError when it cannot be written.
+        """
         store.check_writable(out)
         folder = out / f"{_stamp_after(out):{STAMP}}-{secrets.token_hex(2)}"
         sweep = cls(folder=folder, cells=tuple(cells), command=tuple(command), launch=launch, sweep_file=sweep_file)
         try:
             folder.mkdir(parents=True)
+            write_live(folder, LiveSweep.begins(len(cells)))
             store.write_whole(folder / PLAN_FILE, sweep._plan)
         except OSError as error:
+            with suppress(OSError):
+                (folder / LIVE_FILE).unlink()
             raise ValueError(f"--out {out}: cannot be written: {error.strerror}; name another folder") from None
         return sweep
 
@@ -86,6 +106,8 @@ class Sweep:
 
     def write_locked_plan(self, folder: Path) -> int:
         """Writes the plan into a folder made anew; returns its lock, which the caller closes. Raises OSError."""
+        if not os.path.lexists(folder / LIVE_FILE):
+            write_live(folder, LiveSweep.begins(len(self.cells)))
         with outputs.whole(folder / PLAN_FILE) as file:
             file.write(self._plan.encode())
             lock = os.dup(file.fileno())
@@ -95,16 +117,16 @@ class Sweep:
     @classmethod
     def newest(cls, out: Path) -> Sweep:
         """The sweep in `out` that was begun last. Raises ValueError when there is none."""
-        plans = sorted(out.glob(f"*/{PLAN_FILE}"), key=_age)
-        if not plans:
+        folders = [plan.parent for plan in out.glob(f"*/{PLAN_FILE}")]
+        if not folders:
             raise ValueError(f"--resume: {out} holds no sweep; leave --resume out, or name its folder with --out")
-        folder = plans[-1].parent
+        folder = max(folders, key=begun)
         if folder.is_symlink() and not folder.resolve().is_relative_to(out.resolve()):
             raise ValueError(
                 f"--resume: {visible(str(folder))} is a link that leads out of {out}; remove it, or give the folder in "
                 "which its sweep lies with --out"
             )
-        return cls.read(folder.resolve() / PLAN_FILE if folder.is_symlink() else plans[-1])
+        return cls.read((folder.resolve() if folder.is_symlink() else folder) / PLAN_FILE)
 
     @classmethod
     def read(cls, path: Path) -> Sweep:
@@ -222,11 +244,6 @@ def _sweep_file_of(plan: object) -> SweepFileRecord | None:
     except ValidationError as problem:
         first = problem.errors()[0]
         raise ValueError(f"sweep_file.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-
-
-def _age(plan: Path) -> tuple[str, int]:
-    """Orders plans by the second in their folder's name, which a copy keeps, then by when they were written."""
-    return plan.parent.name.rpartition("-")[0], plan.stat().st_mtime_ns
 
 
 def _wait_until_free(descriptor: int, folder: Path) -> None:

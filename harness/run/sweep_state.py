@@ -2,7 +2,7 @@
 
 For whoever watches a sweep from another shell, or from another machine that has the folder. Nothing here writes, takes
 a lock, or loads a system or scenario; what is read may be anybody's (`results/reading/untrusted.py`). Nothing blocks,
-but for the file system.
+but for the file system. `harness/live/state.py` says who writes `live.json` and when, and what a death leaves.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from rlbench.harness.live.state import LIVE_FILE, LiveSweep, read_live
-from rlbench.harness.run.sweep import PLAN_FILE, Sweep
+from rlbench.harness.run.sweep import PLAN_FILE, Sweep, begun
 from rlbench.results.reading.untrusted import visible
 from rlbench.results.records import store
 from rlbench.results.records.store import StoredRun, Unreadable
@@ -25,12 +25,10 @@ QUIET_S = 5.0
 """Seconds without a change of `live.json`, which is written once a second, after which there is no news."""
 GONE_S = 60.0
 """Seconds without news after which a runner on another machine is taken for gone."""
-BEGIN_S = 20.0
-"""Seconds that a sweep whose plan is there has to begin: its runner looks at the machine first."""
 NUMBERED = re.compile(r"(\d{3,6})-")
 """How the name of a run's folder begins: with the number of its cell, from 1."""
 
-Phase = Literal["begins", "runs", "quiet", "gone", "over"]
+Phase = Literal["runs", "quiet", "gone", "over"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,12 +47,12 @@ class SweepState:
 
     folder: Path
     phase: Phase
-    """`begins`: nobody has written how far it is yet; `runs`; `quiet`: there is no news, though its runner may live;
-    `gone`: its runner is; `over`: its runner has ended, or there never was one."""
+    """`runs`, or is about to; `quiet`: there is no news, though its runner may live; `gone`: its runner is; `over`: its
+    runner has ended, or there never was one."""
     labels: tuple[str, ...]
     """Of its cells, in order."""
     live: LiveSweep | None
-    """What the runner wrote last."""
+    """What the runner wrote last; None where there is nothing, or nothing that can be read."""
     quiet_s: float
     """Seconds since that changed, as far as this process has seen."""
     ended: tuple[EndedCell, ...]
@@ -107,16 +105,13 @@ class SweepReader:
         self._read = _Ended()
         self._last: LiveSweep | None = None
         self._since = time.monotonic()
-        self._has_begun = False
 
     def look(self) -> SweepState:
         """The state now. Raises ValueError where the folder is gone."""
         live, damaged = self._live()
-        phase = self._phase(live)
+        phase = self._phase(live, is_there=live is not None or bool(damaged))
         self._read.look(self.folder)  # after `live.json`: its runner removes that when the last run has its name
         ended = tuple(self._ended())
-        if phase == "begins" and len(ended) == len(self._labels):
-            phase = "over"
         return SweepState(
             folder=self.folder,
             phase=phase,
@@ -137,12 +132,11 @@ class SweepReader:
             self._last, self._since = live, time.monotonic()
         return live, []
 
-    def _phase(self, live: LiveSweep | None) -> Phase:
+    def _phase(self, live: LiveSweep | None, *, is_there: bool) -> Phase:
+        if not is_there:
+            return "over"
         quiet_s = time.monotonic() - self._since
-        if live is None:
-            return "over" if quiet_s > BEGIN_S or self._has_begun else "begins"
-        self._has_begun = True
-        lives = live.writer.lives
+        lives = None if live is None else live.writer.lives
         if lives is False or (lives is None and quiet_s > GONE_S):
             return "gone"
         return "quiet" if quiet_s > QUIET_S else "runs"
@@ -164,8 +158,8 @@ def newest(folder: Path) -> Path:
     """
     if (folder / PLAN_FILE).exists():
         return folder if folder.name else folder.resolve()
-    plans = list(folder.glob(f"*/{PLAN_FILE}"))
-    if not plans:
+    folders = [plan.parent for plan in folder.glob(f"*/{PLAN_FILE}")]
+    if not folders:
         what = "holds no sweep" if folder.is_dir() else "is not there"
         raise ValueError(f"{folder}: {what}; name the folder that `rlbench run --out` writes, or that of a sweep")
-    return max(plans, key=lambda plan: (plan.parent.name.rpartition("-")[0], plan.stat().st_mtime_ns)).parent
+    return max(folders, key=begun)

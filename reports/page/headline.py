@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rlbench.reports.figures.columns import spread_of
 from rlbench.reports.page.charts.works import Placed, Work
@@ -28,21 +28,46 @@ class Tile:
     heading: str
     value: str
     lines: Sequence[str]
+    about: Mapping[str, str] = field(default_factory=dict)
+    """The rivals that lines are about, by line: the page shows the line of the first that its filters let through, and
+    that of the baseline."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Headline:
+    """What the tiles say of a cell, where filters let no cell through that is to be named before it."""
+
+    best: Placed
+    tiles: Sequence[Tile]
+    winner: str | None = None
+    """The system that reached a threshold first, if the first tile is about that."""
+    instead: Tile | None = None
+    """The first tile where filters hide that system."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """The tiles of a work on a number of GPUs."""
+    """What is said of a work on a number of GPUs."""
 
     gpus: int
-    best: Placed
-    tiles: Sequence[Tile]
+    headlines: Sequence[Headline]
+    """One for each cell; the page shows the first that its filters let through."""
     apart: frozenset[int]
     """Places of cells that may not be compared with the fastest, or are of another sweep or kind."""
     of_several: bool
     """Whether there are cells of other sweeps or kinds."""
-    bounds: str
-    """What bounds each system: `simulator (ddppo, sync), inference (ver)`."""
+    bounds: Mapping[str, Sequence[str]]
+    """The systems that each stage bounds."""
+
+    @property
+    def best(self) -> Placed:
+        """The cell that is named where nothing is filtered."""
+        return self.headlines[0].best
+
+    @property
+    def tiles(self) -> Sequence[Tile]:
+        """What is said where nothing is filtered."""
+        return self.headlines[0].tiles
 
 
 def title(summary: Summary) -> str:
@@ -81,46 +106,87 @@ def verdicts(work: Work, summary: Summary) -> list[Verdict]:
 
 def _verdict(work: Work, gpus: int, summary: Summary) -> Verdict:
     there = [placed for series in work.series if (placed := series.on(gpus))]
-    kind = next(kind for kind in PREFERRED if any(placed.cell.kind == kind for placed in there))
-    sweep = max(placed.cell.sweep for placed in there if placed.cell.kind == kind)
-    group = [placed for placed in there if (placed.cell.kind, placed.cell.sweep) == (kind, sweep)]
-    best = max(group, key=lambda placed: (placed.cell.leads, _rate(placed.cell)))
-    cell = best.cell
-    own = (sweep, cell.scenario, cell.workload, gpus, kind, cell.system)
-    against = [
-        each
-        for each in summary.comparisons
-        if (each.sweep, each.scenario, each.workload, each.gpus, each.kind, each.system) == own
-    ]
-    is_beaten = any(_rate(placed.cell) > _rate(cell) for placed in group)
-    cells = [placed.cell for placed in group]
-    told = _told(against, {cell.system: cell for cell in cells}, summary.reference)
-    of_sweep = len({placed.cell.sweep for placed in there}) > 1
-    fastest = _fastest(work, cell, told, is_beaten=is_beaten, of_sweep=of_sweep)
-    race = reached(cells)
-    tiles = [
-        fastest if race is None else _first(work, cell, race, fastest),
-        _why(cell),
-        _caveat(work, cell, cells, against, summary),
-    ]
-    fair = {cell.system, *(each.against for each in against if each.comparable)}
+    key = (work.scenario, work.workload, gpus)
+    compared = [each for each in summary.comparisons if (each.scenario, each.workload, each.gpus) == key]
+    order = _in_order(there, compared)
+    best = order[0].cell
+    group = [each for each in there if _race_of(each) == _race_of(order[0])]
+    against = _against(best, compared)
+    fair = {best.system, *(each.against for each in against if each.comparable)}
     within = {placed.place for placed in group if not against or placed.cell.system in fair}
     return Verdict(
         gpus=gpus,
-        best=best,
-        tiles=tiles,
+        headlines=[_headline(work, order[at:], compared, summary) for at in range(len(order))],
         apart=frozenset(placed.place for placed in there if placed.place not in within),
         of_several=len(group) < len(there),
         bounds=_bounds(group),
     )
 
 
-def _bounds(group: Sequence[Placed]) -> str:
+def _race_of(placed: Placed) -> tuple[str, str]:
+    """Cells of one kind and sweep are held against each other."""
+    return placed.cell.kind, placed.cell.sweep
+
+
+def _in_order(there: Sequence[Placed], compared: Sequence[Comparison]) -> list[Placed]:
+    """Cells on a number of GPUs as they are to be named.
+
+    Measured ones come first, then those of the newest sweep, its leader, what may be compared with that, the fastest.
+    """
+    leaders = [placed.cell for placed in there if placed.cell.leads]
+    beside = [each for cell in leaders for each in _against(cell, compared) if each.comparable]
+    fair = {(each.kind, each.sweep, each.against) for each in beside}
+
+    def key(placed: Placed) -> tuple[int, str, bool, bool, float]:
+        cell = placed.cell
+        is_fair = (cell.kind, cell.sweep, cell.system) in fair
+        return -PREFERRED.index(cell.kind), cell.sweep, cell.leads, is_fair, _rate(cell)
+
+    return sorted(there, key=key, reverse=True)
+
+
+def _headline(work: Work, order: Sequence[Placed], compared: Sequence[Comparison], summary: Summary) -> Headline:
+    """The tiles of the first of these cells, beside those of the others."""
+    best = order[0]
+    against = _against(best.cell, compared)
+    group = [placed for placed in order if _race_of(placed) == _race_of(best)]
+    race = reached([placed.cell for placed in group])
+    is_beaten = any(_rate(placed.cell) > _rate(best.cell) for placed in group)
+    told = _told(against, {placed.cell.system: placed.cell for placed in group}, summary.reference)
+    of_sweep = len({placed.cell.sweep for placed in order}) > 1
+    is_alone = not any(each.comparable for each in against)
+    fastest = _fastest(work, best.cell, told, is_beaten=is_beaten, is_alone=is_alone, of_sweep=of_sweep)
+    tiles = [
+        fastest if race is None else _first(work, best.cell, race, fastest),
+        _why(best.cell),
+        _caveat(work, best.cell, [placed.cell for placed in group], against, summary),
+    ]
+    if race is None or race.first is None:
+        return Headline(best=best, tiles=tiles)
+    return Headline(best=best, tiles=tiles, winner=race.first, instead=fastest)
+
+
+def _against(cell: CellSummary, compared: Sequence[Comparison]) -> list[Comparison]:
+    """The comparisons of a cell with others; those of others with it are turned round."""
+    found = []
+    for each in compared:
+        if (each.kind, each.sweep) != (cell.kind, cell.sweep):
+            continue
+        if each.system == cell.system:
+            found.append(each)
+        elif each.against == cell.system and each.ratio.value > 0:
+            low, high = (1 / end if end else None for end in (each.ratio.high, each.ratio.low))
+            ratio = each.ratio.model_copy(update={"value": 1 / each.ratio.value, "low": low, "high": high})
+            found.append(each.model_copy(update={"system": each.against, "against": each.system, "ratio": ratio}))
+    return found
+
+
+def _bounds(group: Sequence[Placed]) -> dict[str, list[str]]:
     by_stage: dict[str, list[str]] = {}
     for placed in group:
         if placed.cell.bottleneck is not None:
             by_stage.setdefault(placed.cell.bottleneck.stage, []).append(placed.cell.system)
-    return ", ".join(f"{stage} ({', '.join(names)})" for stage, names in by_stage.items())
+    return by_stage
 
 
 def _rate(cell: CellSummary) -> float:
@@ -128,15 +194,18 @@ def _rate(cell: CellSummary) -> float:
     return cell.steps_per_s.value
 
 
-def _fastest(work: Work, best: CellSummary, told: Sequence[str], *, is_beaten: bool, of_sweep: bool) -> Tile:
-    """The fastest system, and how many times as fast it is as others, as `told`.
+def _fastest(
+    work: Work, best: CellSummary, told: Mapping[str, str], *, is_beaten: bool, is_alone: bool, of_sweep: bool
+) -> Tile:
+    """The fastest system, and how many times as fast it is as others.
 
-    `is_beaten`: by a system that may not be compared with it. `of_sweep`: whether the work has several sweeps.
+    `told`: lines about others, and their names; `is_beaten`: by a system that may not be compared with it;
+    `is_alone`: no system may be; `of_sweep`: the work has several sweeps.
     """
     rate = f"{labels.number(_rate(best))} {units.rate(best.unit)}"
     if best.env_steps_per_s is not None:
         rate += f" ({labels.number(best.env_steps_per_s)} {units.ENV_RATE})"
-    alone = [] if told else ["Nothing comparable ran beside it."]
+    alone = ["Nothing comparable ran beside it."] if is_alone else []
     sweep = [f"Of sweep {best.sweep}; the others' bars are pale."] if of_sweep else []
     most = ", the most" if best.gpus == work.gpus[-1] and len(work.gpus) > 1 else ""
     where = f"{labels.ranks(best.gpus, best.device)}{most}{'' if work.alone else f'; {work.workload}'}"
@@ -144,6 +213,7 @@ def _fastest(work: Work, best: CellSummary, told: Sequence[str], *, is_beaten: b
         heading=f"Fastest {'comparable ' if is_beaten else ''}on {where}",
         value=best.system,
         lines=[rate, *told, *alone, *sweep],
+        about=told,
     )
 
 
@@ -159,10 +229,10 @@ def _first(work: Work, best: CellSummary, race: Race, fastest: Tile) -> Tile:
     return Tile(heading=heading, value=race.first, lines=[*lines, speed])
 
 
-def _told(against: Sequence[Comparison], cells: Mapping[str, CellSummary], reference: str | None) -> list[str]:
-    """How many times as fast the fastest system is as the next, and as the baseline."""
+def _told(against: Sequence[Comparison], cells: Mapping[str, CellSummary], reference: str | None) -> dict[str, str]:
+    """How many times as fast the fastest system is as each of the `cells`, the next first, and whose line that is."""
     fair = sorted((each for each in against if each.comparable), key=lambda each: each.ratio.value)
-    return [_than(each, cells, reference) for each in fair if each is fair[0] or each.against == reference]
+    return {_than(each, cells, reference): each.against for each in fair if each.against in cells}
 
 
 def _than(each: Comparison, cells: Mapping[str, CellSummary], reference: str | None) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +27,16 @@ from rlbench.reports.page.first_screen import FirstScreen, first_screens
 from rlbench.reports.page.headline import title as title_of
 from rlbench.reports.page.learned_from import tables as learned_from_tables
 from rlbench.reports.page.provenance import as_typed, provenance
-from rlbench.reports.page.timeline import MOST_SPANS, read_iterations, with_iterations
-from rlbench.reports.page.timeline_data import SPAN_BYTES, page_data, timelines
+from rlbench.reports.page.timeline import read_iterations, with_iterations
+from rlbench.reports.page.timeline_budget import fitting
 from rlbench.reports.page.timeline_section import timeline_section
 from rlbench.results.reading.outputs import write_output
 from rlbench.results.records import units
 from rlbench.results.records.schema import RunRecord
 from rlbench.results.summary.document import Summary
 
-PAGE_BYTES, HTML_BYTES = 2_000_000, 6_000
-"""Size of a page, of which worker timelines take what the other parts leave, and of the HTML about one cell."""
+PAGE_BYTES, PAGE_RUNS = 2_000_000, 144
+"""Size of a page of that many runs, of which worker timelines take what the other parts leave; more runs have more."""
 
 
 def write_report(
@@ -95,13 +96,9 @@ def render(
         "summary-data": packed(summary.model_dump_json()),
         "csv-data": packed_json({"cells": cells_csv.to_csv(summary.cells), "runs": export.to_csv(summary.runs)}),
     }
-    taken = sum(map(len, embedded.values())) + HTML_BYTES * len(summary.cells)
-    choices = timelines(read, _num_spans(PAGE_BYTES - taken))
-    embedded["timelines-data"] = packed_json(
-        {f"timeline-{number}": page_data(choice) for number, choice in enumerate(choices)}
-    )
-    found = caveats.groups(summary)
-    return environment.get_template("report.html.j2").render(
+    found, filters = caveats.groups(summary), _filters(summary)
+    render_with = partial(
+        environment.get_template("report.html.j2").render,
         title=title or title_of(summary),
         command=as_typed(command),
         policy=embedding.policy(scripts, asks=live is not None),
@@ -110,20 +107,28 @@ def render(
         script=Markup(scripts[1]),  # noqa: S704  ours
         overview=_overview(summary),
         with_code=_with_code,
-        filters=_filters(summary),
+        filters=filters,
+        filtered={facet for facet, _, _ in filters},
         first=first,
+        baseline=summary.reference,
         caveats=found,
         num_caveats=caveats.num_caveats(found),
         tables=matrix.tables(summary),
         comparisons=matrix.comparisons(summary),
         before=before,
         after=after,
-        timelines=[timeline_section(number, choice, summary) for number, choice in enumerate(choices)],
         learned_from=learned_from_tables(summary),
         runs=summary.runs,
         run_table=_runs(summary),
         provenance=provenance(summary.runs),
-        embedded=embedded,
+    )
+    others = render_with(embedded=embedded, timelines=[], left_out=[])
+    room = int(PAGE_BYTES * max(1.0, len(summary.runs) / PAGE_RUNS)) - len(others.encode())
+    fitted = fitting(read, summary, room)
+    return render_with(
+        embedded=embedded | {"timelines-data": fitted.data},
+        timelines=[timeline_section(number, choice, summary) for number, choice in enumerate(fitted.choices)],
+        left_out=fitted.left_out,
     )
 
 
@@ -147,14 +152,6 @@ def _filters(summary: Summary) -> list[tuple[str, str, list[tuple[str, str]]]]:
     }
     names = {"system": "System", "scenario": "Scenario", "workload": "Workload", "gpus": "GPUs", "device": "Device"}
     return [(facet, names[facet], known) for facet, known in values.items() if len(known) > 1]
-
-
-LEAST_SPANS = 20_000
-
-
-def _num_spans(room_bytes: int) -> int:
-    """Number of spans that fit into the rest of a page: at least `LEAST_SPANS`, however large the page is."""
-    return min(max(room_bytes // SPAN_BYTES, LEAST_SPANS), MOST_SPANS)
 
 
 def _with_code(text: str) -> list[tuple[str, bool]]:

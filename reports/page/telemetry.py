@@ -25,6 +25,7 @@ from rlbench.reports.page.charts.style import Style, label, plain, styles
 from rlbench.reports.page.charts.works import Placed, ScalingSeries, Work, works
 from rlbench.reports.page.timeline import folder_of
 from rlbench.results.reading.tables import LARGEST, SERIES_ROWS, read_columns
+from rlbench.results.records import units
 from rlbench.results.records.parts import SERIES_FILE
 from rlbench.results.records.schema import RunRecord
 from rlbench.results.summary.document import Summary
@@ -50,15 +51,15 @@ class Quantity:
     """With its unit."""
     axis: Mapping[str, Any]
     hover: str
-    """How plotly writes a value."""
+    """How plotly writes a value, for `str.format` with the unit of the rate."""
 
 
 QUANTITIES = {
-    "rate": Quantity(title="", axis={"tickformat": ","}, hover="%{y:,.4~r}"),
-    "cpu": Quantity(title="CPU (100 % is one core)", axis={"ticksuffix": "%"}, hover="%{y:,.0f}%"),
-    "memory": Quantity(title="Memory (GiB)", axis={}, hover="%{y:,.3~r} GiB"),
-    "busy": Quantity(title="GPU utilisation (%)", axis={"tickformat": ".0%", "range": [0, 1.05]}, hover="%{y:.1%}"),
-    "power": Quantity(title="GPU power (W)", axis={}, hover="%{y:,.0f} W"),
+    "rate": Quantity(title="", axis={"tickformat": ","}, hover="%{{y:,.4~r}} {rate}"),
+    "cpu": Quantity(title="CPU (100 % is one core)", axis={"ticksuffix": "%"}, hover="%{{y:,.0f}}%"),
+    "memory": Quantity(title="Memory (GiB)", axis={}, hover="%{{y:,.3~r}} GiB"),
+    "busy": Quantity(title="GPU utilisation (%)", axis={"tickformat": ".0%", "range": [0, 1.05]}, hover="%{{y:.1%}}"),
+    "power": Quantity(title="GPU power (W)", axis={}, hover="%{{y:,.0f}} W"),
 }
 """By the names of their panels; the title of the rate depends on what is counted."""
 
@@ -112,7 +113,7 @@ def charts(summary: Summary, folders: Mapping[str, Path]) -> list[Chart]:
                 panels=[
                     Panel(
                         id=f"over-time-{name}-{at}",
-                        figure=_figure(shown, name, look, span),
+                        figure=_figure(shown, name, look, span, work),
                         title=quantity.title or rate_of(work.unit).title,
                     )
                     for name, quantity in QUANTITIES.items()
@@ -240,9 +241,12 @@ def _rate(series: Mapping[str, NDArray[np.float64]], column: str) -> Curve:
     return np.repeat(edges, 2)[1:-1], np.repeat(rates, 2)
 
 
-def _figure(runs: Iterable[OverTime], name: str, look: Mapping[str, Style], span: Sequence[float]) -> Figure:
+def _figure(
+    runs: Iterable[OverTime], name: str, look: Mapping[str, Style], span: Sequence[float], work: Work
+) -> Figure:
     """The lines of a quantity; those of a system's further seeds are thinner."""
     quantity, data = QUANTITIES[name], []
+    hover = quantity.hover.format(rate=units.rate(work.unit))
     for run in (each for each in runs if name in each.curves):
         times, values = run.curves[name]
         line = look[run.system].line("measured")
@@ -255,7 +259,7 @@ def _figure(runs: Iterable[OverTime], name: str, look: Mapping[str, Style], span
                 "line": line | {"width": line["width"] if run.is_first else 1},
                 "x": [float(f"{each:.5g}") for each in times.tolist()],
                 "y": [float(f"{each:.4g}") for each in values.tolist()],
-                "hovertemplate": f"%{{fullData.name}}<br>{quantity.hover} at %{{x:,.1f}} s<extra></extra>",
+                "hovertemplate": f"%{{fullData.name}}<br>{hover} at %{{x:,.1f}} s<extra></extra>",
                 "meta": {"facets": run.facets, **({"end": plain(run.name)} if run.is_first else {})},
             }
         )

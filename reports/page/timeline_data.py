@@ -16,6 +16,7 @@ import numpy as np
 
 from rlbench.harness.timelines.chain import Chain, Wait
 from rlbench.harness.timelines.timelines import Spans
+from rlbench.reports.page.charts.chart import Facets, run_facets
 from rlbench.reports.page.charts.style import in_order, span_style
 from rlbench.reports.page.charts.works import Work
 from rlbench.reports.page.timeline import MOST_SPANS, Kept, Lane, ReadIterations, ReadWork, lanes_of, neighbours
@@ -36,6 +37,8 @@ class RunTimeline:
     """The system, and the number of GPUs."""
     run: str
     """Id of the run."""
+    facets: Facets
+    """What the page's filters know the run by."""
     note: str
     """Which iteration is shown first, and its length."""
     left_out: str
@@ -65,15 +68,24 @@ class TimelineChoice:
 
 def timelines(read: Sequence[ReadWork], most_spans: int = MOST_SPANS) -> list[TimelineChoice]:
     """The timelines of these iterations, with about `most_spans` spans in total: spans of ranks are never left out."""
-    room = most_spans // max(1, sum(len(of_work.iterations) for of_work in read))
+    rooms = _rooms([each for of_work in read for each in of_work.iterations], most_spans)
     return [
         TimelineChoice(
             work=of_work.work,
-            timelines=[_timeline(each, room) for each in of_work.iterations],
+            timelines=[_timeline(each, rooms[each.place]) for each in of_work.iterations],
             problems=of_work.problems,
         )
         for of_work in read
     ]
+
+
+def _rooms(read: Sequence[ReadIterations], most_spans: int) -> dict[int, int]:
+    """The room of each run, by its place: an equal share, and of what runs with fewer spans do not need."""
+    rooms = {}
+    for at, each in enumerate(sorted(read, key=lambda each: len(each.spans.begin_s))):
+        rooms[each.place] = most_spans // (len(read) - at)
+        most_spans -= min(rooms[each.place], len(each.spans.begin_s))
+    return rooms
 
 
 def page_data(choice: TimelineChoice) -> dict[str, Any]:
@@ -81,6 +93,7 @@ def page_data(choice: TimelineChoice) -> dict[str, Any]:
     runs = [
         {
             "label": each.label,
+            "facets": each.facets,
             "note": each.left_out,
             "lanes": each.lanes,
             "kinds": each.kinds,
@@ -129,6 +142,7 @@ def _timeline(read: ReadIterations, room: int) -> RunTimeline:
     return RunTimeline(
         label=read.label,
         run=read.record.id,
+        facets=run_facets(read.record),
         note=note,
         left_out=left_out if num_left_out else "",
         lanes=lanes,

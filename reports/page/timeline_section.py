@@ -21,7 +21,7 @@ def timeline_section(number: int, choice: TimelineChoice, summary: Summary) -> d
         "title": choice.work.titled("One iteration, worker by worker"),
         "labels": [each.label for each in choice.timelines],
         "problems": choice.problems,
-        "tables": [_totals(each, summary.iterations[each.place]) for each in choice.timelines],
+        "totals": [(each.facets, _totals(each, summary.iterations[each.place])) for each in choice.timelines],
     }
 
 

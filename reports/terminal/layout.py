@@ -1,11 +1,14 @@
 """The columns of the table of cells: all that fit the width, in the best of a few layouts; rows in their order.
 
+Where there is no room for the names, those that the rows of a work have in common stand above these.
+
 Rows of the same work on as many GPUs stand together, the fastest first: they are what a reader chooses between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from rich.cells import cell_len
 
@@ -22,7 +25,27 @@ GAP = 3
 """Width of what stands between two columns."""
 NAME = 24
 """Width from which a name is folded rather than that a figure is left out."""
+OF_WORK = frozenset({"scenario", "workload", "device", "protocol", "sweep"})
+"""Titles of names that may stand above rows."""
 Columns = list[TableColumn[CellSummary]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """What a table shows."""
+
+    columns: Columns
+    left_out: list[str]
+    """What it has no room for, in words."""
+    above: Columns = field(default_factory=list)
+    """Names that stand above the rows which have them in common."""
+
+    def blocks(self, cells: Sequence[CellSummary]) -> Iterator[tuple[list[str], list[CellSummary]]]:
+        """What stands above rows, and these; all in one block where nothing does."""
+        blocks: dict[tuple[str, ...], list[CellSummary]] = {}
+        for cell in cells:
+            blocks.setdefault(tuple(f"{name.title} {name.value(cell)}" for name in self.above), []).append(cell)
+        yield from ((list(said), rows) for said, rows in blocks.items())
 
 
 def group(cell: CellSummary) -> tuple[str, str, str, int]:
@@ -36,21 +59,31 @@ def in_order(cells: Sequence[CellSummary]) -> list[CellSummary]:
     return sorted(cells, key=lambda cell: (works[group(cell)[:3]], cell.gpus, -(fmt.value(cell.steps_per_s) or 0.0)))
 
 
-def fitting(
-    names: Columns, cells: Sequence[CellSummary], standings: Mapping[str, Standing], width: int
-) -> tuple[Columns, list[str]]:
-    """The richest layout that fits, and what it leaves out, in words."""
-    layouts = [([*names, *columns], left_out) for columns, left_out in _layouts(cells, standings)]
-    return next((each for each in layouts if _width(each[0], cells) <= width), layouts[-1])
+def fitting(names: Columns, cells: Sequence[CellSummary], standings: Mapping[str, Standing], width: int) -> Layout:
+    """The richest layout that fits."""
+    above = [name for name in names if name.title in OF_WORK]
+    beside = [name for name in names if name not in above]
+    layouts = [
+        Layout(columns=[*those, *columns], left_out=left_out, above=others)
+        for those, others in ((names, []), (beside, above))
+        for columns, left_out in _layouts(cells, standings)
+    ]
+    return next((each for each in layouts if sum_of(widths(each.columns, cells)) <= width), layouts[-1])
 
 
-def _width(columns: Sequence[TableColumn[RowT]], rows: Sequence[RowT]) -> int:
-    widths = []
+def widths(columns: Sequence[TableColumn[RowT]], rows: Sequence[RowT]) -> list[int]:
+    """How wide columns are at least."""
+    found = []
     for column in columns:
         longest = max(cell_len(column.value(row)) for row in rows)
         title = max(map(cell_len, column.title.split("\n")))
-        widths.append(max(title, min(longest, NAME) if column.title == "system" else longest))
-    return sum(widths) + GAP * (len(widths) - 1)
+        found.append(max(title, min(longest, NAME) if column.title == "system" else longest))
+    return found
+
+
+def sum_of(found: Sequence[int]) -> int:
+    """The width of a table whose columns are so wide."""
+    return sum(found) + GAP * (len(found) - 1)
 
 
 def _layouts(cells: Sequence[CellSummary], standings: Mapping[str, Standing]) -> Iterator[tuple[Columns, list[str]]]:
@@ -72,7 +105,10 @@ def _layouts(cells: Sequence[CellSummary], standings: Mapping[str, Standing]) ->
         lost = [*lost, "where the time went"]
         yield [*rates, *joined, *used], lost
     if used:
-        yield [*rates, *joined], [*lost, "utilisation"]
+        lost = [*lost, "utilisation"]
+        yield [*rates, *joined], lost
+    if joined:
+        yield rates, [*(each for each in lost if "scaling" not in each), "scaling", "efficiency"]
 
 
 def _rate(cells: Sequence[CellSummary], standings: Mapping[str, Standing]) -> TableColumn[CellSummary]:

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 
 from rlbench.reports.figures import columns as col
-from rlbench.reports.figures import format as fmt
 from rlbench.reports.figures.columns import TableColumn
 from rlbench.reports.terminal.layout import MARKS
 from rlbench.results.records import labels, units
@@ -38,12 +37,11 @@ def heading(summary: Summary, width: int) -> tuple[list[str], list[TableColumn[C
     apart = [column for column in columns if column not in shared]
     items = {column.title: f"{column.title} {column.value(first)}" for column in shared}
     kinds = {(cell.kind, cell.device) for cell in cells}
+    gpus: list[TableColumn[CellSummary]] = []
     if len(kinds) == 1 and len({cell.gpus for cell in cells}) == 1:
         items["device"] = labels.ranks(first.gpus, first.device)
-        gpus = []
     else:
-        write = (lambda cell: str(cell.gpus)) if len(kinds) == 1 else fmt.gpus_of
-        gpus = [TableColumn(title="GPUs", value=write)]
+        gpus = [TableColumn(title="GPUs", value=lambda cell: str(cell.gpus))]  # of which device, its column says
     system: TableColumn[CellSummary] = TableColumn(title="system", value=lambda cell: cell.system, is_number=False)
     return [*packed(list(items.values()), width), *kind_of(cells)], [*apart, *gpus, system]
 
@@ -59,6 +57,12 @@ def packed(items: Sequence[str], width: int) -> Iterator[str]:
             line += f", {item}" if line else item
     if line:
         yield line
+
+
+def in_a_row(items: Sequence[str]) -> str:
+    """`lag, utilisation and where the time went`."""
+    *others, last = items
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def meaning_of_marks(standings: Collection[Standing]) -> str:
@@ -135,8 +139,13 @@ def explanations(cells: Sequence[CellSummary]) -> Iterator[str]:
     for base in sorted({cell.scaling_base_gpus for cell in scaled if cell.scaling_base_gpus}):
         of = "1 GPU" if base == 1 else f"{base} GPUs"
         yield f"scaling: relative to {of}; efficiency: scaling / {'GPUs' if base == 1 else f'(GPUs / {base})'}"
-    if sources := dict.fromkeys(cell.utilisation_source for cell in finished):
-        yield f"utilisation: {'; '.join(sources)}"
+    sources: dict[str, list[str]] = {}
+    for source in dict.fromkeys(cell.utilisation_source for cell in finished):
+        kind, colon, meaning = source.partition(": ")
+        sources.setdefault(meaning if colon else source, []).append(kind if colon else "")
+    if sources:
+        each = (f"{', '.join(kinds)}: {meaning}" if kinds != [""] else meaning for meaning, kinds in sources.items())
+        yield f"utilisation: {'; '.join(each)}"
     if any(cell.time_shares for cell in cells):
         yield "where the time went: shares of the ranks' time, the largest first"
     lags = [cell.lag_max for cell in cells if cell.lag_max is not None]

@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rlbench.reports.figures.columns import RowT, TableColumn
-from rlbench.reports.terminal.layout import fitting, group, in_order
-from rlbench.reports.terminal.notes import caveats, explanations, heading, meaning_of_marks
+from rlbench.reports.terminal.layout import fitting, group, in_order, widths
+from rlbench.reports.terminal.notes import caveats, explanations, heading, in_a_row, meaning_of_marks, packed
 from rlbench.results.reading.untrusted import visible
 from rlbench.results.summary.document import CellSummary, Summary
 from rlbench.results.summary.standings import Standing, standings
@@ -50,10 +50,12 @@ def print_table(summary: Summary, console: Console | None = None, *, explain: bo
     places = standings(cells, summary.comparisons)
     lines, names = heading(summary, console.width)
     print_lines(console, [*lines, ""])
-    columns, left_out = fitting(names, cells, places, console.width)
-    _print_cells(console, columns, cells, places)
+    layout = fitting(names, cells, places, console.width)
+    for number, (above, rows) in enumerate(layout.blocks(cells)):
+        print_lines(console, [*([""] if number else []), *packed(above, console.width)])
+        _print_cells(console, layout.columns, rows, cells, places)
     below = [meaning_of_marks(set(places.values()))]
-    below.append(f"no room here for {' and '.join(left_out)}" if left_out else "")
+    below.append(f"no room here for {in_a_row(layout.left_out)}" if layout.left_out else "")
     print_lines(console, ["", *filter(None, below)])
     print_caveats(console, caveats(summary, every=explain))
     print_lines(console, explanations(cells) if explain else [HINT])
@@ -63,13 +65,18 @@ def _print_cells(
     console: Console,
     columns: Sequence[TableColumn[CellSummary]],
     cells: Sequence[CellSummary],
+    every: Sequence[CellSummary],
     places: Mapping[str, Standing],
 ) -> None:
-    """Prints rows; a line stands between groups that are compared, and the best of each is bold."""
+    """Prints rows; a line stands between groups that are compared, and the best of each is bold.
+
+    Columns are as wide as `every` row of all blocks needs, so that they stand below each other.
+    """
     table = make_table()
-    for column in columns:
+    for column, width in zip(columns, widths(columns, every), strict=True):
         justify: Literal["left", "right"] = "right" if column.is_number else "left"
-        table.add_column(column.title, justify=justify, overflow="fold", no_wrap=column.title != "system")
+        is_name = column.title == "system"
+        table.add_column(column.title, justify=justify, overflow="fold", no_wrap=not is_name, min_width=width)
     are_groups = len({group(cell) for cell in cells}) < len(cells)
     for place, cell in enumerate(cells):
         if are_groups and place and group(cells[place - 1]) != group(cell):

@@ -132,6 +132,14 @@ class Index:
         ((number,),) = self._query(f"select count(*) from runs natural join wanted where {condition}", values)  # noqa: S608
         return int(number)
 
+    def values(self, field: str) -> list[str]:
+        """What a field is among all runs; of a system or a scenario, also with its settings."""
+        found = dict[str, None]()
+        for column in _columns(field):
+            sql = f"select distinct {column} from runs natural join wanted order by {column}"  # noqa: S608
+            found |= dict.fromkeys(str(value) for (value,) in self._query(sql, ()))
+        return list(found)
+
     def durations(self) -> dict[str, float]:
         """Seconds that each cell took when it last ran, by the cell's hash."""
         sql = "select hash, duration_s from runs natural join wanted order by started_at, path"
@@ -166,10 +174,14 @@ def _condition(where: Sequence[Condition]) -> tuple[str, list[str]]:
     for name, value in where:
         if name not in FIELDS:
             raise ValueError(f"--where {name}={value}: unknown; {known_names(name, FIELDS)}")
-        columns = [name, *([LABELS[name]] if name in LABELS else [])]
+        columns = _columns(name)
         terms.append(f"({' or '.join(f'{column} = ?' for column in columns)})")
         values += [value] * len(columns)
     return " and ".join(terms), values
+
+
+def _columns(field: str) -> list[str]:
+    return [field, *([LABELS[field]] if field in LABELS else [])]
 
 
 def _fill(database: sqlite3.Connection, paths: Sequence[bytes]) -> list[Unreadable]:

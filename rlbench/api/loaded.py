@@ -137,14 +137,14 @@ class Results:
         return f"<rlbench.Results: {_many(runs, 'run')} in {_many(cells, 'cell')}, of {where}>"
 
     def __str__(self) -> str:
-        from rlbench.reports.terminal.table import make_console, print_table
+        from rlbench.reports.terminal.table import HINT, make_console, print_table
 
         text = io.StringIO()
         console = make_console(text)
         if sys.stdout is not None and sys.stdout.isatty():
             console.width = shutil.get_terminal_size().columns
         print_table(self.summary, console)
-        return text.getvalue().rstrip("\n")
+        return text.getvalue().rstrip("\n").removesuffix(HINT).rstrip("\n")  # --explain is a word of the command line
 
     def _repr_html_(self) -> str:
         from rlbench.api.shown import page_of

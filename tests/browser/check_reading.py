@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.browser.conftest import open_report, rlbench, wait_for
+from rlbench.reports.page.html import render
+from tests.browser.conftest import open_report, rlbench, violations, wait_for
+from tests.reports.page.pages import full_summary
 
-AXE = files("axe_playwright_python").joinpath("axe.min.js")
 TRACES = """id => document.getElementById(id).data.filter(trace => trace.meta?.facets)
   .map(trace => [trace.name ?? '', trace.x, trace.meta.facets.system])"""
 
@@ -46,6 +47,32 @@ def rows(page: Page) -> set[str]:
             "tr[data-system]:not(.filtered-out)", "all => [...new Set(all.map(row => row.dataset.system))]"
         )
     )
+
+
+def shown_by(page: Page, facet: str) -> dict[str, set[str]]:
+    """The scenarios or devices of what is shown: charts or their traces, rows of runs, runs by themselves."""
+    shown = "all => all.filter(each => !each.closest('.filtered-out')).map(each => each.dataset.FACET)"
+    shown = shown.replace("FACET", facet)
+    in_traces = """facet => [...document.querySelectorAll('.plot')]
+      .filter(plot => plot.data && plot.getClientRects().length)
+      .flatMap(plot => plot.closest(`[data-${facet}]`)?.dataset[facet]
+        ?? plot.data.flatMap(trace => {
+          const own = trace.meta?.facets?.[facet] ?? []; // a list has those of points, also hidden ones
+          return Array.isArray(own) && own.length !== trace.y.length ? [] : own;
+        }))"""
+    return {
+        "traces": set(page.evaluate(in_traces, facet)),
+        "rows": set(page.eval_on_selector_all(f"#runs tr[data-{facet}]", shown)),
+        "runs": set(page.eval_on_selector_all(f"#runs details[data-{facet}]", shown)),
+    }
+
+
+def wait_until_shown(page: Page, facet: str, wanted: dict[str, set[str]]) -> None:
+    """Waits until the page, which draws chart after chart, shows this and nothing else."""
+    deadline = time.monotonic() + 60
+    while (shown := shown_by(page, facet)) | wanted != shown:
+        assert time.monotonic() < deadline, shown
+        page.wait_for_timeout(100)
 
 
 def check_the_first_screen_has_the_answer(chromium: Browser, runs: Path) -> None:
@@ -103,6 +130,35 @@ def check_scenario_and_workload_hide_whole_charts(page: Page) -> None:
     assert page.get_attribute(".first:not([data-later])", "data-workload") == "heterogeneous"
 
 
+@pytest.mark.parametrize(("facet", "value"), [("scenario", "pointnav"), ("device", "cpu"), ("device", "predicted")])
+def check_scenario_and_device_hold_everywhere(page: Page, facet: str, value: str) -> None:
+    """Tiles, charts, rows and works to choose from are of that scenario or device alone; `Show all` brings all back."""
+    before = shown_by(page, facet)
+    assert all(len(values) > 1 for values in before.values()), before
+    press(page, facet, value)
+    wait_until_shown(page, facet, {kind: {value} for kind in before})
+    offered = page.eval_on_selector_all("[data-first]", "all => all.filter(each => !each.hidden).length")
+    assert 1 <= offered < page.locator("[data-first]").count()
+    page.locator("#all").click()
+    wait_until_shown(page, facet, before)
+
+
+def check_devices_of_one_work(chromium: Browser, tmp_path: Path) -> None:
+    """Where cells of a work are of two devices, lines, bars and tiles are of those of the one that is left."""
+    path = tmp_path / "devices.html"
+    path.write_text(render(full_summary(), {}, command=[]), encoding="utf-8")
+    opened = open_report(chromium, path, 1400, "light")
+    tiles = ".first:not([data-later]) .verdict:not([data-later]) .tiles:not([data-later])"
+    for device, gpus in (("predicted", "64"), ("emulated", "8")):
+        opened.page.locator("#all").click()
+        press(opened.page, "device", device)
+        assert opened.page.get_attribute(tiles, "data-device") == device
+        assert opened.page.get_attribute(".first:not([data-later]) .verdict:not([data-later])", "data-gpus") == gpus
+        wait_until_shown(opened.page, "device", {"traces": {device}})
+    assert opened.errors == []
+    opened.page.context.close()
+
+
 def check_tables_sort_by_a_click(page: Page) -> None:
     """Numbers by their size, descending first, then ascending; said to screen readers."""
     first = ".first:not([data-later]) details.numbers"
@@ -156,6 +212,24 @@ def check_an_address_leads_to_a_figure_that_is_not_shown_first(chromium: Browser
     opened.close()
 
 
+def check_an_address_leads_to_a_figure_on_another_number_of_gpus(page: Page) -> None:
+    """Of charts of which one is shown at a time, the one that is asked for is; filters that hide it are lifted."""
+    of_one = "figure[data-one-of][data-gpus]"
+    hidden = page.eval_on_selector_all(f"{of_one}[data-later]", "all => all.map(each => [each.id, each.dataset.gpus])")
+    assert hidden
+    press(page, "gpus", next(gpus for gpus in ("1", "2") if gpus != hidden[-1][1]))
+    for name, _ in hidden:
+        page.evaluate(f"location.hash = '{name}'")
+        wait_for(page, f"document.getElementById('{name}').getClientRects().length > 0", 30)
+        top = f"document.getElementById('{name}').getBoundingClientRect().top"
+        wait_for(page, f"0 <= {top} && {top} < innerHeight", 30)
+        wait_for(page, f"document.querySelector('#{name} .main-svg') !== null", 30)
+    assert page.inner_text("#filtered") == ""
+    assert page.locator('fieldset[data-facet] button[aria-pressed="false"]').count() == 0
+    shown = page.eval_on_selector_all(f"{of_one}:not([data-later])", "all => all.map(each => each.dataset.oneOf)")
+    assert len(shown) == len(set(shown))
+
+
 def check_every_work_is_on_paper(page: Page) -> None:
     """Printed, the first screens of all works stand below each other; afterwards one is shown again."""
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -191,16 +265,32 @@ def check_everything_works_by_keyboard(page: Page) -> None:
     assert pressed[1] == "true"
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (1400, "dark"), (390, "light")])
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (1400, "dark"), (390, "light"), (390, "dark")])
 def check_axe_finds_nothing(chromium: Browser, report: Path, width: int, scheme: str) -> None:
     """No violation of WCAG 2.2 A and AA: names of controls, contrast of 4.5:1, landmarks, tables."""
     opened = open_report(chromium, report, width, scheme)
-    opened.page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
-    opened.page.wait_for_timeout(1000)
-    opened.page.evaluate(AXE.read_text(encoding="utf-8") + "; null")
-    found = opened.page.evaluate(
-        """axe.run(document, {resultTypes: ['violations']}).then(found => found.violations.map(
-          each => [each.id, each.nodes.length, each.nodes.slice(0, 3).map(node => node.html.slice(0, 160))]))"""
-    )
-    assert found == []
+    assert violations(opened.page) == []
     opened.page.context.close()
+
+
+def check_tiles_speak_of_the_systems_that_are_left(page: Page) -> None:
+    """Without the fastest the tiles are of the next, against others that are shown; alone, it is against none."""
+    tiles = ".first:not([data-later]) .verdict:not([data-later]) .tiles:not([data-later])"
+    of_three = '.first:has(.tiles[data-system="ver:preempt=never"])'
+    page.locator(f"[data-first={page.locator(of_three).first.get_attribute('id')}]").click()
+    assert page.locator(tiles).count() == 1
+    best = page.get_attribute(tiles, "data-system")
+    bars = page.evaluate("document.querySelector('.first:not([data-later]) .verdict:not([data-later]) .plot').id")
+    rates = {system: max(rate) for _, rate, system in traces(page, bars) if rate is not None}
+    others = sorted((name for name in rates if name != best), key=rates.__getitem__)
+    assert len(others) > 1
+    for shown, name in enumerate(others, 1):
+        press(page, "system", name)
+        assert page.get_attribute(tiles, "data-system") == name
+        assert page.locator(f"{tiles} .tile:visible .value").first.inner_text() == name
+        rivals = page.locator(f"{tiles} .rival:visible")
+        assert {rivals.nth(at).get_attribute("data-system") for at in range(rivals.count())} <= set(others[:shown])
+        assert best not in page.locator(".first:not([data-later])").inner_text().split()
+    assert rivals.count() > 0
+    page.locator("#all").click()
+    assert page.get_attribute(tiles, "data-system") == best

@@ -160,6 +160,32 @@ def check_another_system_can_be_chosen(page: Page) -> None:
     assert picture(page) != before
 
 
+def check_only_runs_that_filters_let_through_are_offered(page: Page) -> None:
+    """By system, GPUs and workload; the one in view is one of them, with its totals; without any the figure goes."""
+
+    def press(facet: str, value: str) -> None:
+        page.locator(f'fieldset[data-facet="{facet}"] button[data-value="{value}"]').click()
+
+    options = part(page, "run").locator("option:not([disabled])")
+    assert options.count() > 1
+    before = picture(page)
+    press("system", "ver")
+    assert options.all_inner_texts() == ["ver (emulated) x2"]
+    assert page.evaluate(f"{CHART}.run.label") == "ver (emulated) x2"
+    assert picture(page) != before
+    totals = page.locator(f"{FIGURE} .totals:not(.filtered-out)")
+    assert totals.count() == 1
+    page.locator("#all").click()
+    assert options.count() > 1
+    press("gpus", "1")
+    assert page.locator(FIGURE).is_hidden()
+    page.locator("#all").click()
+    assert page.locator(FIGURE).is_visible()
+    own = page.locator(FIGURE).get_attribute("data-workload")
+    press("workload", "heterogeneous" if own == "homogeneous" else "homogeneous")
+    assert page.locator(FIGURE).is_hidden()
+
+
 def check_all_rows_fit_at_once(page: Page) -> None:
     """Rows may be as low as it takes to see all of them, and nothing is left to scroll."""
     part(page, "rows").select_option("all")

@@ -8,13 +8,16 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.results.made_records import make_record, write_run_folder
 
+AXE = files("axe_playwright_python").joinpath("axe.min.js")
 HOSTILE = "<script>alert(1)</script>"
 """The name of a system of somebody's."""
 DAY = "2026-01-02T00:00:00+00:00"
@@ -37,16 +40,16 @@ def rlbench(*options: str, cwd: Path) -> str:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folders of sweeps: real runs that learn, runs on emulated GPUs, predicted ones, and all that can go wrong."""
     folder = tmp_path_factory.mktemp("report")
-    commands = [
-        (
-            "run --systems sync,ver,ver:preempt=never --gpus 1,2 --workload homogeneous,heterogeneous "
-            "--device emulated --time-scale 0.1 --seconds 3 --out emulated"
-        ),
-        "run --systems sync,ddppo --scenario pointnav --gpus 1 --device cpu --seeds 0,1 --seconds 12 --out real",
-        "predict --systems sync,ver --gpus 1,2,4 --out predicted",
-    ]
+    emulated = (
+        "run --systems sync,ver,ver:preempt=never --gpus 1,2 --workload homogeneous,heterogeneous "
+        "--device emulated --time-scale 0.1 --seconds 3 --out emulated"
+    )
+    predicted = "predict --systems sync,ver --gpus 1,2,4 --out predicted"
+    real = "run --systems sync,ddppo --scenario pointnav --gpus 1 --device cpu --seeds 0,1 --seconds 12 --out real"
+    # Works are in the order of their sweeps' names, which begin with the second: `real` is the last.
+    chains = [(emulated,), (predicted, real)]
     with ThreadPoolExecutor() as side_by_side:  # no figure is looked at for its size
-        list(side_by_side.map(lambda command: rlbench(*command.split(), cwd=folder), commands))
+        list(side_by_side.map(lambda chain: [rlbench(*each.split(), cwd=folder) for each in chain], chains))
     sweep = folder / "wrong" / "sweep-1"
     write_run_folder(sweep, make_record(HOSTILE, id="hostile", started_at=DAY), rates=[100.0] * 12)
     write_run_folder(
@@ -102,10 +105,17 @@ class Opened:
 
 def open_report(chromium: Browser, report: Path, width: int, scheme: str, height: int = 900) -> Opened:
     """Opens a report with the network off, and waits until every chart has been drawn."""
+    return open_page(chromium, report.as_uri(), width, scheme, height, offline=True)
+
+
+def open_page(
+    chromium: Browser, address: str, width: int, scheme: str, height: int = 900, *, offline: bool = False
+) -> Opened:
+    """Opens a page, and waits until every chart has been drawn."""
     context = chromium.new_context(
         viewport={"width": width, "height": height},
         color_scheme="dark" if scheme == "dark" else "light",
-        offline=True,
+        offline=offline,
         accept_downloads=True,
     )
     opened = Opened(page=context.new_page())
@@ -120,10 +130,27 @@ def open_report(chromium: Browser, report: Path, width: int, scheme: str, height
         dialog.dismiss()  # type: ignore[attr-defined]
 
     opened.page.on("dialog", dismiss)
-    opened.page.goto(report.as_uri())
-    wait_for(opened.page, "Object.values(window.__rlbenchCharts).every(Boolean)")
-    wait_for(opened.page, "Object.values(window.__rlbenchTimelines ?? [{}]).every(chart => chart.paintings > 0)")
+    opened.page.goto(address)
+    wait_drawn(opened.page)
     return opened
+
+
+def wait_drawn(page: Page) -> None:
+    """Waits until every chart has been drawn."""
+    wait_for(page, "Object.values(window.__rlbenchCharts).every(Boolean)")
+    wait_for(page, "Object.values(window.__rlbenchTimelines ?? [{}]).every(chart => chart.paintings > 0)")
+
+
+def violations(page: Page) -> list[Any]:
+    """What axe-core finds against WCAG 2.2 A and AA with all unfolded: rule, number of places, the first of them."""
+    page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+    page.wait_for_timeout(1000)
+    page.evaluate(AXE.read_text(encoding="utf-8") + "; null")
+    found: list[Any] = page.evaluate(
+        """axe.run(document, {resultTypes: ['violations']}).then(found => found.violations.map(
+          each => [each.id, each.nodes.length, each.nodes.slice(0, 3).map(node => node.html.slice(0, 160))]))"""
+    )
+    return found
 
 
 def wait_for(page: Page, condition: str, seconds: float = 120) -> None:

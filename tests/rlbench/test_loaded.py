@@ -84,9 +84,8 @@ def test_what_is_emulated_or_predicted_says_so(tmp_path: Path) -> None:
     write_run_folder(tmp_path / "sweep", predicted)
     results = rlbench.load(tmp_path)
     assert sorted(results.cells["kind"]) == ["emulated", "predicted"]
-    for shown in (results._repr_html_(), str(results)):
-        assert "1 (emulated)" in shown
-        assert "2 (predicted)" in shown
+    assert all(ranks in results._repr_html_() for ranks in ("1 (emulated)", "2 (predicted)"))
+    assert all(re.search(rf"^{device} +\|", str(results), re.MULTILINE) for device in ("emulated", "predicted"))
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -199,6 +198,7 @@ def test_print_writes_the_table_of_the_command(tmp_path: Path) -> None:
     """And the representation is a line."""
     results = rlbench.load(write_sweep(tmp_path))
     assert re.search(r"^GPUs \| system +\| steps/s", str(results), re.MULTILINE)
+    assert "--explain says" not in str(results)  # nobody types it here
     assert repr(results) == f"<rlbench.Results: 4 runs in 4 cells, of {results.folders[0]}>"
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from rlbench.harness.live.state import read_live
 from rlbench.results.records import store
 from rlbench.results.records.schema import RunRecord
 from tests.slurm.cluster import Cluster, cluster
@@ -140,10 +141,15 @@ def check_another_allocation(slurm: Cluster, tmp_path: Path) -> None:
 
 
 def check_another_shell_waits_on(slurm: Cluster, tmp_path: Path) -> None:
-    """Who stops waiting stops nothing; --resume waits for the same job, and runs no cell twice."""
+    """Who stops waiting stops nothing; --resume waits for the same job, and runs no cell twice.
+
+    Meanwhile those who watch see the time left.
+    """
     out = tmp_path / "runs"
     run = start(slurm, out, "--systems", "ver", "--gpus", "2", "--seconds", "15", *EMULATED, *PLACE)
     until_stepping(out)
+    (sweep,) = out.iterdir()
+    until(lambda: (live := read_live(sweep)) is not None and live.left_s is not None, "the time left is told")
     jobs = slurm.jobs()
     run.send_signal(signal.SIGINT)
     said = finish(run, 20)

@@ -1,13 +1,13 @@
 """What `rlbench predict` does: plans a sweep as `rlbench run` does, and has each cell's system predict it.
 
-One thread predicts, so nothing can time out; another shows on stderr how far it is. It leaves nothing behind but run
-folders, each of which appears by one rename.
+One thread predicts, so nothing can time out; another shows on stderr how far it is, and a third says so to those who
+watch (`harness/live/live_file.py`). It leaves nothing behind but run folders, each of which appears by one rename.
 """
 
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,8 @@ from rlbench.harness.commands.predict.from_run import from_run
 from rlbench.harness.commands.predict.gains import asked_why, gains
 from rlbench.harness.live.counted import Counted
 from rlbench.harness.live.footer import progress_console
+from rlbench.harness.live.live_file import LiveFile
+from rlbench.harness.live.state import LiveSweep
 from rlbench.harness.machine import machine
 from rlbench.harness.plan.cells import Cell
 from rlbench.harness.predicting.options import PredictOptions
@@ -64,8 +66,17 @@ def print_predictions(
 def predict_sweep(sweep: Sweep, command: Sequence[str], console: Console) -> list[RunRecord]:
     """Predicts all cells of a sweep, and leaves a run folder for each; shows how far it is on the console."""
     about_machine = machine.describe()
-    records = []
-    with sweep.lock(), Counted(console, len(sweep.cells)) as progress:
+    records: list[RunRecord] = []
+    begun = LiveSweep.begins(len(sweep.cells))
+
+    def state() -> LiveSweep:
+        return begun.model_copy(update={"phase": "runs", "num_ended": len(records)})
+
+    with (
+        sweep.lock(),
+        closing(LiveFile(lambda: sweep.folder, state)),
+        Counted(console, len(sweep.cells)) as progress,
+    ):
         why = {cell.to_json() for cell in asked_why(sweep.cells)}
         for cell in sweep.cells:
             progress.say(f"predicting {cell.label}")

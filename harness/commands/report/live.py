@@ -21,6 +21,7 @@ from typing import Any
 from rlbench.harness.commands.read_runs import Found, SummaryOptions, partial
 from rlbench.harness.live import view
 from rlbench.harness.live.expected import in_words
+from rlbench.harness.live.state import LIVE_FILE
 from rlbench.harness.run.sweep_state import SweepReader, SweepState, newest
 from rlbench.results.reading.untrusted import visible
 
@@ -86,7 +87,7 @@ def _told(state: SweepState) -> str:
     if state.phase == "over":
         return f"the sweep is over: {state.num_finished} of {num_cells} cells finished"
     if state.live is None:
-        return "the sweep has not begun yet"
+        return f"{LIVE_FILE} cannot be read: {state.num_finished} of {num_cells} cells finished"
     if state.phase == "gone":
         pid = state.live.writer.pid
         return f"process {pid}, which ran the sweep, is gone: {state.num_finished} of {num_cells} cells finished"
@@ -168,4 +169,5 @@ def serve(folder: Path, asked: SummaryOptions, *, title: str | None, command: Se
                 threading.Thread(target=open_in_browser, args=(address,), daemon=True).start()
             server.serve_forever()
         except KeyboardInterrupt:
-            return
+            if sys.stderr.isatty():  # behind the terminal's ^C
+                sys.stderr.write("\n")

@@ -88,7 +88,7 @@ def _figure(rows: Sequence[Row], field: str, kinds: Sequence[str]) -> dict[str, 
                 "x": [getattr(placed.cell, field).get(kind) for _, placed in rows],
                 "y": names,
                 "marker": {"color": colour, "pattern": {"shape": hatching, "solidity": 0.35}, "line": {"width": 0}},
-                "hovertemplate": "%{y}<br>%{fullData.name}: %{x:.1%}<extra></extra>",
+                "hovertemplate": "%{y}<br>%{fullData.name}: %{x:.1%} of the time<extra></extra>",
                 "meta": {"facets": {facet: [placed.facets[facet] for _, placed in rows] for facet in FACETS}},
             }
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlbench.reports.figures import format as fmt
 from rlbench.reports.figures.columns import unit_of
 from rlbench.reports.figures.format import NONE
 from rlbench.reports.page.charts.chart import (
@@ -19,7 +20,7 @@ from rlbench.reports.page.charts.chart import (
     estimated,
     words,
 )
-from rlbench.reports.page.charts.over_gpus import bar_layout, intervals, upon_bar
+from rlbench.reports.page.charts.over_gpus import bar_layout, hover_ends, intervals, upon_bar
 from rlbench.reports.page.charts.style import NEUTRAL, Style, label, plain, styles
 from rlbench.reports.page.charts.works import Placed, Work, most_common, works
 from rlbench.results.records import units
@@ -29,6 +30,8 @@ from rlbench.results.summary.document import CurvePoint, Estimate, Learning, Sum
 THINNED = 6
 """Step between the points of a curve that the table lists."""
 COSTS: tuple[Cost, ...] = ("env_steps", "seconds", "gpu_seconds")
+COST_UNITS = {"seconds": "s", "gpu_seconds": "GPU-seconds"}
+"""Of a cost in hover texts; that of samples depends on what these are."""
 TICK = {"tickformat": "~s"}
 METRICS = {"success": "success (0 to 1)", "return": "return"}
 VERDICTS = {"worse": "learns worse", "not worse": "not worse", "unknown": "cannot be told", None: "-"}
@@ -173,7 +176,9 @@ def _curves(learners: Sequence[LearnedCell], cost: Cost, metric: str) -> Figure:
                 "y": [point.value for point in points],
                 "line": {"color": learner.style.colour, "width": 2, "dash": learner.style.dash},
                 "marker": {"color": learner.style.colour, "symbol": learner.style.symbol, "size": 9},
-                "hovertemplate": f"%{{fullData.name}}<br>{named} %{{x:,.4~r}}: %{{y:.3~r}}<extra></extra>",
+                "customdata": [_runs_between(point) for point in points],
+                "hovertemplate": f"%{{fullData.name}}<br>after %{{x:,.4~r}} {_unit(cost, learner)}: "
+                f"{plain(learner.learning.metric)} %{{y:.3~r}}%{{customdata}}<extra></extra>",
                 "meta": {"facets": learner.placed.facets, "end": plain(learner.label)},
             }
         )
@@ -182,6 +187,17 @@ def _curves(learners: Sequence[LearnedCell], cost: Cost, metric: str) -> Figure:
         data.append(_threshold(threshold, max(max(_along(each, cost)) for each in learners)))
     axis = {"title": {"text": named}, "rangemode": "tozero", **TICK}
     return {"data": data, "layout": {"xaxis": axis, "yaxis": {"title": {"text": plain(metric.capitalize())}}}}
+
+
+def _unit(cost: Cost, learner: LearnedCell) -> str:
+    return COST_UNITS.get(cost, learner.placed.cell.unit)
+
+
+def _runs_between(point: CurvePoint) -> str:
+    """The lowest and the highest run at a point of a curve, which is no interval."""
+    if point.low is None or point.high is None:
+        return ""
+    return f", runs from {fmt.number(point.low)} to {fmt.number(point.high)}"
 
 
 def _threshold(threshold: float, end: float) -> dict[str, Any]:
@@ -224,7 +240,8 @@ def results(summary: Summary) -> list[Chart]:
                 "x": [final.value],
                 "y": [name],
                 "marker": {"color": each.style.colour},
-                "hovertemplate": "%{y}: %{x:.3~r}<extra></extra>",
+                "hovertemplate": f"%{{y}}<br>{plain(each.learning.metric)} %{{x:.3~r}}"
+                f"{hover_ends(final.low, final.high)}<extra></extra>",
                 "meta": {"facets": each.placed.facets},
             }
             for name, final, each in finals
@@ -340,7 +357,8 @@ def _to_threshold(learners: Sequence[LearnedCell], cost: Cost) -> Figure:
                 "x": [median.value if reached else median.at_least],
                 "y": [name],
                 "marker": marker,
-                "hovertemplate": f"%{{y}}: {'' if reached else 'more than '}%{{x:,.4~r}}<extra></extra>",
+                "hovertemplate": f"%{{y}}<br>{'' if reached else 'more than '}%{{x:,.4~r}}"
+                f"{hover_ends(median.low, median.high)} {_unit(cost, learner)}<extra></extra>",
                 "meta": {"facets": learner.placed.facets},
             }
         )

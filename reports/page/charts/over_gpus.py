@@ -11,7 +11,7 @@ from rlbench.reports.figures.format import number
 from rlbench.reports.page.charts.chart import Entry, Facets, Figure, PageTable, datum, estimated, words
 from rlbench.reports.page.charts.style import Style, label, plain, row_height
 from rlbench.reports.page.charts.works import Placed, ScalingSeries, Work
-from rlbench.results.records import units
+from rlbench.results.records import labels, units
 from rlbench.results.records.units import StepUnit
 from rlbench.results.summary.document import CellSummary, Estimate
 
@@ -65,10 +65,13 @@ class Quantity:
 
     def hover(self, estimate: Estimate, along: str) -> str:
         """The hover text of a point; `along` is the plotly variable that holds the figure, `x` or `y`."""
-        said = f"%{{{along}:{self.hover_format}}}"
-        if estimate.low is not None and estimate.high is not None:
-            said += f" [{self.write(estimate.low)}, {self.write(estimate.high)}]"
-        return f"{said} {self.unit}".rstrip()
+        ends = hover_ends(estimate.low, estimate.high, self.write)
+        return f"%{{{along}:{self.hover_format}}}{ends} {self.unit}".rstrip()
+
+
+def hover_ends(low: float | None, high: float | None, write: Callable[[float | None], str] = number) -> str:
+    """The interval of a figure in its hover text: ` [983, 1,065]`; nothing if neither end is known."""
+    return "" if low is None and high is None else f" [{write(low)}, {write(high)}]"
 
 
 def rate_of(unit: StepUnit) -> Quantity:
@@ -162,7 +165,8 @@ def _line(series: ScalingSeries, style: Style, quantity: Quantity) -> list[dict[
         "line": style.line(series.kind),
         "marker": style.marker(series.kind),
         "hovertemplate": [
-            f"%{{fullData.name}}<br>on %{{x}}: {quantity.hover(each, 'y')}<extra></extra>" for _, each in known
+            f"%{{fullData.name}}<br>on {labels.ranks(gpus, series.device)}: {quantity.hover(each, 'y')}<extra></extra>"
+            for gpus, each in known
         ],
         "meta": {"facets": {**series.facets, "gpus": [gpus for gpus, _ in known]}, "end": plain(series.label)},
     }

@@ -59,7 +59,8 @@ def _figure(drawn: Sequence[AcrossTasks], look: Mapping[str, Style], metric: str
             "x": each.thresholds,
             "y": each.shares,
             "line": {**look[each.system].line(each.kind), "shape": "hv"},
-            "hovertemplate": "%{fullData.name}<br>above %{x:.3~r}: %{y:.0%} of runs<extra></extra>",
+            "hovertemplate": f"%{{fullData.name}}<br>above {plain(metric)} %{{x:.3~r}}: "
+            "%{y:.0%} of runs<extra></extra>",
             "meta": {"facets": {"system": each.system, "gpus": each.gpus}, "end": plain(each.system)},
         }
         for each in drawn

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from rlbench.reports.page.charts.chart import Chart, Entry, PageTable, Panel, datum, words
-from rlbench.reports.page.charts.over_gpus import intervals, rate_of
+from rlbench.reports.page.charts.chart import Chart, Entry, Facets, PageTable, Panel, datum, words
+from rlbench.reports.page.charts.over_gpus import intervals, rate_hover, rate_of
 from rlbench.reports.page.charts.style import DASHES, SYMBOLS, label, plain, styles
 from rlbench.reports.page.charts.works import with_kinds
 from rlbench.results.records import units
-from rlbench.results.summary.document import Estimate, HistorySeries, Summary
+from rlbench.results.summary.document import Estimate, HistoryRow, HistorySeries, Summary
 
 SHORT = 10
 """Number of digits of a commit that are shown."""
@@ -49,7 +49,7 @@ def _chart(
             columns=["system", "GPUs", "revision", "measured", *units.rates(unit), "level, from here"],
             rows=[row for place, each in group for row in _rows(place, each, unit)],
             num_names=3,
-            facets=[{"system": row.system, "gpus": row.gpus} for _, each in group for row in each.rows],
+            facets=[_facets(row) for _, each in group for row in each.rows],
         ),
         notes=[f"{machine}. {NOTE}"],
         facets={"scenario": scenario, "workload": workload},
@@ -63,7 +63,7 @@ def _figure(
     shapes, names = [], _names([each for _, each in group])
     for number, (_, each) in enumerate(group):
         of_system = styles(summary)[each.rows[-1].system]
-        of_series = {"system": each.rows[-1].system, "gpus": each.rows[-1].gpus}
+        of_series = _facets(each.rows[-1])
         look = replace(of_system, symbol=SYMBOLS[number % len(SYMBOLS)], dash=DASHES[number % len(DASHES)])
         name, kind = names[number], each.rows[-1].kind
         points = [
@@ -80,7 +80,9 @@ def _figure(
                 "y": [rate.value for _, rate in points],
                 "line": look.line(kind),
                 "marker": look.marker(kind),
-                "hovertemplate": f"%{{fullData.name}}<br>%{{x}}: %{{y:,.4~r}} {units.rate(unit)}<extra></extra>",
+                "hovertemplate": [
+                    f"%{{fullData.name}}<br>%{{x}}: {rate_hover(rate, unit)}<extra></extra>" for _, rate in points
+                ],
                 "meta": {"facets": of_series, "end": plain(name)},
             }
         )
@@ -99,6 +101,11 @@ def _figure(
         ]
     axis = {"title": {"text": "Revision"}, "type": "category", "categoryorder": "array", "categoryarray": list(commits)}
     return {"data": data, "layout": {"xaxis": axis, "yaxis": rate_of(unit).axis, "shapes": shapes}}
+
+
+def _facets(row: HistoryRow) -> Facets:
+    """What the page's filters know a revision by."""
+    return {"system": row.system, "gpus": row.gpus, "device": row.device}
 
 
 def _names(group: Sequence[HistorySeries]) -> list[str]:

@@ -21,7 +21,7 @@ from rlbench.reports.page.charts.chart import (
 from rlbench.reports.page.charts.over_gpus import Quantity, figure, gpus_axis, names, rate_of, table
 from rlbench.reports.page.charts.style import NEUTRAL, Style, label, plain, styles
 from rlbench.reports.page.charts.works import ScalingSeries, Work, works
-from rlbench.results.records import units
+from rlbench.results.records import labels, units
 from rlbench.results.summary.document import Summary
 
 SCALING = Quantity(field="scaling", title="Speed-up (x)", write=factor, tick=",", hover_format=".3~r", unit="x")
@@ -191,8 +191,11 @@ def _markers(work: Work, look: Mapping[str, Style]) -> list[dict[str, Any]]:
                 "x": rates if bars else [reference.gpus for reference in references],
                 "y": rows if bars else rates,
                 "marker": look[system].published,
-                "hovertemplate": f"%{{fullData.name}}<br>%{{{'x' if bars else 'y'}:,.4~r}} "
-                f"{units.rate(work.unit)}<extra></extra>",
+                "hovertemplate": [
+                    f"%{{fullData.name}}<br>on {labels.ranks(reference.gpus, 'cuda')}: "
+                    f"%{{{'x' if bars else 'y'}:,.4~r}} {units.rate(work.unit)}<extra></extra>"
+                    for reference in references
+                ],
                 "meta": {"facets": {"system": system, "gpus": [reference.gpus for reference in references]}},
             }
         )

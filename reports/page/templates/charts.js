@@ -194,6 +194,7 @@ const drawAll = (then) => {
       return;
     }
     const plot = waiting.shift();
+    plot.closest("figure").classList.remove("empty"); // else what was empty would stay so
     if (isShown(plot)) draw(plot);
     else drawn[plot.id] = true;
     setTimeout(next, 0);

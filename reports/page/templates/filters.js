@@ -2,39 +2,55 @@
 
 const first = () => [...document.querySelectorAll(".first")];
 let firstAsked = null; // the id of the work that a reader has chosen to see first
+const oneAsked = new Set(); // the ids of the charts that a reader has asked for, of those of which one is shown
+
+// Of a work, the tiles of the first cell that is let through, on the most GPUs; none, if all are hidden.
+const tilesOf = (work) => {
+  const all = letsAll(work.dataset) ? [...work.querySelectorAll(".tiles")] : [];
+  const left = all.filter((tiles) => letsAll(tiles.dataset) && letsAll(tiles.parentElement.dataset));
+  return left.find((tiles) => tiles.parentElement === left.at(-1).parentElement);
+};
 
 const showFirst = () => {
-  const left = first().filter((each) => letsAll(each.dataset));
+  const left = first().filter(tilesOf);
   const shown = left.find((each) => each.id === firstAsked) ?? left[0];
   for (const each of first()) each.toggleAttribute("data-later", each !== shown);
   for (const button of document.querySelectorAll("[data-first]")) {
-    button.hidden = !letsAll(button.dataset);
+    button.hidden = !left.some((each) => each.id === button.dataset.first);
     button.setAttribute("aria-pressed", String(shown !== undefined && button.dataset.first === shown.id));
   }
   for (const each of first()) {
-    const counts = [...new Set([...each.querySelectorAll(".verdict")].map((verdict) => verdict.dataset.gpus))];
-    const last = counts.filter((gpus) => lets("gpus", gpus)).at(-1);
+    const told = tilesOf(each);
+    for (const tiles of each.querySelectorAll(".tiles")) tiles.toggleAttribute("data-later", tiles !== told);
     for (const verdict of each.querySelectorAll(".verdict")) {
-      verdict.toggleAttribute("data-later", verdict.dataset.gpus !== last);
+      verdict.toggleAttribute("data-later", verdict.dataset.gpus !== told?.parentElement.dataset.gpus);
     }
   }
 };
 
-// Of charts of one name, shows the first that is let through: that on the most GPUs.
+// Of charts of one name, shows the one that was asked for, or else that on the most GPUs, if they are let through.
 const showOneOf = () => {
-  const shown = new Set();
-  for (const each of document.querySelectorAll("[data-one-of]")) {
-    const isShown = letsAll(each.dataset) && !shown.has(each.dataset.oneOf);
-    each.toggleAttribute("data-later", !isShown);
-    if (isShown) shown.add(each.dataset.oneOf);
+  const all = [...document.querySelectorAll("[data-one-of]")];
+  const left = all.filter((each) => letsAll(each.dataset));
+  const shown = new Map();
+  for (const each of [...left.filter(({ id }) => oneAsked.has(id)), ...left]) {
+    if (!shown.has(each.dataset.oneOf)) shown.set(each.dataset.oneOf, each);
   }
+  for (const each of all) each.toggleAttribute("data-later", shown.get(each.dataset.oneOf) !== each);
 };
 
-const narrow = () => {
+// Shows what the filters let through, draws it, and then does what is to be done then.
+const narrow = (then) => {
+  for (const button of document.querySelectorAll("fieldset[data-facet] button")) {
+    button.setAttribute("aria-pressed", String(lets(button.parentElement.dataset.facet, button.dataset.value)));
+  }
   showFirst();
   showOneOf();
-  for (const each of document.querySelectorAll("figure.chart, .tiles, tbody tr, details.facts, .told > div")) {
+  for (const each of document.querySelectorAll("figure.chart, .tile, .rival, .stage [data-system], .totals, tbody tr, details.facts, .told > div")) {
     each.classList.toggle("filtered-out", !letsAll(each.dataset));
+  }
+  for (const stage of document.querySelectorAll(".stage")) {
+    stage.classList.toggle("filtered-out", !stage.querySelector("[data-system]:not(.filtered-out)"));
   }
   for (const table of document.querySelectorAll(".matrix table")) {
     [...table.tHead.rows[0].cells].forEach((head, at) => {
@@ -42,27 +58,39 @@ const narrow = () => {
       for (const row of table.rows) row.cells[at].hidden = !lets("gpus", head.dataset.gpus);
     });
   }
+  for (const timeline of timelines) timeline.narrow();
   const narrowed = facets.filter((facet) => chosen[facet] !== null);
   const said = document.getElementById("filtered");
   if (said) said.textContent = narrowed.length ? `(narrowed by ${narrowed.join(", ")})` : "";
-  drawAll();
+  drawAll(then);
+};
+
+// Lifts what hides an element: filters, another work, another chart of its name. Whether anything did.
+const unhide = (target) => {
+  const above = [];
+  for (let each = target; each; each = each.parentElement) above.push(each);
+  const hiding = facets.filter((facet) => above.some((each) => !lets(facet, each.dataset[facet])));
+  for (const facet of hiding) chosen[facet] = null;
+  const [work, one] = [target.closest(".first[data-later]"), target.closest("[data-one-of][data-later]")];
+  if (work) firstAsked = work.id;
+  if (one) {
+    for (const other of document.querySelectorAll(`[data-one-of="${CSS.escape(one.dataset.oneOf)}"]`)) oneAsked.delete(other.id);
+    oneAsked.add(one.id);
+  }
+  return Boolean(hiding.length || work || one);
 };
 
 for (const fieldset of document.querySelectorAll("fieldset[data-facet]")) {
   const facet = fieldset.dataset.facet;
   const buttons = [...fieldset.querySelectorAll("button")];
-  const on = (button) => button.getAttribute("aria-pressed") === "true";
-  const press = (button, pressed) => button.setAttribute("aria-pressed", String(pressed));
   for (const button of buttons) {
     button.addEventListener("click", () => {
-      if (buttons.every(on)) buttons.forEach((each) => press(each, each === button)); // the first click shows it alone
-      else press(button, !on(button));
-      if (!buttons.some(on)) buttons.forEach((each) => press(each, true));
-      chosen[facet] = buttons.every(on) ? null : new Set(buttons.filter(on).map((each) => each.dataset.value));
+      const left = new Set(chosen[facet]); // none: the first click shows one alone
+      if (!left.delete(button.dataset.value)) left.add(button.dataset.value);
+      chosen[facet] = left.size % buttons.length ? left : null; // all, or none, is all
       narrow();
     });
   }
-  document.getElementById("all").addEventListener("click", () => buttons.forEach((button) => press(button, true)));
 }
 document.getElementById("all")?.addEventListener("click", () => {
   for (const facet of facets) chosen[facet] = null;
@@ -83,12 +111,13 @@ const takeChosen = () => {
   const { firstAsked: asked = null, kept = [] } = JSON.parse(sessionStorage.getItem("chosen") ?? "{}");
   sessionStorage.removeItem("chosen");
   firstAsked = asked;
-  for (const [facet, values] of kept) {
-    chosen[facet] = values && new Set(values);
-    for (const button of document.querySelectorAll(`fieldset[data-facet="${facet}"] button`)) {
-      button.setAttribute("aria-pressed", String(lets(facet, button.dataset.value)));
-    }
-  }
+  for (const [facet, values] of kept) chosen[facet] = values && new Set(values);
   narrow();
 };
+const bar = document.querySelector(".filters");
+if (bar) {
+  new ResizeObserver(() => { // what a link leads to stands below it
+    document.documentElement.style.scrollPaddingTop = `${bar.offsetHeight + 8}px`;
+  }).observe(bar);
+}
 if (innerWidth < NARROW) document.querySelector(".filters details")?.removeAttribute("open");

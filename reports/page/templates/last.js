@@ -25,16 +25,12 @@ const print = (begins) => {
 addEventListener("beforeprint", () => print(true));
 addEventListener("afterprint", () => print(false));
 
-// ---- an address with `#figure-…` leads there, also where that is of a work that is not shown first, or folded
+// ---- an address with `#figure-…` leads there, also where that is not shown at first, filtered out, or folded
 
 const reveal = () => {
   const target = location.hash.length > 1 ? document.getElementById(location.hash.slice(1)) : null;
   if (!target) return;
-  const work = target.closest(".first");
-  if (work?.hasAttribute("data-later")) {
-    firstAsked = work.id;
-    narrow();
-  }
+  if (unhide(target)) narrow(() => target.scrollIntoView()); // charts above it have their heights when they are drawn
   for (let each = target.parentElement; each; each = each.parentElement) {
     if (each.tagName === "DETAILS") each.open = true;
   }
@@ -44,7 +40,7 @@ addEventListener("hashchange", reveal);
 
 const begin = async () => {
   recolour();
-  if (live) takeChosen();
+  if (live) takeRead();
   else showFirst();
   [figures] = await Promise.all([unpacked("figures-data").then(JSON.parse), unpacked("plotly").then(runScript)]);
   drawAll(reveal); // charts have their heights only when they are drawn

@@ -6,6 +6,7 @@
 
 class TimelineChart {
   constructor(figure, data) {
+    this.figure = figure;
     this.find = (name) => figure.querySelector(`[data-part="${name}"]`);
     this.box = this.find("box");
     this.space = this.find("space");
@@ -36,6 +37,18 @@ class TimelineChart {
     this.fitBox();
     this.showIteration(shown);
     this.box.scrollTop = this.view.top = 0;
+  }
+
+  // Offers the runs that the filters let through, and shows one of them; nothing, if none is left.
+  narrow() {
+    const select = this.find("run");
+    const options = [...select.options];
+    options.forEach((option, k) => { option.hidden = option.disabled = !letsAll(this.runs[k].facets); });
+    const left = options.filter((option) => !option.disabled);
+    this.figure.classList.toggle("filtered-out", !left.length);
+    if (!left.length || left.includes(options[select.selectedIndex])) return;
+    select.value = left[0].value;
+    this.choose(Number(left[0].value));
   }
 
   legend() {
@@ -328,9 +341,12 @@ class TimelineChart {
 
 // What the page holds for the timelines: their data, by the ids of their figures.
 
+let timelines = [];
 unpacked("timelines-data").then((text) => {
   const data = JSON.parse(text);
   window.__rlbenchTimelines = Object.fromEntries(
     [...document.querySelectorAll("figure.timeline")].map((figure) => [figure.id, new TimelineChart(figure, data[figure.id])]),
   );
+  timelines = Object.values(window.__rlbenchTimelines);
+  for (const timeline of timelines) timeline.narrow();
 });

@@ -36,6 +36,7 @@ BAD_RUNS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     ((*SYNC, "--device", "tpu"), ("--device tpu", "cuda, cpu, emulated")),
     ((*SYNC, "--protocol", "nope"), ("--protocol nope", "ddppo", "steady")),
     (("--systems", "sync:preemt=never"), ("sync:preemt: unknown field; did you mean 'preempt'?",)),
+    (("--systems", "ver:premept.p=1"), ("ver:premept.p: unknown field; did you mean 'preempt'?",)),
     (("--systems", "sync:epochs=1"), ("sync:epochs: unknown field; did you mean 'learn.epochs'?",)),
     ((*SYNC, "--workload", "heterogenous"), ("did you mean 'heterogeneous'? known: homogeneous, heterogeneous",)),
     ((*SYNC, "--until", "sucess>=0.9"), ("unknown metric; did you mean 'success'?",)),
@@ -163,7 +164,7 @@ def test_more_gpus_than_there_are(
 
 BAD_COMMANDS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("rnu",), ("No such command 'rnu'; did you mean 'run'? known: run, predict",)),
-    (("results", "--were", "system=ver"), ("No such option: --were; did you mean '--where'?",)),
+    (("results", "--were", "system=ver"), ("--were; did you mean '--where'? `rlbench results --help` says more",)),
     (("systems", "instal"), ("No such command 'instal'; did you mean 'install'? known: install, remove",)),
     (("results", ".", "--where", "sytem=ver"), ("--where sytem=ver: unknown; did you mean 'system'?",)),
     (("doctor", "--strict", "--network"), ("--strict: does not go with --network",)),
@@ -259,6 +260,12 @@ def test_version() -> None:
     ended = call("--version")
     assert ended.code == 0
     assert re.fullmatch(r"rlbench \d+\.\d+\.\d+\S*\n", ended.out)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["systems", "--help"]])
+def test_commands_are_listed_in_whole_sentences(arguments: list[str]) -> None:
+    """None is cut to fit a line."""
+    assert "..." not in call(*arguments).out.partition("Commands:")[2]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["results", "--help"], ["report", "--help"]])

@@ -34,7 +34,7 @@ def offered(line: str) -> list[str]:
         ("rlbench run --systems ver:pre", ["ver:preempt=", "ver:preempt.fill_stale="]),
         ("rlbench run --systems ver:preempt=ne", ["ver:preempt=never"]),
         ("rlbench run --systems ver:preempt=never:rollout.n", ["ver:preempt=never:rollout.num_steps="]),
-        ("rlbench run --scenario emul", ["emulated"]),
+        ("rlbench run --scenario emul", ["emulated", "emulated/"]),  # or a shell would end the word
         ("rlbench run --scenario emulated/gib", ["emulated/gibson", "emulated/gibson+mp3d"]),
         ("rlbench run --scenario emulated/open-fridge:ti", ["emulated/open-fridge:time_scale="]),
         ("rlbench run --scenario gym/CartPole-v1:kw", ["gym/CartPole-v1:kwargs."]),
@@ -47,6 +47,7 @@ def offered(line: str) -> list[str]:
         ("rlbench results . --where sys", ["system="]),
         ("rlbench results --where system=ver:pre", ["system=ver:preempt=", "system=ver:preempt.fill_stale="]),
         ("rlbench results --where status=f", ["status=finished", "status=failed"]),
+        ("rlbench results --where status=i", ["status=interrupted", "status=invalid"]),
         ("rlbench export --format js", ["json"]),
         ("rlbench list sc", ["scenarios"]),
         ("rlbench --install-completion z", ["zsh"]),

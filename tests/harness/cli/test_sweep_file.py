@@ -93,9 +93,10 @@ BAD_FILES: list[tuple[bytes, tuple[str, ...]]] = [
     (b"gpus = 0", ("gpus 0: must be from 1",)),
     (b"gpus = 'many'", ("gpus many: must be whole numbers such as 1,8",)),
     (b"systems = ''", ("systems: is empty",)),
-    (b"systems = 'snyc'", ("unknown system 'snyc'; did you mean 'sync'?",)),
+    (b"systems = 'snyc'", ("sweep.toml: unknown system 'snyc'; did you mean 'sync'?",)),
     (b"systems = {name = 'sync'}", ("systems: must be a text", "is a table")),
-    (b"scenario = 'nope'", ("unknown scenario 'nope'",)),
+    (b"systems = 'sync:epoch=1'", ("sweep.toml: sync:epoch: unknown field",)),
+    (b"scenario = 'nope'", ("sweep.toml: unknown scenario 'nope'",)),
     (b"scenario = 'pointnav:size'", ("scenario: pointnav:size: 'size' must be field=value",)),
     (b"protocol = 3", ("protocol: must be a text, is 3",)),
     (b"protocol = 'nope'", ("protocol nope: unknown; known: ",)),
@@ -112,8 +113,8 @@ BAD_FILES: list[tuple[bytes, tuple[str, ...]]] = [
     (b"out = 3", ("out: must be a text, is 3",)),
     (b"out = ''", ("out: must be a text, is ''",)),
     (b"hosts = 'a'", ("hosts: goes with --launcher torchrun",)),
-    (b"time_scale = 1", ("time_scale: unknown (did you mean time-scale?); known: systems, gpus",)),
-    (b"seed = 1", ("seed: unknown (did you mean seeds?)",)),
+    (b"time_scale = 1", ("time_scale: unknown; did you mean 'time-scale'? known: time-scale, systems, gpus",)),
+    (b"seed = 1", ("seed: unknown; did you mean 'seeds'?",)),
     (b"'\\u001b' = 1", ("unknown; known: systems",)),
     (b"resume = true", ("resume: is typed with the command",)),
     (b"dry-run = true", ("dry-run: is typed with the command",)),
@@ -152,7 +153,9 @@ def test_what_is_no_file(here: Path) -> None:
     """Nothing there, a folder, a pipe that nobody writes, a word that was no option: each is said in one line."""
     (here / "folder.toml").mkdir()
     (here / "loop.toml").symlink_to("loop.toml")
-    assert_refused(call("run", "no.toml"), "no.toml: No such file")
+    assert_refused(
+        call("run", "no.toml"), "no.toml: is not there; write it, or have `rlbench run … --save no.toml` write it"
+    )
     assert_refused(call("run", "folder.toml"), "folder.toml: is a folder, must be a regular file")
     assert_refused(call("run", "loop.toml"), "loop.toml: ")
     assert_refused(call("run", "--systems", "sync", "ddppo"), "ddppo: is no option, and no sweep file", "--systems")

@@ -172,6 +172,12 @@ def test_a_run_without_a_policy(tmp_path: Path) -> None:
     assert_refused(call("evaluate", str(leave_run(tmp_path / "run"))), "run: holds no policy.pt; run that cell again")
 
 
+def test_a_prediction(tmp_path: Path) -> None:
+    """It has no policy, whatever is run again; what to name instead is said."""
+    folder = leave_run(tmp_path / "run", cell={"device": "predicted"})
+    assert_refused(call("evaluate", str(folder)), "run: a model predicted it, so it has no policy; name runs of")
+
+
 def test_a_system_that_cannot_be_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A system of somebody else's need not have the methods; that is said with their names."""
     folder = leave_run(tmp_path / "run", system="theirs")

@@ -40,6 +40,31 @@ def test_results_are_filtered(here: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        (["system=vre"], "no runs with system=vre; did you mean 'ver'? known: sync, ver"),
+        (["system=ver", "status=finish"], "no runs with status=finish; did you mean 'finished'? known: finished"),
+        (["gpus=x"], "no runs with gpus=x; known: 1, 8"),
+        (["gpus=8", "status=finished", "system=ver", "seed=0", "sweep=none"], "no runs with sweep=none; known: "),
+    ],
+)
+def test_a_value_that_no_run_has(where: list[str], said: str, here: Path) -> None:
+    """The values that there are stand in place of an empty table; JSON stays a list."""
+    sweep = write_sweep(here)
+    conditions = [word for each in where for word in ("--where", each)]
+    assert call("results", str(sweep), *conditions).out.startswith(said)
+    assert json.loads(call("results", str(sweep), *conditions, "--json").out) == []
+
+
+def test_values_that_no_run_has_together(here: Path) -> None:
+    """Where each value is there, all conditions are repeated."""
+    sweep = write_sweep(here)
+    write_run_folder(sweep, make_record("appo", 2, id="alone", sweep=sweep.name, cell={"hash": "a"}))
+    said = call("results", str(sweep), "--where", "system=appo", "--where", "gpus=8").out
+    assert said == "no runs with system=appo and gpus=8\n"
+
+
 def test_results_find_a_system_by_its_settings(here: Path) -> None:
     """`--where system=ver:preempt=never` finds that ablation alone, and `system=ver` both."""
     sweep = write_sweep(here)

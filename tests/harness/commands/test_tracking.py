@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
+from types import ModuleType
 from unittest.mock import patch
 
 import pytest
@@ -25,6 +27,14 @@ def test_runs_are_exported(here: Path, form: str) -> None:
     assert counted == "a folder/of it: 4 runs (4 emulated)"
     assert command.startswith(form)
     assert any((here / "a folder" / "of it").iterdir())
+
+
+@pytest.mark.parametrize("form", TRACKERS)
+def test_no_package_of_the_users_is_taken_for_ours(here: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installed rlbench has no top-level `reports`; a project around it may have one of its own."""
+    monkeypatch.setitem(sys.modules, "reports", ModuleType("reports"))
+    ended = call("export", str(write_sweep(here)), "--format", form, "--out", "out")
+    assert (ended.code, ended.err) == (0, "")
 
 
 @pytest.mark.parametrize("form", TRACKERS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rlbench.harness.live.state import LIVE_FILE
+from rlbench.harness.live.state import LIVE_FILE, LiveSweep, write_live
 from tests.harness.command import RLBENCH, assert_refused, call
 from tests.harness.runs import FAULTY_SWEEP, PATIENCE_S, RunningSweep, wait_until
 from tests.harness.sweeps import write_sweep
@@ -111,6 +112,19 @@ def test_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "runs: runs/20260101-000000-abcd" in ended.out
     assert ended.err.endswith("the sweep is over: 0 of 0 cells finished\n")
     assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize(("command", "goes_on"), [("run", True), ("predict", False)])
+def test_only_runs_are_taken_up_again(tmp_path: Path, command: str, *, goes_on: bool) -> None:
+    """A prediction whose process is gone is made anew."""
+    sweep = write_sweep(tmp_path)
+    sweep.joinpath("sweep.json").write_text(json.dumps({"command": ["rlbench", command], "cells": []}))
+    begun = LiveSweep.begins(4)
+    write_live(sweep, begun.model_copy(update={"writer": begun.writer.model_copy(update={"started": 1})}))
+    ended = call("watch", str(sweep))
+    assert ended.code == 1
+    assert f"process {begun.writer.pid}, which ran the sweep, is gone; 0 of 0 cells finished" in ended.err
+    assert ("--resume" in ended.err) == goes_on
 
 
 def test_there_is_nothing_to_watch(tmp_path: Path) -> None:

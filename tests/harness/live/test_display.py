@@ -103,9 +103,17 @@ def test_fraction_is_that_of_the_nearest_limit(limits: Limits, fraction: float, 
     progress.update(snapshot(2, 800))
     state = progress.state
     assert state.fraction == pytest.approx(fraction)
-    assert view.cell_left(state) == (
-        "time left unknown" if not fraction else f"{4 * (1 - fraction) / fraction:.0f} s left"
-    )
+    said = {0.0: "time left unknown", 1.0: "about to end"}
+    assert view.cell_left(state) == said.get(fraction, f"{4 * (1 - fraction) / (fraction or 1):.0f} s left")
+
+
+def test_no_iteration_is_named_before_one_has_ended() -> None:
+    """`first rollout` is all that is said of it."""
+    progress = CellProgress(CELL, 1)
+    progress.update(Snapshot(phase="first rollout", iterations=0, learned=0, env_steps=10))
+    assert view.doing(progress.state) == "first rollout"
+    progress.update(snapshot(1, 20))
+    assert view.doing(progress.state) == "learn, iteration 1"
 
 
 def test_plain_lines_without_a_terminal(clock: Clock) -> None:
@@ -132,7 +140,20 @@ def test_a_dumb_terminal_gets_plain_lines_too(monkeypatch: pytest.MonkeyPatch) -
     with Display(Console(file=out, force_terminal=True), num_cells=1) as display:
         display.begin(1, CELL)
         display.update(snapshot(0, 10))
-    assert out.getvalue().splitlines() == [f"[1/1] {CELL.label}: {PREPARING}"]
+    assert " ".join(out.getvalue().split()) == f"[1/1] {CELL.label}: {PREPARING}"
+
+
+@pytest.mark.parametrize("kind", ["xterm", "dumb"])
+def test_a_terminal_gets_whole_words(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is said of a cell that has ended is broken between words, not by the terminal inside a figure."""
+    monkeypatch.setenv("TERM", kind)
+    out = io.StringIO()
+    with Display(Console(file=out, width=80, force_terminal=True), num_cells=1) as display:
+        display.begin(1, CELL)
+        display.end("finished", ", 12,345,678 steps/s (starting took 1.0 s, ending 0.3 s)")
+    (said,) = out.getvalue().split(f"seed {CELL.seed}: finished")[1:]
+    assert " ".join(said.split()).startswith(", 12,345,678 steps/s (starting took 1.0 s, ending 0.3 s)")
+    assert all(len(line.rstrip()) <= 80 for line in said.splitlines())
 
 
 def test_a_terminal_sees_the_bar_of_the_sweep_above_that_of_the_cell(
@@ -160,6 +181,7 @@ def test_a_terminal_sees_the_bar_of_the_sweep_above_that_of_the_cell(
         )
         assert sweep < cell < label < done
         display.end("failed", ": it broke")
+        assert "2 of 4 cells, 1 failed; about 40 s left" in view.about_sweep(display.state)
         assert (display.state.num_ended, display.state.num_failed) == (2, 1)
     assert f"{CELL.label}: failed: it broke" in out.getvalue()
 
@@ -174,6 +196,36 @@ def test_the_state_is_what_others_read(clock: Clock) -> None:
         assert (cell.number, cell.label, cell.iterations, cell.elapsed_s) == (1, CELL.label, 2, 3.0)
         display.end("finished", "")
         assert (display.state.running, display.state.num_ended, display.state.num_failed) == ((), 1, 0)
+
+
+def test_the_time_left_of_jobs_is_told_when_the_first_runs(clock: Clock) -> None:
+    """By the plan, by what jobs took, and by how many have run at a time; how long they wait before is Slurm's."""
+    out, expected = io.StringIO(), [Expected(seconds=100.0, how="")] * 5
+    with Display(Console(file=out, width=200), 5, expected) as display:
+        assert view.about_sweep(display.state) == "0 of 5 cells; starting"
+        display.update_jobs({}, 5)
+        assert view.about_sweep(display.state) == "0 of 5 cells; 0 running, 5 waiting"
+        clock.now_s += PLAIN_PERIOD_S
+        display.update_jobs({1: (CELL, snapshot(0, 0)), 2: (CELL, snapshot(0, 0))}, 5)
+        assert view.about_sweep(display.state) == "0 of 5 cells; 2 running, 3 waiting; about 5 min 00 s left"
+        assert out.getvalue().splitlines()[-1] == view.about_sweep(display.state)
+        display.note_end(1, "finished", 50.0)
+        clock.now_s += 10
+        display.update_jobs({2: (CELL, snapshot(0, 0))}, 4)
+        assert view.about_sweep(display.state) == "1 of 5 cells; 1 running, 3 waiting; about 1 min 40 s left"
+
+
+def test_a_job_that_was_requeued_begins_anew(clock: Clock) -> None:
+    """Its rate and its time are of the run that is under way."""
+    with Display(Console(file=io.StringIO()), 1) as display:
+        display.update_jobs({1: (CELL, snapshot(0, 10))}, 1)
+        clock.now_s += 100
+        display.update_jobs({1: (CELL, snapshot(5, 500))}, 1)
+        display.update_jobs({1: (CELL, snapshot(0, 0))}, 1)
+        clock.now_s += 5
+        display.update_jobs({1: (CELL, snapshot(0, 0))}, 1)
+        (cell,) = display.state.running
+        assert (cell.elapsed_s, cell.steps_per_s) == (5.0, 0.0)
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 200])

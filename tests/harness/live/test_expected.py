@@ -55,6 +55,24 @@ def test_cells_without_a_known_length_are_as_long_as_others_of_them(
     assert time_left([PLANNED, GUESSED, GUESSED], took_s, ended, running) == left
 
 
+@pytest.mark.parametrize(
+    ("at_once", "ended", "running", "left_s"),
+    [
+        pytest.param(2, [], {}, 200, id="two by two"),
+        pytest.param(3, [], {}, 200, id="three, then one"),
+        pytest.param(9, [], {}, 100, id="room for all"),
+        pytest.param(2, [0], {1: Running(elapsed_s=70), 2: Running(elapsed_s=10)}, 130, id="the last after the first"),
+        pytest.param(2, [], {3: Running(elapsed_s=0, left_s=40)}, 200, id="one that knows better"),
+        pytest.param(1, [2, 3], {0: Running(elapsed_s=40), 1: Running(elapsed_s=30)}, 70, id="more than was known"),
+    ],
+)
+def test_cells_that_run_side_by_side(
+    at_once: int, ended: list[int], running: dict[int, Running], left_s: float
+) -> None:
+    """Each that ends makes room for the next of the plan; the sweep is over when the last one is."""
+    assert time_left([PLANNED] * 4, {}, ended, running, at_once) == TimeLeft(seconds=left_s)
+
+
 def test_times_in_words() -> None:
     """In two units at most."""
     assert [in_words(seconds) for seconds in (0.4, 59.4, 59.6, 250, 7500)] == [

@@ -270,8 +270,19 @@ def test_doctor_prints_all_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = file.getvalue().splitlines()
     levels = [line.split()[0] for line in lines if line.startswith(("ok ", "warning "))]
     assert levels == ["warning", *["ok"] * 8]
-    assert lines[-1] == "1 of 9 checks warn of what could spoil a figure"
+    assert lines[-1] == "1 of 9 checks warns of what could spoil a figure"
     assert any("GPU 0" in line and "H100, 80 GiB, 700 W" in line for line in lines)
+
+
+def test_doctor_breaks_lines_below_their_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a narrow terminal no line is wider than it or ends in blanks, and what goes on is indented."""
+    file = io.StringIO()
+    monkeypatch.setattr("rlbench.harness.commands.doctor.read_machine", lambda: dataclasses.replace(GOOD, load_1m=16.0))
+    print_doctor(Console(file=file, width=60), num_workers=4)
+    lines = file.getvalue().splitlines()
+    assert all(len(line) <= 60 and line == line.rstrip() for line in lines)
+    heads = {line.split()[0] for line in lines if line[:1].strip()}
+    assert heads <= {"CPU", "memory", "GPU", "GPUs", "system", "packages", "ok", "warning", "1"}
 
 
 @pytest.mark.parametrize(("load", "code"), [(16.0, 1), (0.0, 0)])

@@ -92,6 +92,8 @@ def test_with_a_gpu_real_work_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None
     made, line = complete(RunOptions(systems="sync"))
     assert (made.device, made.scenarios) == ("cuda", "pointnav")
     assert line == "scenario pointnav; choose others with --device and --scenario"
+    _, line = complete(RunOptions(systems="sync", device="cuda"))
+    assert line == "scenario pointnav; choose another with --scenario"
 
 
 def test_what_was_asked_for_is_not_overruled() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlbench.harness.contract.budget import Limits
+from rlbench.harness.live.state import LIVE_FILE
 from rlbench.harness.plan.cells import Cell
 from rlbench.harness.plan.planning import plan
 from rlbench.harness.plan.request import Request
@@ -198,7 +199,7 @@ def test_resume_takes_the_same_options_or_none(tmp_path: Path, cells: list[Cell]
     other = call("run", "--systems", "sync", *QUICK, *out)
     assert_refused(other, "planned other cells (rlbench run --systems sync,ddppo)", "give the same options")
     assert_refused(call("run", "--gpus", "4", *out), "--resume: needs all options of the sweep")
-    assert sorted(path.name for path in sweep.folder.iterdir()) == [PLAN_FILE]
+    assert sorted(path.name for path in sweep.folder.iterdir()) == [LIVE_FILE, PLAN_FILE]
 
 
 def test_resume_of_a_finished_sweep_runs_nothing(tmp_path: Path, cells: list[Cell]) -> None:
@@ -206,6 +207,7 @@ def test_resume_of_a_finished_sweep_runs_nothing(tmp_path: Path, cells: list[Cel
     sweep = Sweep.create(tmp_path, cells, ["rlbench"])
     finish(sweep, 0)
     finish(sweep, 1)
+    (sweep.folder / LIVE_FILE).unlink()
     before = {path: path.stat().st_mtime_ns for path in sweep.folder.rglob("*")}
     ended = call("run", "--resume", "--out", str(tmp_path))
     assert ended.code == 0

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import errno
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +13,7 @@ from rlbench.harness.live.state import LIVE_FILE, LiveSweep, Writer
 from rlbench.harness.run import sweep_state
 from rlbench.harness.run.sweep import PLAN_FILE, Sweep
 from rlbench.harness.run.sweep_state import SweepReader, newest
+from rlbench.results.records import store
 from tests.harness.live.test_display import CELL, Clock
 from tests.results.made_records import write_run_folder
 from tests.results.summaries import make_run
@@ -45,10 +49,12 @@ def finish(sweep: Sweep, name: str, status: str = "finished") -> None:
 
 
 def test_a_sweep_from_its_begin_to_its_end(sweep: Sweep) -> None:
-    """Its plan, then what its runner says, then the runs that have ended; a cell's latest run counts."""
+    """Its start, then what its runner says, then the runs that have ended; a cell's latest run counts."""
     reader = SweepReader(sweep.folder)
     state = reader.look()
-    assert (state.phase, state.labels, state.ended) == ("begins", tuple(cell.label for cell in sweep.cells), ())
+    assert (state.phase, state.labels, state.ended) == ("runs", tuple(cell.label for cell in sweep.cells), ())
+    assert state.live is not None
+    assert (state.live.phase, state.live.writer) == ("starts", Writer.me())
     tell(sweep, Writer.me())
     finish(sweep, "002-ddppo", "failed")
     state = reader.look()
@@ -89,24 +95,53 @@ def test_a_runner_without_news(sweep: Sweep, clock: Clock, writer: Writer, last:
     assert reader.look().phase == last
 
 
-def test_a_plan_that_nobody_runs(sweep: Sweep, clock: Clock) -> None:
-    """It is waited for a moment: a runner writes its plan first."""
+def test_a_plan_that_nobody_runs_is_over_until_somebody_resumes_it(sweep: Sweep) -> None:
+    """At once: whoever runs it says so before the plan is there."""
+    (sweep.folder / LIVE_FILE).unlink()
     reader = SweepReader(sweep.folder)
-    assert reader.look().phase == "begins"
-    clock.now_s += sweep_state.BEGIN_S + 1
     assert reader.look().phase == "over"
+    tell(sweep, Writer.me())
+    assert reader.look().phase == "runs"
+
+
+def test_a_runner_that_died_before_its_first_cell_is_gone(tmp_path: Path) -> None:
+    """With the plan it has left word that it was to run it; without a plan there is no sweep."""
+    make = "import sys; from pathlib import Path; from rlbench.harness.run.sweep import Sweep\n"
+    make += "Sweep.create(Path(sys.argv[1]), [], [])"
+    subprocess.run([sys.executable, "-c", make, str(tmp_path)], check=True)
+    state = SweepReader(newest(tmp_path)).look()
+    assert (state.phase, state.live is not None and state.live.phase) == ("gone", "starts")
+    (state.folder / PLAN_FILE).unlink()
+    with pytest.raises(ValueError, match="holds no sweep"):
+        newest(tmp_path)
+
+
+def test_a_plan_that_cannot_be_written_leaves_no_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk may be full just then."""
+
+    def write(path: Path, text: str) -> None:
+        if path.name == PLAN_FILE:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write_whole(path, text)
+
+    write_whole = store.write_whole
+    monkeypatch.setattr(store, "write_whole", write)
+    with pytest.raises(ValueError, match="cannot be written: No space left on device"):
+        Sweep.create(tmp_path, [CELL], ["rlbench"])
+    assert not list(tmp_path.rglob("*.json"))
 
 
 def test_a_live_file_that_is_damaged_is_named(sweep: Sweep, clock: Clock) -> None:
-    """The runs are shown all the same."""
+    """The runs are shown all the same; what cannot be read is waited for as what does not change."""
     (sweep.folder / LIVE_FILE).write_text("{")
     finish(sweep, "001-ddppo")
     reader = SweepReader(sweep.folder)
     state = reader.look()
     assert state.num_finished == 1
     assert "live.json: is damaged" in state.unreadable[0].reason
-    clock.now_s += sweep_state.BEGIN_S + 1
-    assert reader.look().phase == "over"
+    assert state.phase == "runs"
+    clock.now_s += sweep_state.GONE_S + 1
+    assert reader.look().phase == "gone"
 
 
 def test_the_newest_sweep_of_a_folder(sweep: Sweep, tmp_path: Path) -> None:

@@ -121,6 +121,40 @@ def test_where_a_threshold_was_asked_for_who_got_there_first() -> None:
     assert first.lines == ["37.5 s, 5,000 env steps, in the median run", "Fastest: `ver`, 700 steps/s"]
 
 
+def test_tiles_for_every_cell_that_filters_may_leave() -> None:
+    """After the leader those comparable with it, the fastest first; a comparison is turned round where need be."""
+    cells = [
+        full_cell("ver", 8, 700.0, leads=True),
+        make_cell("sync", 8, 350.0),
+        make_cell("nover", 8, 250.0),
+        make_cell("appo", 8, 900.0),
+    ]
+    comparisons = [
+        make_comparison("ver", "sync", 2.0, (1.9, 2.1)),
+        make_comparison("ver", "nover", 2.8, (2.5, 3.0)),
+        make_comparison("ver", "appo", 0.78, (0.75, 0.8), comparable=False),
+        make_comparison("nover", "sync", 0.5, (0.4, 0.8)),
+    ]
+    _, sync, nover, appo = verdict_of(summary_of(cells, comparisons=comparisons, reference="nover")).headlines
+    fastest = sync.tiles[0]
+    assert (fastest.heading, fastest.value) == ("Fastest comparable on 8 emulated GPUs", "sync")
+    assert fastest.lines[1:] == ["2.00x as fast as `nover`, the baseline [1.25, 2.50]"]
+    assert list(fastest.about.values()) == ["nover"]
+    assert nover.tiles[0].lines == ["250 steps/s"]
+    assert (nover.best.cell.system, appo.best.cell.system) == ("nover", "appo")
+    assert appo.tiles[0].lines[1:] == ["Nothing comparable ran beside it."]
+
+
+def test_where_the_first_to_a_threshold_is_hidden_the_fastest_stands() -> None:
+    """The tile of the race knows its winner, and has another one for when filters hide that."""
+    cells = [full_cell("ver", 8, 700.0, learning=make_learning()), full_cell("sync", 8, 800.0)]
+    (sync, ver) = verdict_of(summary_of(cells)).headlines
+    assert (sync.best.cell.system, sync.winner) == ("sync", "ver")
+    assert sync.instead is not None
+    assert sync.instead.value == "sync"
+    assert (ver.best.cell.system, ver.winner) == ("ver", "ver")
+
+
 def test_first_screen_of_each_work() -> None:
     """Bars of the largest number of GPUs, the fastest first; rates over GPUs, or curves where there is one number."""
     first, second = first_screens(full_summary())

@@ -287,3 +287,15 @@ def test_spans_of_other_types_are_a_problem_that_is_named(tmp_path: Path, column
     (choice,) = timelines(summary_with(("ver", 8, "a")), {"a": folder})
     assert choice.timelines == []
     assert choice.problems[0].startswith("ver x8: spans.parquet cannot be read")
+
+
+def test_runs_with_few_spans_leave_their_room_to_others(tmp_path: Path) -> None:
+    """With room for all spans but one, the run with more of them has all but an environment."""
+    many = [*SPANS, *((1, environment, 2.0, 2.9, "simulate") for environment in range(10))]
+    folders = {"a": write_folder(tmp_path, "a"), "b": write_folder(tmp_path, "b", many)}
+    summary = summary_with(("ver", 8, "a"), ("appo", 8, "b"))
+    (choice,) = timelines(summary, folders)
+    whole = [len(each.lanes) for each in choice.timelines]
+    num_spans = sum(len(each.spans.begin_s) for each in read_iterations(summary, folders)[0].iterations)
+    (choice,) = timelines(summary, folders, num_spans - 1)
+    assert [len(each.lanes) for each in choice.timelines] == [whole[0], whole[1] - 1]

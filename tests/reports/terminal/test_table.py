@@ -294,6 +294,8 @@ def test_explanations_are_said_when_asked_for() -> None:
     """Sources, the base of the scaling and what emulated means, and only what applies; else how to hear them."""
     text = explained(scaled(lag_mean=0.0, lag_max=0.0))
     assert "utilisation: emulated busy time" in text
+    kinds = [scaled(utilisation_source=f"{kind}: busy time") for kind in ("emulated", "predicted")]
+    assert "utilisation: emulated, predicted: busy time" in explained(*kinds)
     assert "scaling: relative to 1 GPU; efficiency: scaling / GPUs" in text
     assert "lag: 0 policy versions in all runs" in text
     assert "emulated: GPUs are emulated" in text
@@ -312,10 +314,10 @@ def test_what_was_not_measured_is_said_without_asking() -> None:
     assert "predicted: simulated by a model (not measured)" in printed(predicted)
     assert "not measured" not in printed(measured)
     text = printed(emulated, measured, predicted)
-    assert {row["system"]: row["GPUs"] for row in table_of(text)} == {
-        "ddppo": "1 (emulated)",
-        "sync": "1",
-        "ver": "1 (predicted)",
+    assert {row["system"]: row["device"] for row in table_of(text)} == {
+        "ddppo": "emulated",
+        "sync": "cuda",
+        "ver": "predicted",
     }
     assert "- predicted: simulated by a model (not measured)" in text
 

@@ -9,10 +9,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from rlbench.harness.commands.predict import command
 from rlbench.harness.contract.budget import Limits
-from rlbench.harness.contract.prediction import STAGES
+from rlbench.harness.contract.prediction import STAGES, Prediction
+from rlbench.harness.live.state import LIVE_FILE, read_live
 from rlbench.harness.metering.window import PROTOCOLS
 from rlbench.harness.plan import registry
+from rlbench.harness.plan.cells import Cell
 from rlbench.harness.predicting.options import PredictOptions
 from rlbench.harness.predicting.planning import plan_predictions, predict_cell
 from rlbench.harness.run.sweep import Sweep
@@ -23,6 +26,7 @@ from rlbench.results.summary.scaled import scale
 from rlbench.results.summary.summarise import summarise
 from rlbench.scenarios.emulated.profile import PROFILES_FOLDER
 from tests.harness.command import Ended, assert_refused, call, launch
+from tests.harness.runs import wait_until
 
 SMALL = ("--scenario", "emulated/open-fridge:num_envs=4:rollout_steps=16")
 
@@ -51,6 +55,25 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Predicted:
     folder = tmp_path_factory.mktemp("swept")
     ended = predict(folder, "--systems", "ver,appo:rollout.batch=128,gossip", "--gpus", "1,8", "--protocol", "ddppo")
     return Predicted(folder=folder, ended=ended)
+
+
+def test_those_who_watch_see_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While cells are predicted, `live.json` says how many are; in the end it is gone."""
+    told = list[int]()
+
+    def predict_late(cell: Cell) -> Prediction:
+        def is_told() -> bool:
+            live = read_live(Sweep.newest(tmp_path).folder)
+            return live is not None and (live.phase, live.num_ended) == ("runs", len(told))
+
+        wait_until(is_told, f"it says that {len(told)} cells have ended")
+        told.append(len(told))
+        return predict_cell(cell)
+
+    monkeypatch.setattr(command, "predict_cell", predict_late)
+    assert predict(tmp_path, "--systems", "sync,ver").code == 0
+    assert told == [0, 1]
+    assert not list(tmp_path.rglob(LIVE_FILE))
 
 
 def test_every_cell_is_predicted(swept: Predicted) -> None:

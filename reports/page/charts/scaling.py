@@ -57,7 +57,7 @@ def charts(summary: Summary) -> list[Chart]:
                 title=title,
                 panels=panels,
                 table=table(scaled, title, [rate_of(work.unit), SCALING, EFFICIENCY]),
-                notes=[*interval_notes(intervals), *work.not_drawn()],
+                notes=["Dashed: linear scaling.", *interval_notes(intervals), *work.not_drawn()],
                 told=_in_words(scaled),
                 told_title="How far each system scales, by the estimates alone",
                 facets=work.facets,
@@ -144,7 +144,7 @@ def published(summary: Summary) -> list[Chart]:
                 title=title,
                 panels=[Panel(id=f"published-{number}", figure=drawn)],
                 table=_table(work, title),
-                notes=[f"Published, not measured here (markers with a dot in them): {'; '.join(sources)}"],
+                notes=[f"Published, not measured here (crosses): {'; '.join(sources)}"],
                 facets=work.facets,
             )
         )

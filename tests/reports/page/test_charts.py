@@ -183,7 +183,7 @@ def test_published_figures_are_never_joined() -> None:
     published = named(charts, "ver (published)")
     assert published["mode"] == "markers"
     assert published["y"] == [2861.0]
-    assert published["marker"]["symbol"].endswith("-open-dot")
+    assert published["marker"]["symbol"] == "x-thin"
     assert any("VER, Table 1" in note for note in charts[0].notes)
     assert texts(charts[0]) == [["ver (emulated)", "8", "700 [688, 713]", "2,861", "0.24x"]]
 

@@ -142,7 +142,7 @@ def test_the_verdict_follows_from_what_would_help(tmp_path: Path) -> None:
     assert max(record.figures.gains, key=record.figures.gains.__getitem__) == "learner"
     (cell,) = summarise(store.read_runs(Sweep.newest(tmp_path).folder)).cells
     assert cell.bottleneck is not None
-    assert cell.bottleneck.sentence.startswith("bound by the learner: 10% more of it would give ")
+    assert cell.bottleneck.sentence.startswith("bound by the learner: 10% faster, it would give ")
 
 
 def test_the_series_is_that_of_a_run(swept: Predicted) -> None:

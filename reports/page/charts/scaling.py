@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -85,16 +85,15 @@ def _in_words(work: Work) -> list[tuple[str, str, Facets]]:
     return said
 
 
-def _above_linear(work: Work, series: ScalingSeries) -> Iterator[str]:
-    """On what numbers of GPUs efficiency is above 100 %, and whether its interval leaves that open."""
-    above = [(each.cell.gpus, each.cell.efficiency) for each in series.finished if each.cell.efficiency]
-    above = [(gpus, efficiency) for gpus, efficiency in above if efficiency.value > LINEAR]
-    by_remark: dict[str, list[str]] = {}
-    for gpus, efficiency in above:
-        unsure = " (no interval)" if efficiency.low is None else "" if efficiency.low > 1 else " (not significantly)"
-        by_remark.setdefault(unsure, []).append(work.count(gpus))
-    for unsure, counts in by_remark.items():
-        yield f"above 100%{unsure} on {' and '.join(counts)}"
+def _above_linear(work: Work, series: ScalingSeries) -> list[str]:
+    """The largest efficiency, if that is above 100 %, and whether its interval leaves that open."""
+    known = [(each.cell.efficiency, each.cell.gpus) for each in series.finished if each.cell.efficiency]
+    efficiency, gpus = max(known, key=lambda each: each[0].value)
+    if efficiency.value <= LINEAR:
+        return []
+    sure = efficiency.low is not None and efficiency.low > 1
+    unsure = "" if sure else " (no interval)" if efficiency.low is None else " (not significantly above 100%)"
+    return [f"up to {efficiency.value:.0%} on {work.count(gpus)}{unsure}"]
 
 
 def _relative(work: Work, look: Mapping[str, Style], quantity: Quantity, bases: Sequence[int], *, log: bool) -> Figure:

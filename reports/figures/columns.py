@@ -12,7 +12,7 @@ from rlbench.results.records import units
 from rlbench.results.records.units import StepUnit
 from rlbench.results.summary.document import CellSummary, Estimate, Finding, Summary
 from rlbench.results.verdicts.prediction_check import largest_error
-from rlbench.results.verdicts.published_check import published_errors
+from rlbench.results.verdicts.published_check import HELD_OUT, published_errors
 
 NUM_SHARES = 4
 
@@ -177,10 +177,20 @@ def _against_published(profiles: set[str]) -> Iterator[str]:
     """How far these profiles are from published figures: from those that they were fitted to, and from others."""
     tables = published_errors(profiles)
     for table, errors in tables.items():
-        far = " and ".join(f"{100 * mean:.1f}% from the {count} {of}" for of, (mean, count) in errors.items())
-        yield f"against published figures ({table}), predictions were {far}, on average"
+        far = ", and ".join(f"{100 * mean:.1f}% for {count} {of}" for of, (mean, count) in errors.items())
+        yield f"predictions were off from published figures ({table}), on average, by {far}"
     if not tables:
         yield "this profile was never held against published figures"
+
+
+def off_held_out(scenario: str) -> str:
+    """How far predictions from a profile were from published figures that it was not fitted to; empty without any."""
+    errors = [each[HELD_OUT] for each in published_errors({scenario.partition(":")[0]}).values() if HELD_OUT in each]
+    num = sum(count for _, count in errors)
+    if not num:
+        return ""
+    mean = sum(error * count for error, count in errors) / num
+    return f"It was {100 * mean:.0f}% off, on average, from {num} published figures that it was not fitted to."
 
 
 def collected(cells: Sequence[CellSummary]) -> Iterator[str]:

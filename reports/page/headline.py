@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rlbench.reports.figures.columns import spread_of
+from rlbench.reports.figures.columns import off_held_out, spread_of
 from rlbench.reports.page.charts.works import Placed, Work
 from rlbench.results.records import labels, units
 from rlbench.results.summary.answers import Race, multiple, reached
@@ -207,7 +207,7 @@ def _fastest(
         rate += f" ({labels.number(best.env_steps_per_s)} {units.ENV_RATE})"
     alone = ["Nothing comparable ran beside it."] if is_alone else []
     sweep = [f"Of sweep {best.sweep}; the others' bars are pale."] if of_sweep else []
-    most = ", the most" if best.gpus == work.gpus[-1] and len(work.gpus) > 1 else ""
+    most = ", the largest number" if best.gpus == work.gpus[-1] and len(work.gpus) > 1 else ""
     where = f"{labels.ranks(best.gpus, best.device)}{most}{'' if work.alone else f'; {work.workload}'}"
     return Tile(
         heading=f"Fastest {'comparable ' if is_beaten else ''}on {where}",
@@ -289,7 +289,7 @@ def _caveats(
         for status, count in placed.cell.statuses.items() for _ in range(count) if status != "finished"
     )  # fmt: skip
     if best.kind == "predicted":
-        yield "Simulated by a model, not measured", "The figures speak of the model and of its profile."
+        yield "Simulated by a model, not measured", off_held_out(best.scenario) or "It speaks of its profile."
     if ended:
         said = ", ".join(f"{count} {status}" for status, count in ended.items())
         yield "Some runs did not finish", f"On {labels.ranks(best.gpus, best.device)}: {said}."
@@ -302,7 +302,10 @@ def _caveats(
     if unlike:
         yield f"Not comparable: {_several(unlike)}", "More than the systems' own choices differs."
     rates = [cell.steps_per_s for cell in group]
+    lacking = [cell.system for cell in group if cell.steps_per_s is None or cell.steps_per_s.low is None]
     if not spread_of(rates):
         yield "No intervals", "Runs were too short, or alone."
+    elif lacking:
+        yield f"No interval for {_several(lacking)}", "There are too few iterations or seeds."
     elif all(rate is None or rate.units == "iterations" for rate in rates):
         yield "One seed", "Intervals do not cover other runs or seeds."

@@ -13,7 +13,7 @@ from rlbench.results.summary.document import Summary
 NAMES = ("system", "scenario", "workload", "GPUs", "seed")
 FATES = ("started", "learned", "discarded", "in_flight", "cut")
 SHARES = ("least", "most", "even", "distance")
-MOST_ROWS = 150
+MOST_ROWS = 100
 """Rows of a table by part or length, so that the page stays small; the JSON has all."""
 
 
@@ -42,12 +42,14 @@ def tables(summary: Summary) -> list[PageTable]:
             (run, [*_names(run), words(each.name), *_fates(f"{path}.{name}.{number}", each)])
             for path, run, said in told
             for number, each in enumerate(getattr(said, name))
-        ][:MOST_ROWS]
+        ]
         columns = [*NAMES, what, who, *(fate.replace("_", " ") for fate in FATES), "learned / started"]
         if named:
+            cut = f"; the first {MOST_ROWS} of {len(named):,} rows, the JSON has all" if len(named) > MOST_ROWS else ""
+            named = named[:MOST_ROWS]
             found.append(
                 PageTable(
-                    caption=f"What became of {unit}, by {what}",
+                    caption=f"What became of {unit}, by {what}{cut}",
                     columns=columns,
                     rows=[row for _, row in named],
                     num_names=len(NAMES) + 1,

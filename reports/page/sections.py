@@ -53,7 +53,7 @@ BEFORE_TIMELINE = (
 )
 AFTER_TIMELINE = (
     _Kind(id="utilisation", title="Utilisation", make=utilisation.charts),
-    _Kind(id="samples", title="Lag, reuse and useful samples", make=tradeoffs.charts),
+    _Kind(id="samples", title="Lag and use of samples", make=tradeoffs.charts),
     _Kind(id="ablation", title="Ablation", make=ablation.charts),
     _Kind(id="published", title="Published figures", make=scaling.published),
     _Kind(id="history", title="History", make=revisions.charts),

@@ -80,7 +80,7 @@ def what_would_help(gains: Mapping[str, float], *, predicted: bool, unit: StepUn
         return None
     gain = gains[stage] - 1
     by = "the model" if predicted else "the chain of its spans"
-    what = f"10% more of it would give {100 * gain:.1f}% more {rate(unit)}{_runner_up(gains, stage)}, by {by}"
+    what = f"10% faster, it would give {100 * gain:.1f}% more {rate(unit)}{_runner_up(gains, stage)}, by {by}"
     sentence = f"bound by {NAMES.get(stage, stage)}: {what}"
     return Bottleneck(stage=stage, share=min(1.0, gain / 0.1), sentence=sentence)
 
@@ -91,7 +91,7 @@ def _runner_up(gains: Mapping[str, float], first: str) -> str:
     second = max(others, key=others.__getitem__, default=None)
     if second is None or others[second] < CLOSE * (gains[first] - 1):
         return ""
-    return f" (of {NAMES.get(second, second)} {100 * others[second]:.1f}%)"
+    return f" ({NAMES.get(second, second)}: {100 * others[second]:.1f}%)"
 
 
 def find_bottleneck(

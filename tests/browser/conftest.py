@@ -42,10 +42,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     emulated = (
         "run --systems sync,ver,ver:preempt=never --gpus 1,2 --workload homogeneous,heterogeneous "
-        "--device emulated --time-scale 0.1 --seconds 3 --out emulated"
+        "--device emulated --time-scale 0.1 --iterations 4 --out emulated"
     )
     predicted = "predict --systems sync,ver --gpus 1,2,4 --out predicted"
-    real = "run --systems sync,ddppo --scenario pointnav --gpus 1 --device cpu --seeds 0,1 --seconds 12 --out real"
+    real = "run --systems sync,ddppo --scenario pointnav --gpus 1 --device cpu --seeds 0,1 --env-steps 40000 --out real"
     # Works are in the order of their sweeps' names, which begin with the second: `real` is the last.
     chains = [(emulated,), (predicted, real)]
     with ThreadPoolExecutor() as side_by_side:  # no figure is looked at for its size

@@ -14,12 +14,11 @@ MOST_GPUS = 256
 
 
 def asked_why(cells: Iterable[Cell]) -> list[Cell]:
-    """Of each system on each work: the first cell on the most GPUs, up to `MOST_GPUS`; answers are of it."""
+    """Of each system on each work and number of GPUs, up to `MOST_GPUS`, the first seed."""
     chosen: dict[tuple[object, ...], Cell] = {}
     for cell in cells:
-        key = _but_for_gpus_and_seed(cell)
-        if cell.gpus <= MOST_GPUS and (key not in chosen or chosen[key].gpus < cell.gpus):
-            chosen[key] = cell
+        if cell.gpus <= MOST_GPUS:
+            chosen.setdefault(_but_for_seed(cell), cell)
     return list(chosen.values())
 
 
@@ -48,6 +47,6 @@ def _rate(prediction: Prediction) -> float:
     return learned / max(float(row["end_s"]) for row in prediction.rows)
 
 
-def _but_for_gpus_and_seed(cell: Cell) -> tuple[object, ...]:
+def _but_for_seed(cell: Cell) -> tuple[object, ...]:
     settings = *cell.system_settings.items(), None, *cell.scenario_settings.items()
-    return cell.system, cell.scenario, *settings, cell.workload, cell.scaling, cell.protocol
+    return cell.system, cell.scenario, *settings, cell.workload, cell.gpus, cell.scaling, cell.protocol

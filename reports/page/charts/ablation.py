@@ -20,11 +20,9 @@ from rlbench.results.records import labels, units
 from rlbench.results.records.units import StepUnit
 from rlbench.results.summary.document import Estimate, Summary
 
-UP, DOWN, WHOLE = "#009E73", "#D55E00", "#808080"
-"""Colours of a variant that is faster than its parent, of one that is slower, and of the system itself."""
 NOTE = (
-    "Grey: the system itself. The other bars begin at the {rate} of what the variant changes and end at its own; "
-    "markers and 95 % intervals are the variant's."
+    "The first bar is the system itself. The others begin at the {rate} of what the variant changes and end at its "
+    "own, where the marker is; 95 % intervals are the variant's."
 )
 BAR = 28
 """Width of a bar in pixels."""
@@ -99,7 +97,7 @@ def _steps(group: Sequence[ScalingSeries], gpus: int) -> list[AblationStep]:
 
 
 def _figure(steps: Sequence[AblationStep], look: Mapping[str, Style], unit: StepUnit) -> dict[str, Any]:
-    data = [_bar(step) for step in steps]
+    data = [_bar(step, look[step.series.system]) for step in steps]
     for step in steps:
         name, style = label(step.series.label), look[step.series.system]
         data.append(
@@ -135,16 +133,15 @@ def _figure(steps: Sequence[AblationStep], look: Mapping[str, Style], unit: Step
     }
 
 
-def _bar(step: AblationStep) -> dict[str, Any]:
+def _bar(step: AblationStep, style: Style) -> dict[str, Any]:
     """A broad line from the parent's rate to the variant's; of the system itself, from 0."""
     name, begin = label(step.series.label), 0.0 if step.parent is None else step.parent.rate.value
-    colour = WHOLE if step.parent is None else UP if step.rate.value >= begin else DOWN
     return {
         "type": "scatter",
         "mode": "lines",
         "x": [name, name],
         "y": [begin, step.rate.value],
-        "line": {"color": colour, "width": BAR},
+        "line": {"color": style.colour, "width": BAR},
         "opacity": 0.6,
         "hoverinfo": "skip",
         "showlegend": False,

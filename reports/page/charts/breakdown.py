@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rlbench.reports.figures.format import NONE, percent
+from rlbench.reports.figures.format import percent
 from rlbench.reports.page.charts.chart import Chart, Entry, PageTable, Panel, datum, words
 from rlbench.reports.page.charts.over_gpus import LEAST_HEIGHT, ROOM
 from rlbench.reports.page.charts.style import in_order, label, plain, row_height, span_style
@@ -15,7 +15,8 @@ from rlbench.results.summary.document import Summary
 ROW_HEIGHT = 24
 FACETS = ("system", "gpus", "device")
 NOTES = {
-    "time_shares": "A rank's simulate is the time in which it waits for its environments' steps.",
+    "time_shares": "A rank's simulate is the time in which it waits for its environments' steps. The largest share "
+    "need not bound it: a rank that infers for whoever waits fills its time with small batches.",
     "env_time_shares": "An environment's wait:inference is the time in which it waits for its next action.",
 }
 MOST_ROWS = 24
@@ -60,7 +61,7 @@ def _of_rows(work: Work, rows: Sequence[Row], name: str, field: str, title: str)
         panels=[Panel(id=name, figure=_figure(rows, field, kinds))],
         table=PageTable(
             caption=title,
-            columns=["system", work.gpus_title, *kinds, *(["bound by"] if field == "time_shares" else [])],
+            columns=["system", work.gpus_title, *kinds],
             rows=[_row(placed, row_name, field, kinds) for row_name, placed in rows],
             num_names=2,
             facets=[placed.facets for _, placed in rows],
@@ -95,7 +96,7 @@ def _figure(rows: Sequence[Row], field: str, kinds: Sequence[str]) -> dict[str, 
     layout = {
         "barmode": "stack",
         "bargap": 0.25,
-        "xaxis": {"title": {"text": "Share of the time (%)"}, "tickformat": ".0%", "range": [0, 1]},
+        "xaxis": {"title": {"text": "Share of the time (%)"}, "tickformat": ".0%", "range": [0, 1], "dtick": 0.2},
         "yaxis": {"type": "category", "autorange": "reversed", "categoryorder": "array", "categoryarray": names},
         "height": max(LEAST_HEIGHT, ROOM + row_height(names, ROW_HEIGHT) * len(names)),
         "meta": {"row": row_height(names, ROW_HEIGHT), "room": ROOM},
@@ -110,6 +111,4 @@ def _row(placed: Placed, name: str, field: str, kinds: Sequence[str]) -> list[En
     for kind in kinds:
         known = kind in shares
         entries.append(datum(placed.path(f"{field}.{kind}"), shares[kind], percent) if known else words("-"))
-    if field == "time_shares":
-        entries.append(words(cell.bottleneck.sentence if cell.bottleneck else NONE))
     return entries

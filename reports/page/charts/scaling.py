@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -57,7 +57,7 @@ def charts(summary: Summary) -> list[Chart]:
                 title=title,
                 panels=panels,
                 table=table(scaled, title, [rate_of(work.unit), SCALING, EFFICIENCY]),
-                notes=[*interval_notes(intervals), *work.not_drawn()],
+                notes=["Dashed: linear scaling.", *interval_notes(intervals), *work.not_drawn()],
                 told=_in_words(scaled),
                 told_title="How far each system scales, by the estimates alone",
                 facets=work.facets,
@@ -85,16 +85,15 @@ def _in_words(work: Work) -> list[tuple[str, str, Facets]]:
     return said
 
 
-def _above_linear(work: Work, series: ScalingSeries) -> Iterator[str]:
-    """On what numbers of GPUs efficiency is above 100 %, and whether its interval leaves that open."""
-    above = [(each.cell.gpus, each.cell.efficiency) for each in series.finished if each.cell.efficiency]
-    above = [(gpus, efficiency) for gpus, efficiency in above if efficiency.value > LINEAR]
-    by_remark: dict[str, list[str]] = {}
-    for gpus, efficiency in above:
-        unsure = " (no interval)" if efficiency.low is None else "" if efficiency.low > 1 else " (not significantly)"
-        by_remark.setdefault(unsure, []).append(work.count(gpus))
-    for unsure, counts in by_remark.items():
-        yield f"above 100%{unsure} on {' and '.join(counts)}"
+def _above_linear(work: Work, series: ScalingSeries) -> list[str]:
+    """The largest efficiency, if that is above 100 %, and whether its interval leaves that open."""
+    known = [(each.cell.efficiency, each.cell.gpus) for each in series.finished if each.cell.efficiency]
+    efficiency, gpus = max(known, key=lambda each: each[0].value)
+    if efficiency.value <= LINEAR:
+        return []
+    sure = efficiency.low is not None and efficiency.low > 1
+    unsure = "" if sure else " (no interval)" if efficiency.low is None else " (not significantly above 100%)"
+    return [f"up to {efficiency.value:.0%} on {work.count(gpus)}{unsure}"]
 
 
 def _relative(work: Work, look: Mapping[str, Style], quantity: Quantity, bases: Sequence[int], *, log: bool) -> Figure:
@@ -144,7 +143,7 @@ def published(summary: Summary) -> list[Chart]:
                 title=title,
                 panels=[Panel(id=f"published-{number}", figure=drawn)],
                 table=_table(work, title),
-                notes=[f"Published, not measured here (markers with a dot in them): {'; '.join(sources)}"],
+                notes=[f"Published, not measured here (crosses): {'; '.join(sources)}"],
                 facets=work.facets,
             )
         )

@@ -3,7 +3,7 @@
 The colours are those of Okabe and Ito, which colour-blind people can tell apart. Orange and sky blue are darkened, and
 yellow and black left out; grey, violet, olive and brown are added. Each has a contrast of at least 3 to 1 with both
 backgrounds of the page. Markers and dashes differ between systems too. Dotted lines and open markers are for
-predictions, open markers with a dot for published figures.
+predictions, crosses for published figures.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ NUM_STYLES = math.lcm(len(COLOURS), len(SYMBOLS), len(DASHES))
 NEUTRAL = "#808080"
 """Colour of lines that are no system: the ideal, a threshold."""
 NO_COLOUR = "rgba(0,0,0,0)"
-PUBLISHED = "-open-dot"
-"""Suffix of the markers of published figures."""
+PUBLISHED = "x-thin"
+"""Marker of published figures."""
 LINE_LETTERS = 22
 """Labels in a chart that are longer than this continue on the next line."""
 MOST_LETTERS = 2 * LINE_LETTERS
@@ -82,9 +82,9 @@ class Style:
         """The marker of a published figure."""
         return {
             "color": self.colour,
-            "symbol": f"{self.symbol}{PUBLISHED}",
-            "size": 11,
-            "line": {"width": 1.5, "color": self.colour},
+            "symbol": PUBLISHED,
+            "size": 10,
+            "line": {"width": 2.5, "color": self.colour},
         }
 
     def shade(self, opacity: float) -> str:

@@ -39,7 +39,7 @@ def charts(summary: Summary) -> list[Chart]:
         }
         if not quantities:
             continue
-        what = f"Throughput beside lag, reuse and useful samples, on {work.count(gpus)}"
+        what = f"Throughput beside lag and use of samples, on {work.count(gpus)}"
         title = work.titled(what, (placed for _, placed in drawn))
         numbers = table_of(work, title, [*rates_of(work.unit), LAG, MOST_LAG, USES, USEFUL])
         made.append(

@@ -29,7 +29,7 @@ HEADINGS = [
     "Learning",
     "Where the time went",
     "Utilisation",
-    "Lag, reuse and useful samples",
+    "Lag and use of samples",
     "Ablation",
     "Published figures",
     "History",

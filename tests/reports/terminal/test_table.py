@@ -327,7 +327,7 @@ def test_predictions_say_how_far_off_they_were() -> None:
     text = explained(cell("ddppo:preempt.p=0.8", 64, kind="predicted", device="predicted"))
     assert "64 predicted GPUs" in text
     assert "at most 8, not in batches, it was off by at" in line_with(text, "simulated by a model of the profile")
-    assert "fitted to and 14.0% from the 16 held out" in line_with(text, "against published figures (ver-table1)")
+    assert "fitted to, and 14.0% for 16 held out" in line_with(text, "off from published figures (ver-table1)")
     unknown = explained(cell("mine", 64, kind="predicted", device="predicted"))
     assert "never held against runs" in " ".join(unknown.split())
     own = explained(cell("ver", 64, kind="predicted", device="predicted", scenario="emulated/mine.toml"))

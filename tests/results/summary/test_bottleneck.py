@@ -190,21 +190,21 @@ def test_nothing_bounds_what_was_not_metered(shares: dict[str, float]) -> None:
             {"simulator": 1.019, "learner": 1.097},
             "learner",
             0.97,
-            "bound by the learner: 10% more of it would give 9.7% more steps/s",
+            "bound by the learner: 10% faster, it would give 9.7% more steps/s",
         ),
         (
             {"simulator": 1.035, "communication": 1.025, "learner": 1.019},
             "simulator",
             0.35,
-            "bound by the simulator: 10% more of it would give 3.5% more steps/s (of communication 2.5%)",
+            "bound by the simulator: 10% faster, it would give 3.5% more steps/s (communication: 2.5%)",
         ),
         (
             {"communication": 1.05},
             "communication",
             0.5,
-            "bound by communication: 10% more of it would give 5.0% more steps/s",
+            "bound by communication: 10% faster, it would give 5.0% more steps/s",
         ),
-        ({"inference": 1.2}, "inference", 1.0, "bound by inference: 10% more of it would give 20.0% more steps/s"),
+        ({"inference": 1.2}, "inference", 1.0, "bound by inference: 10% faster, it would give 20.0% more steps/s"),
     ],
 )
 def test_what_helps_the_most_bounds_a_run(gains: dict[str, float], stage: str, share: float, said: str) -> None:

@@ -259,7 +259,7 @@ def test_the_bottleneck_is_what_would_help_where_records_say_that() -> None:
     cell = cell_of(*runs)
     assert cell.bottleneck is not None
     assert cell.bottleneck.sentence == (
-        "bound by the simulator: 10% more of it would give 4.5% more steps/s (of the learner 3.5%), "
+        "bound by the simulator: 10% faster, it would give 4.5% more steps/s (the learner: 3.5%), "
         "by the chain of its spans"
     )
     predicted = cell_of(make_run(figures=shares | {"gains": {"learner": 1.05}, "predicted": True}))

@@ -125,11 +125,11 @@ def test_records_have_the_figures_of_a_run(swept: Predicted) -> None:
         assert 0.004 < figures.env_step_s.mean < 0.1
 
 
-def test_what_would_help_is_asked_on_the_most_gpus(swept: Predicted) -> None:
-    """A record there says what 10 % more of each stage would give: nowhere less than nothing, or more than 10 %."""
+def test_what_would_help_is_asked_on_each_number_of_gpus(swept: Predicted) -> None:
+    """Records say what 10 % more of each stage would give: nowhere less than nothing, or more than 10 %."""
     for record in records(swept.folder):
         gains = record.figures.gains
-        assert set(gains) == (set(STAGES) if record.cell.gpus == 8 else set())
+        assert set(gains) == set(STAGES) - ({"communication"} if record.cell.gpus == 1 else set())
         assert all(0.98 < gain < 1.11 for gain in gains.values()), gains
 
 
@@ -142,7 +142,7 @@ def test_the_verdict_follows_from_what_would_help(tmp_path: Path) -> None:
     assert max(record.figures.gains, key=record.figures.gains.__getitem__) == "learner"
     (cell,) = summarise(store.read_runs(Sweep.newest(tmp_path).folder)).cells
     assert cell.bottleneck is not None
-    assert cell.bottleneck.sentence.startswith("bound by the learner: 10% more of it would give ")
+    assert cell.bottleneck.sentence.startswith("bound by the learner: 10% faster, it would give ")
 
 
 def test_the_series_is_that_of_a_run(swept: Predicted) -> None:

@@ -59,8 +59,6 @@ class Seat:
     """Different for each environment of a run; the same in each run of the cell."""
     device: Device
     """The device of the rank, for environments that render on it."""
-    still: bool = False
-    """Whether it does still work (`harness.metering.still`): its actions are drawn from its seed."""
 
     @property
     def global_index(self) -> int:

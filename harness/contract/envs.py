@@ -121,15 +121,15 @@ def make_counted_env(scenario: MakesEnvs, seat: Seat, folder: Path | str, meter:
 
     Raises ValueError if its spaces, where it has them, are not what the scenario states.
     """
-    block = Block(MeterFile(meter, writable=True), 1 + seat.index)
+    file = MeterFile(meter, writable=True)
     env = scenario.make_env(seat)
     for name in ("observation_space", "action_space"):
         given, stated = getattr(env, name, None), getattr(scenario, name, None)
         if given is not None and stated is not None and given != stated:
             who = f"environment {seat.global_index} has"
             raise ValueError(f"{who} {name} {shown(given)}: the scenario states {shown(stated)}")
-    counted = block, _open_episodes(folder, seat), seat.global_index, seat.seed
-    if not seat.still:
+    counted = Block(file, 1 + seat.index), _open_episodes(folder, seat), seat.global_index, seat.seed
+    if not file.still:
         return CountedEnv(env, *counted)
     from rlbench.harness.metering.still import StillEnv
 
@@ -147,7 +147,8 @@ def make_counted_batch(scenario: Batched, seats: Sequence[Seat], folder: Path | 
     from rlbench.harness.metering.batches.vector_envs import check_batch
 
     first, spaces = seats[0], (scenario.observation_space, scenario.action_space)
-    blocks = _blocks_of(seats, meter)
+    file = MeterFile(meter, writable=True)
+    blocks = _blocks_of(seats, file)
     envs = scenario.make_envs(seats)
     if isinstance(envs, PoolLike):
         check_pool(envs, len(seats), len(seats), *spaces)
@@ -156,9 +157,8 @@ def make_counted_batch(scenario: Batched, seats: Sequence[Seat], folder: Path | 
         envs = OnHost(envs)
     check_batch(envs, len(seats), *spaces)
     seeds = [seat.seed for seat in seats]
-    return CountedBatch(
-        envs, blocks, _open_episodes(folder, first), first.global_index, seeds, _still(scenario, seats, folder)
-    )
+    still = _still(scenario, seats, folder) if file.still else None
+    return CountedBatch(envs, blocks, _open_episodes(folder, first), first.global_index, seeds, still)
 
 
 def make_counted_agents(scenario: Batched, seats: Sequence[Seat], folder: Path | str, meter: Path) -> CountedAgents:
@@ -170,10 +170,11 @@ def make_counted_agents(scenario: Batched, seats: Sequence[Seat], folder: Path |
     from rlbench.harness.metering.batches.counted_agents import CountedAgents
 
     first, spaces = seats[0], (scenario.observation_space, scenario.action_space)
-    blocks = _blocks_of(seats, meter)
+    file = MeterFile(meter, writable=True)
+    blocks = _blocks_of(seats, file)
     env: Any = scenario.make_envs(seats)
     check_agents(env, len(seats), *spaces)
-    still = _still(scenario, seats, folder)
+    still = _still(scenario, seats, folder) if file.still else None
     return CountedAgents(env, spaces, blocks, _open_episodes(folder, first), first.global_index, first.seed, still)
 
 
@@ -187,29 +188,28 @@ def make_counted_pool(
     from rlbench.harness.metering.batches.counted_pool import CountedPool
     from rlbench.harness.metering.batches.pool_envs import check_pool
 
-    first, blocks = seats[0], _blocks_of(seats, meter)
+    first, file = seats[0], MeterFile(meter, writable=True)
+    blocks = _blocks_of(seats, file)
     envs = scenario.make_envs(seats)
     if not isinstance(envs, PoolLike):
         kind = type(envs).__name__
         problem = f"make_envs gave a {kind}: it must give a pool, since the scenario states envs_per_recv"
         raise ValueError(problem)  # noqa: TRY004  what a scenario gives
     check_pool(envs, len(seats), of_recv, scenario.observation_space, scenario.action_space)
-    still = _still(scenario, seats, folder)
+    still = _still(scenario, seats, folder) if file.still else None
     return CountedPool(envs, of_recv, blocks, _open_episodes(folder, first), first.global_index, still)
 
 
-def _blocks_of(seats: Sequence[Seat], meter: Path) -> Blocks:
+def _blocks_of(seats: Sequence[Seat], file: MeterFile) -> Blocks:
     from rlbench.harness.metering.blocks import Blocks
 
     first = seats[0].index
     assert [seat.index for seat in seats] == list(range(first, first + len(seats))), "seats are neighbours"
-    return Blocks(MeterFile(meter, writable=True), 1 + first, len(seats))
+    return Blocks(file, 1 + first, len(seats))
 
 
-def _still(scenario: Batched, seats: Sequence[Seat], folder: Path | str) -> StillRows | None:
-    """The actions of environments that one call steps, if they do still work."""
-    if not seats[0].still:
-        return None
+def _still(scenario: Batched, seats: Sequence[Seat], folder: Path | str) -> StillRows:
+    """The actions of environments that one call steps."""
     from rlbench.harness.metering.still import StillRows
 
     return StillRows(scenario.action_space, seats[0].seed, _marks_of(folder, seats))

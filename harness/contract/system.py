@@ -46,18 +46,12 @@ class Context:
     """The run's working folder, where processes leave their last words (tracebacks, stacks)."""
     stall_s: float
     """The system raises when an environment has not answered for this long, as it has probably hung."""
-    still: bool = False
-    """Whether the work must not change by what is learned: the system learns at full cost, and takes steps of length 0.
-
-    The environments see to their actions themselves (`harness.metering.still`).
-    """
     python: str = ""
     """The interpreter of the virtual environment of the system's library, if it has one."""
 
     def seat(self, index: int, seed: int) -> Seat:
         """The seat of environment `index` of this rank, or of agent `index` of its environments."""
-        num = num_rows(self.scenario)
-        return Seat(place=self.place, index=index, num_envs=num, seed=seed, device=self.device, still=self.still)
+        return Seat(place=self.place, index=index, num_envs=num_rows(self.scenario), seed=seed, device=self.device)
 
     def env_seed(self, index: int) -> int:
         """The seed of environment `index` of this rank, the same with every system."""

@@ -81,7 +81,8 @@ def open_context(folder: Path, place: Place) -> tuple[System, Context]:
         python = python_of(system)
     device = make_device(cell.device, place, scenario, folder)
     gpu_busy_s = device.busy_s if isinstance(device, EmulatedGpu) else None
-    meter = RankMeter(folder, place.rank, num_rows(scenario), gpu_busy_s)
+    still = PROTOCOLS[cell.protocol].still
+    meter = RankMeter(folder, place.rank, num_rows(scenario), gpu_busy_s, still=still)
     return system, Context(
         place=place,
         scenario=scenario,
@@ -91,7 +92,6 @@ def open_context(folder: Path, place: Place) -> tuple[System, Context]:
         meter=meter,
         folder=str(folder),
         stall_s=cell.stall_s,
-        still=PROTOCOLS[cell.protocol].still,
         python=python,
     )
 

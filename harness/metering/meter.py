@@ -139,10 +139,23 @@ class LagSummary:
 class RankMeter:
     """A system's reports on one rank; made by `harness/launch/rank.py`. All but the lane is for the main thread."""
 
-    def __init__(self, folder: Path, rank: int, num_envs: int, gpu_busy_s: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        rank: int,
+        num_envs: int,
+        gpu_busy_s: Callable[[], float] | None = None,
+        *,
+        still: bool = False,
+    ) -> None:
         self.path = meter_path(folder, rank)
         self.rank = rank
-        self._file = MeterFile.create(self.path, num_envs)
+        self.still = still
+        """Whether the work must not change by what is learned: a system then learns at full cost, in steps of length 0.
+
+        The environments see to their actions themselves (`harness/metering/still.py`).
+        """
+        self._file = MeterFile.create(self.path, num_envs, still=still)
         self._block = Block(self._file, 0)
         self._own = Lane(self._block)
         self._lane: Lane | None = None

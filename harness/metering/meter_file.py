@@ -11,13 +11,13 @@ An environment with several agents (`harness/contract/agents.py`) has a block fo
 `episodes` are the agent's: its agent steps, its stays. The first one's block has the `frames` of the environment, and
 its env steps as `joint_steps`; these are 0 where environments have one agent.
 
-Layout, in words of 8 bytes: header (magic, number of environments, span capacity of each, that of a thread), then the
-blocks. They are equal but for their rings, of which threads may have larger ones than environments. A block has
-counters (`COUNTERS`, int64 or float64), seconds for each kind of span (`SPANS`), CPU time in some of them and their
-time, number of spans, the current phase, and a ring of the latest spans (begin, end, kind). Totals are exact; for
-timelines, the ring keeps the latest `span_capacity` spans. It has one more place, for the span that is being written;
-readers skip that, since a killed process may have left it half done. Times are `time.perf_counter()`, which all
-processes of a machine share on Linux.
+Layout, in words of 8 bytes: header (magic, number of environments, span capacity of each, that of a thread, whether
+the work is still), then the blocks. They are equal but for their rings, of which threads may have larger ones than
+environments. A block has counters (`COUNTERS`, int64 or float64), seconds for each kind of span (`SPANS`), CPU time in
+some of them and their time, number of spans, the current phase, and a ring of the latest spans (begin, end, kind).
+Totals are exact; for timelines, the ring keeps the latest `span_capacity` spans. It has one more place, for the span
+that is being written; readers skip that, since a killed process may have left it half done. Times are
+`time.perf_counter()`, which all processes of a machine share on Linux.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ import mmap
 import os
 from pathlib import Path
 
-MAGIC = 0x3730_4D4C_5252
-HEADER_WORDS = 4
+MAGIC = 0x3830_4D4C_5252
+HEADER_WORDS = 5
 INT_COUNTERS = (
     "pid",
     "iteration",
@@ -99,15 +99,17 @@ class MeterFile:
             self._memory = mmap.mmap(file.fileno(), 0, access=access)
         self.ints = memoryview(self._memory).cast("q")
         self.floats = memoryview(self._memory).cast("d")
-        magic, self.num_envs, self._env_capacity, self._thread_capacity = self.ints[:HEADER_WORDS]
+        magic, self.num_envs, self._env_capacity, self._thread_capacity, still = self.ints[:HEADER_WORDS]
+        self.still = bool(still)
         if magic != MAGIC:
             raise ValueError(f"{path}: not a meter file of this version")
 
     @classmethod
-    def create(cls, path: Path, num_envs: int, span_capacity: int | None = None) -> MeterFile:
+    def create(cls, path: Path, num_envs: int, span_capacity: int | None = None, *, still: bool = False) -> MeterFile:
         """Makes the file with all counters at 0; `span_capacity` is then that of every block.
 
-        Raises OSError if the disk has no room for it.
+        `still`: whether its environments do still work (`harness/metering/still.py`). Raises OSError if the disk has no
+        room for it.
         """
         of_env, of_thread = span_capacity or env_span_capacity(num_envs), span_capacity or SPAN_CAPACITY
         size = 8 * (HEADER_WORDS + num_envs * _block_words(of_env) + 2 * _block_words(of_thread))
@@ -117,7 +119,7 @@ class MeterFile:
                 os.posix_fallocate(file.fileno(), 0, size)
                 memory = mmap.mmap(file.fileno(), size)
                 with memoryview(memory).cast("q") as words:
-                    words[0], words[1], words[2], words[3] = MAGIC, num_envs, of_env, of_thread
+                    words[0], words[1], words[2], words[3], words[4] = MAGIC, num_envs, of_env, of_thread, still
                 memory.close()
             unfinished.rename(path)
         except OSError:

@@ -43,10 +43,8 @@ class ElasticRank(ClientRank):
 class DownpourRank(ClientRank):
     """A rank sends sums of gradients, and gets weights (Alg. 3)."""
 
-    def __init__(
-        self, settings: ParameterServer, group: Group, meter: RankMeter, policy: torch.nn.Module, *, still: bool = False
-    ) -> None:
-        learning_rate = 0.0 if still else settings.learning_rate
+    def __init__(self, settings: ParameterServer, group: Group, meter: RankMeter, policy: torch.nn.Module) -> None:
+        learning_rate = 0.0 if meter.still else settings.learning_rate
         velocity: torch.Tensor | None = None
 
         def serve(weights: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:

@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 
 
 def open_averager(
-    choice: AverageChoice,
-    group: Group,
-    meter: RankMeter,
-    policy: torch.nn.Module,
-    generator: np.random.Generator,
-    *,
-    still: bool = False,
+    choice: AverageChoice, group: Group, meter: RankMeter, policy: torch.nn.Module, generator: np.random.Generator
 ) -> Averager:
     """Makes this rank's averager; all ranks call it, once they have equal weights.
 
@@ -36,7 +30,6 @@ def open_averager(
         meter: gets waiting and communication as `communicate` spans, and the barrier as `wait:straggler`.
         policy: the ranks agree on its parameters; on its final device.
         generator: this rank's own stream, for whatever is chosen at random.
-        still: whether steps that the averager itself takes have length 0 (`Context.still`).
     """
     match choice:
         case AllReduce():
@@ -46,6 +39,6 @@ def open_averager(
         case Elastic():
             return ElasticRank(choice, group, meter, policy)
         case ParameterServer():
-            return DownpourRank(choice, group, meter, policy, still=still)
+            return DownpourRank(choice, group, meter, policy)
         case Gossip():
             return open_gossip(choice, group, meter, policy, generator)

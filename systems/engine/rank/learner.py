@@ -60,7 +60,6 @@ class Learner:
         first_env: int = 0,
         agents: int = 1,
         others_learn: bool = False,
-        still: bool = False,
     ) -> None:
         """Begins with version 0.
 
@@ -77,7 +76,6 @@ class Learner:
             first_env: the number, over all ranks, of environment 0 of the experience.
             agents: A, of each environment, where experience has a row for each agent.
             others_learn: whether gradients or weights come from other ranks too.
-            still: whether steps have length 0 (`Context.still`).
         """
         self.version = 0
         self.learn_s = 0.0
@@ -93,7 +91,7 @@ class Learner:
         self._reward_scale = RewardScale(settings.discount) if settings.normalize_rewards else None
         self._optimizer = make_optimizer(policy.parameters(), settings)
         self._entropy = EntropyCoefficient(settings, device.torch_name)
-        self._learning_rate = 0.0 if still else settings.learning_rate
+        self._learning_rate = 0.0 if meter.still else settings.learning_rate
         self.spend(0.0)
         self._communication_s, self._updates_left = 0.0, 0
         self._changing: AbstractContextManager[None] = nullcontext()

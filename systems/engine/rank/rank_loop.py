@@ -170,7 +170,7 @@ class RankLoop:
         if not isinstance(system.average, Central):
             self._group.broadcast(self._policy.parameters())
         stream = np.random.default_rng([context.seed, context.place.rank, 0x67])
-        self._averager = open_averager(system.average, self._group, meter, self._policy, stream, still=context.still)
+        self._averager = open_averager(system.average, self._group, meter, self._policy, stream)
         # Ranks that do not wait for each other have no stragglers to cut: each plans for itself.
         watched = self._group if self._averager.is_synchronous else Group(ALONE, context.device)
         self._monitor = open_monitor(
@@ -192,7 +192,6 @@ class RankLoop:
             first_env=first_env,
             agents=agents_per_env(context.scenario),
             others_learn=context.place.num_ranks > 1 and not isinstance(system.average, Central),
-            still=context.still,
         )
         with self._following.weights.changing():
             self._following.weights.publish(0)

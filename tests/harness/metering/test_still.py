@@ -14,7 +14,6 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Text, Tuple
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import concatenate, create_empty_array
 
-from rlbench.harness.contract.device import Seat
 from rlbench.harness.contract.envs import (
     make_counted_agents,
     make_counted_batch,
@@ -22,10 +21,11 @@ from rlbench.harness.contract.envs import (
     make_counted_pool,
 )
 from rlbench.harness.contract.scenario import Scenario
+from rlbench.harness.metering.meter_file import MeterFile, meter_path
 from rlbench.harness.metering.still import MARKS, NUM_ACTIONS, ActionList, marks_path, read_marks
 from tests.harness.metering.batches.parallel_scenarios import ParallelScenario
 from tests.harness.metering.batches.pool_double import DoublePool, PoolScenario
-from tests.harness.metering.batches.vector_scenarios import RandomScenario, meter, seats_of
+from tests.harness.metering.batches.vector_scenarios import RandomScenario, seats_of
 
 NUM, NUM_STEPS = 4, 40
 MODES = list(AutoresetMode)
@@ -47,16 +47,19 @@ def marks_of(folder: Path, num: int = NUM, first: int = 1) -> list[list[int]]:
     return list(marks.values())
 
 
-def still_seats(num: int = NUM) -> list[Seat]:
-    """Seats of still work."""
-    return [replace(seat, still=True) for seat in seats_of(num)]
+def still_meter(folder: Path, num_envs: int) -> Path:
+    """The meter of a rank whose work is still."""
+    folder.mkdir()
+    path = meter_path(folder, 1)
+    MeterFile.create(path, num_envs, still=True).close()
+    return path
 
 
 def alone(folder: Path, action: int, most_steps: int = 5, seed: int = 7) -> tuple[list[Any], list[int]]:
     """What one environment gave, and its marks, where it gets the same action again and again."""
-    path, _ = meter(folder, 3)
+    path = still_meter(folder, 3)
     scenario = RandomScenario(most_steps, AutoresetMode.NEXT_STEP)
-    (seat,) = still_seats(1)
+    (seat,) = seats_of(1)
     env = make_counted_env(cast("Scenario", scenario), replace(seat, seed=seed), folder, path)
     told = [env.reset()]
     for _ in range(NUM_STEPS):
@@ -87,8 +90,8 @@ def test_the_hash_is_of_rewards_and_ends(tmp_path: Path) -> None:
 
 def in_batch(folder: Path, mode: AutoresetMode, action: int) -> list[list[int]]:
     """The marks of environments that one call steps."""
-    path, _ = meter(folder, NUM + 2)
-    batch = make_counted_batch(RandomScenario(5, mode), still_seats(), folder, path)
+    path = still_meter(folder, NUM + 2)
+    batch = make_counted_batch(RandomScenario(5, mode), seats_of(NUM), folder, path)
     batch.reset()
     for _ in range(2 * NUM_STEPS):  # some may only reset
         batch.step(np.full(NUM, action))
@@ -106,8 +109,8 @@ def test_a_batch_does_the_same_whatever_comes(tmp_path: Path, mode: AutoresetMod
 def test_a_pool_does_what_a_batch_does(tmp_path: Path) -> None:
     """In whatever order its environments answer; each at its own number of steps."""
     of_batch = in_batch(tmp_path / "batch", AutoresetMode.NEXT_STEP, 1)
-    path, _ = meter(tmp_path / "pool", NUM + 2)
-    pool = make_counted_pool(PoolScenario(5, 2), still_seats(), tmp_path / "pool", path, 2)
+    path = still_meter(tmp_path / "pool", NUM + 2)
+    pool = make_counted_pool(PoolScenario(5, 2), seats_of(NUM), tmp_path / "pool", path, 2)
     pool.reset()
     for _ in range(2 * NUM_STEPS):
         ids, _ = pool.recv()
@@ -121,8 +124,8 @@ def test_a_pool_does_what_a_batch_does(tmp_path: Path) -> None:
 def of_agents(folder: Path, action: int) -> list[list[int]]:
     """The marks of the agents of one environment."""
     scenario = ParallelScenario(num_agents=3)
-    path, _ = meter(folder, 9)
-    seats = [replace(seat, still=True) for seat in seats_of(7, before=0) if 3 <= seat.index < 6]
+    path = still_meter(folder, 9)
+    seats = [seat for seat in seats_of(7, before=0) if 3 <= seat.index < 6]
     agents = make_counted_agents(scenario, seats, folder, path)
     agents.reset()
     for _ in range(NUM_STEPS):

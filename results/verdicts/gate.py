@@ -292,7 +292,7 @@ def _other_work(before: CellRuns, after: CellRuns) -> str:
             num, of = len(compared.different), len(compared.different) + compared.num_same
             return (
                 f"their environments did not do the same work: with seed {seed}, {num} of {of} got "
-                "other actions, rewards or ends, and steps/s of other work say nothing of the code"
+                "other actions, rewards or ends; if they never do the same twice, use --protocol steady"
             )
     return ""
 

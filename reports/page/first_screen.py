@@ -13,6 +13,7 @@ from rlbench.reports.figures.format import number
 from rlbench.reports.page.charts import learning
 from rlbench.reports.page.charts.chart import Chart, Facets, Figure, PageTable
 from rlbench.reports.page.charts.over_gpus import bar_layout, figure, intervals, rate_of, rates_of, table, upon_bar
+from rlbench.reports.page.charts.scaling import falls
 from rlbench.reports.page.charts.style import Style, label, styles
 from rlbench.reports.page.charts.works import Placed, ScalingSeries, Work, with_kinds, works
 from rlbench.reports.page.headline import Verdict, verdicts
@@ -65,7 +66,7 @@ def first_screens(summary: Summary) -> list[FirstScreen]:
                 ],
                 beside=_over_gpus(work, look, place) if len(work.gpus) > 1 else _curves(curves, work),
                 table=table(work, work.titled(rate_of(work.unit).title), rates_of(work.unit)),
-                notes=[f"{units.capitalised(units.defined(work.unit))}.", *work.not_drawn()],
+                notes=[*falls(work), f"{units.capitalised(units.defined(work.unit))}.", *work.not_drawn()],
             )
         )
     return made

@@ -305,7 +305,8 @@ def _caveats(
     lacking = [cell.system for cell in group if cell.steps_per_s is None or cell.steps_per_s.low is None]
     if not spread_of(rates):
         yield "No intervals", "Runs were too short, or alone."
-    elif lacking:
+        return
+    if lacking:
         yield f"No interval for {_several(lacking)}", "There are too few iterations or seeds."
-    elif all(rate is None or rate.units == "iterations" for rate in rates):
+    if all(rate is None or rate.units == "iterations" for rate in rates):
         yield "One seed", "Intervals do not cover other runs or seeds."

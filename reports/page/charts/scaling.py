@@ -66,6 +66,15 @@ def charts(summary: Summary) -> list[Chart]:
     return made
 
 
+def falls(work: Work) -> list[str]:
+    """A sentence about the numbers of GPUs from which each system is less efficient than `WELL`; none without any."""
+    froms: dict[str, list[str]] = {}
+    for name, words_of_it, _ in _in_words(_scaled(work)):
+        froms.setdefault(words_of_it.partition(";")[0], []).append(name)
+    said = [f"{where} ({', '.join(names)})" for where, names in froms.items()]
+    return [f"Efficiency: {'; '.join(said)}."] if said else []
+
+
 def _in_words(work: Work) -> list[tuple[str, str, Facets]]:
     """Where each system's efficiency falls below `WELL` for good, and what it is on the most GPUs."""
     said: list[tuple[str, str, Facets]] = []

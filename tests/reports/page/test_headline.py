@@ -166,3 +166,16 @@ def test_first_screen_of_each_work() -> None:
     (alone,) = first_screens(summary_of([full_cell("ver", 8, 700.0, learning=make_learning())]))
     assert alone.beside is not None
     assert alone.beside[0] == "first-learning-env-steps-0"
+
+
+def test_the_first_screen_says_where_efficiency_falls() -> None:
+    """Systems that fall alike are named together; one number of GPUs says nothing of that."""
+    cells = [
+        full_cell(name, gpus, 99.0, efficiency=estimate(value, 0.01), scaling_base_gpus=1)
+        for name, values in (("ver", (1.0, 0.7)), ("sync", (1.0, 0.6)), ("ddppo", (1.0, 0.9)))
+        for gpus, value in zip((1, 8), values, strict=True)
+    ]
+    (first,) = first_screens(summary_of(cells))
+    assert first.notes[0] == "Efficiency: below 80% from 8 GPUs (ver, sync); never below 80% (ddppo)."
+    (alone,) = first_screens(summary_of([full_cell("ver", 8, 700.0)]))
+    assert not any(note.startswith("Efficiency") for note in alone.notes)

@@ -42,7 +42,7 @@ def offered(line: str) -> list[str]:
         ("rlbench run --workload homogeneous,", ["homogeneous,heterogeneous"]),
         ("rlbench run --workload=het", ["--workload=heterogeneous"]),
         ("rlbench run --device em", ["emulated"]),
-        ("rlbench run --protocol st", ["steady"]),
+        ("rlbench run --protocol st", ["steady", "still"]),
         ("rlbench run --until suc", ["success>="]),
         ("rlbench results . --where sys", ["system="]),
         ("rlbench results --where system=ver:pre", ["system=ver:preempt=", "system=ver:preempt.fill_stale="]),

@@ -40,6 +40,8 @@ class FirstScreen:
     beside: tuple[str, str, Figure] | None
     """Rates over GPUs, or learning curves: id, title and figure."""
     table: PageTable
+    falls: Mapping[str, Sequence[tuple[str, Facets]]]
+    """From where the efficiency of which systems is low, in words."""
     notes: Sequence[str]
 
 
@@ -66,7 +68,8 @@ def first_screens(summary: Summary) -> list[FirstScreen]:
                 ],
                 beside=_over_gpus(work, look, place) if len(work.gpus) > 1 else _curves(curves, work),
                 table=table(work, work.titled(rate_of(work.unit).title), rates_of(work.unit)),
-                notes=[*falls(work), f"{units.capitalised(units.defined(work.unit))}.", *work.not_drawn()],
+                falls=falls(work),
+                notes=[f"{units.capitalised(units.defined(work.unit))}.", *work.not_drawn()],
             )
         )
     return made

@@ -66,13 +66,12 @@ def charts(summary: Summary) -> list[Chart]:
     return made
 
 
-def falls(work: Work) -> list[str]:
-    """A sentence about the numbers of GPUs from which each system is less efficient than `WELL`; none without any."""
-    froms: dict[str, list[str]] = {}
-    for name, words_of_it, _ in _in_words(_scaled(work)):
-        froms.setdefault(words_of_it.partition(";")[0], []).append(name)
-    said = [f"{where} ({', '.join(names)})" for where, names in froms.items()]
-    return [f"Efficiency: {'; '.join(said)}."] if said else []
+def falls(work: Work) -> dict[str, list[tuple[str, Facets]]]:
+    """By the number of GPUs from which efficiency is below `WELL`, in words: the names of systems, and their facets."""
+    froms: dict[str, list[tuple[str, Facets]]] = {}
+    for name, said, facets in _in_words(_scaled(work)):
+        froms.setdefault(said.partition(";")[0], []).append((name, facets))
+    return froms
 
 
 def _in_words(work: Work) -> list[tuple[str, str, Facets]]:

@@ -176,6 +176,7 @@ def test_the_first_screen_says_where_efficiency_falls() -> None:
         for gpus, value in zip((1, 8), values, strict=True)
     ]
     (first,) = first_screens(summary_of(cells))
-    assert first.notes[0] == "Efficiency: below 80% from 8 GPUs (ver, sync); never below 80% (ddppo)."
+    told = {where: [name for name, _ in systems] for where, systems in first.falls.items()}
+    assert told == {"below 80% from 8 GPUs": ["ver", "sync"], "never below 80%": ["ddppo"]}
     (alone,) = first_screens(summary_of([full_cell("ver", 8, 700.0)]))
-    assert not any(note.startswith("Efficiency") for note in alone.notes)
+    assert not alone.falls

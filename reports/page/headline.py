@@ -64,11 +64,6 @@ class Verdict:
         """The cell that is named where nothing is filtered."""
         return self.headlines[0].best
 
-    @property
-    def tiles(self) -> Sequence[Tile]:
-        """What is said where nothing is filtered."""
-        return self.headlines[0].tiles
-
 
 def title(summary: Summary) -> str:
     """What was compared, as in `sync, ver and 4 more on open-fridge, 1 to 256 GPUs, predicted`."""

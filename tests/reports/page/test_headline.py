@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from rlbench.reports.page.charts.works import works
 from rlbench.reports.page.first_screen import first_screens
-from rlbench.reports.page.headline import Verdict, title, verdicts
+from rlbench.reports.page.headline import Tile, Verdict, title, verdicts
 from rlbench.results.summary.bottleneck import Bottleneck
 from rlbench.results.summary.document import CellSummary, Summary
 from tests.reports.page.pages import estimate, full_cell, full_summary, make_learning, summary_of
@@ -49,6 +51,11 @@ def verdict_of(summary: Summary) -> Verdict:
     return verdicts(works(summary)[0], summary)[-1]
 
 
+def tiles_of(summary: Summary) -> Sequence[Tile]:
+    """Its tiles where nothing is filtered."""
+    return verdict_of(summary).headlines[0].tiles
+
+
 def test_fastest_of_a_fair_race() -> None:
     """The leader, its rate, and its lead over the next and the baseline; a tie is no significant difference."""
     cells = [
@@ -63,7 +70,7 @@ def test_fastest_of_a_fair_race() -> None:
         make_comparison("ver", "appo", 0.78, (0.75, 0.8), comparable=False),
     ]
     verdict = verdict_of(summary_of(cells, comparisons=comparisons, reference="sync"))
-    fastest, why, caveat = verdict.tiles
+    fastest, why, caveat = verdict.headlines[0].tiles
     assert (fastest.heading, fastest.value) == ("Fastest comparable on 8 emulated GPUs", "ver")
     assert fastest.lines == [
         "700 steps/s",
@@ -81,7 +88,7 @@ def test_why_there_is_no_interval() -> None:
     sync = make_cell("sync", 8, 350.0)
     comparisons = [make_comparison("ver", "sync", 2.0)]
     cells = [full_cell("ver", 8, 700.0, leads=True), sync]
-    fastest, _, _ = verdict_of(summary_of(cells, comparisons=comparisons)).tiles
+    fastest, _, _ = tiles_of(summary_of(cells, comparisons=comparisons))
     assert fastest.lines[1] == "2.00x as fast as `sync` (no interval: too few iterations or seeds of `sync`)"
 
 
@@ -89,7 +96,7 @@ def test_of_several_sweeps_the_newest_is_named() -> None:
     """The others are pale beside it."""
     cells = [full_cell("ver", 8, 700.0), full_cell("ver", 8, 900.0, sweep="sweep-0")]
     verdict = verdict_of(summary_of(cells))
-    assert verdict.tiles[0].lines[-1] == "Of sweep sweep-1; the others' bars are pale."
+    assert verdict.headlines[0].tiles[0].lines[-1] == "Of sweep sweep-1; the others' bars are pale."
     assert verdict.apart == {1}
 
 
@@ -97,26 +104,26 @@ def test_what_more_of_it_would_give() -> None:
     """The tile of the cause has the gain of more of what bounds it, and the efficiency."""
     bound = Bottleneck(stage="simulator", share=0.5, sentence="bound by the simulator: 10% more gives 5% more")
     scaling = {"scaling": estimate(6.0, 0.5), "efficiency": estimate(0.75, 0.05), "scaling_base_gpus": 1}
-    _, why, _ = verdict_of(summary_of([full_cell("ver", 8, 700.0, bottleneck=bound, **scaling)])).tiles
+    _, why, _ = tiles_of(summary_of([full_cell("ver", 8, 700.0, bottleneck=bound, **scaling)]))
     assert why.lines == ["10% more gives 5% more", "6.00x [5.50, 6.50] its rate on 1 emulated GPU: 75% efficiency"]
 
 
 def test_gravest_caveat_first() -> None:
     """A prediction, then runs that did not finish, then the rest."""
     lost = make_cell("appo", 8, None, statuses={"failed": 2})
-    (_, _, caveat) = verdict_of(summary_of([full_cell("ver", 8, 700.0), lost])).tiles
+    (_, _, caveat) = tiles_of(summary_of([full_cell("ver", 8, 700.0), lost]))
     assert (caveat.value, caveat.lines[0]) == ("Some runs did not finish", "On 8 emulated GPUs: 2 failed.")
-    (_, _, caveat) = verdict_of(summary_of([full_cell("ver", 8, 700.0, kind="predicted", device="predicted")])).tiles
+    (_, _, caveat) = tiles_of(summary_of([full_cell("ver", 8, 700.0, kind="predicted", device="predicted")]))
     assert caveat.value == "Simulated by a model, not measured"
     seeds = full_cell("ver", 8, 7.0, kind="measured", device="cuda")
-    (_, _, caveat) = verdict_of(summary_of([seeds])).tiles
+    (_, _, caveat) = tiles_of(summary_of([seeds]))
     assert caveat.value == "One seed"
 
 
 def test_where_a_threshold_was_asked_for_who_got_there_first() -> None:
     """The tile names the goal, what it cost, and the fastest."""
     cells = [full_cell("ver", 8, 700.0, learning=make_learning()), full_cell("sync", 8, 600.0)]
-    (first, _, _) = verdict_of(summary_of(cells)).tiles
+    (first, _, _) = tiles_of(summary_of(cells))
     assert (first.heading, first.value) == ("First to success 0.5 on 8 emulated GPUs", "ver")
     assert first.lines == ["37.5 s, 5,000 env steps, in the median run", "Fastest: `ver`, 700 steps/s"]
 

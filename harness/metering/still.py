@@ -40,8 +40,9 @@ NUM_ACTIONS = 509
 """Length of the list; a prime, so that it is hardly ever in step with the episodes."""
 APART = 61
 """By how many actions neighbouring environments of one call are shifted against each other."""
-MARKS = (1, *(steps for octave in range(1, 32) for steps in (2**octave, 3 * 2 ** (octave - 1))))
-"""Steps after which the hash is kept: 1, 2, 3, 4, 6, 8, 12, ..."""
+MARKS = (1, *(steps for octave in range(1, 49) for steps in (2**octave, 3 * 2 ** (octave - 1))))
+"""Steps after which the hash is kept: 1, 2, 3, 4, 6, 8, 12, ... They end at 4 x 10^14, as tables hold numbers up to
+10^15: an environment that makes a million steps a second gets there in 13 years."""
 ALL_MARKS = np.array(MARKS)
 FACTOR, ENDS, MASK = 0xFF51AFD7ED558CCD, 0x9E3779B97F4A7C15, (1 << 64) - 1
 """A step makes x ^ x >> 32 of the hash h; x = (h ^ the reward's bits ^ (1 + 2 terminated + truncated) ENDS) FACTOR."""

@@ -23,6 +23,7 @@ from rlbench.harness.contract.envs import (
 from rlbench.harness.contract.scenario import Scenario
 from rlbench.harness.metering.meter_file import MeterFile, meter_path
 from rlbench.harness.metering.still import MARKS, NUM_ACTIONS, ActionList, marks_path, read_marks
+from rlbench.results.reading.tables import LARGEST
 from tests.harness.metering.batches.parallel_scenarios import ParallelScenario
 from tests.harness.metering.batches.pool_double import DoublePool, PoolScenario
 from tests.harness.metering.batches.vector_scenarios import RandomScenario, seats_of
@@ -79,6 +80,12 @@ def test_the_actions_that_come_do_not_matter(tmp_path: Path) -> None:
     _, other = alone(tmp_path / "c", action=0, seed=8)
     assert len(marks) == sum(steps <= NUM_STEPS for steps in MARKS)
     assert all(one != two for one, two in zip(marks, other, strict=True))
+
+
+def test_marks_do_not_run_out() -> None:
+    """A million steps a second take ten years and more to the last, which tables can still hold."""
+    assert list(MARKS) == sorted(set(MARKS))
+    assert 10 * 365 * 86_400 * 10**6 < MARKS[-1] <= LARGEST
 
 
 def test_the_hash_is_of_rewards_and_ends(tmp_path: Path) -> None:

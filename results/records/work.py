@@ -2,7 +2,7 @@
 
 `work.parquet` has a row for each environment and mark: the hash of its actions, rewards and ends after so many steps
 (`harness/metering/still.py`). Runs end after different numbers of steps, so each environment is compared at the last
-mark that both runs have.
+mark that both runs have. Somebody else may have written the file, with millions of rows, so they stay in arrays.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from rlbench.results.reading.tables import SERIES_ROWS, check_numbers, read_columns
 
 WORK_FILE = "work.parquet"
 COLUMNS = {"environment": "int64", "env_steps": "int64", "hash": "int64"}
 Place = tuple[int, ...]
 """An environment's number in the run; that of an agent follows where it has several."""
-Work = dict[Place, dict[int, int]]
-"""Of each environment, by its number of steps, the hash of what it did."""
+Work = npt.NDArray[np.int64]
+"""Of each mark, [3 or 4, marks]: the place, the number of steps, and the hash of what was done up to there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,27 +36,42 @@ class Compared:
 
 
 def read_work(folder: Path) -> Work:
-    """What a run did; empty where its work was not still. Raises ValueError, with the file's path, if it is damaged."""
+    """What a run did; without marks if its work was not still. Raises ValueError, with the file's path, for damage."""
     path = folder / WORK_FILE
     if not path.exists():
-        return {}
+        return np.empty((len(COLUMNS), 0), np.int64)
     try:
         table = read_columns(path, COLUMNS, {"agent": "int64"}, most_rows=SERIES_ROWS)
         check_numbers(table)
     except ValueError as problem:
         raise ValueError(f"{path}: {problem}") from None
-    columns = {name: table[name].to_pylist() for name in table.column_names}
-    places = zip(*(columns[name] for name in ("environment", "agent") if name in columns), strict=True)
-    work: Work = {}
-    for place, steps, word in zip(places, columns["env_steps"], columns["hash"], strict=True):
-        work.setdefault(place, {})[steps] = word
-    return work
+    names = [name for name in ("environment", "agent", "env_steps", "hash") if name in table.column_names]
+    return np.stack([np.from_dlpack(table[name].combine_chunks()) for name in names])
 
 
 def compare_work(one: Work, other: Work) -> Compared | None:
     """Compares two runs; None where they have no environment with a common mark."""
-    shared = {place: max(marks) for place in one if (marks := one[place].keys() & other.get(place, {}).keys())}
-    if not shared:
+    if len(one) != len(other):
+        return None  # only one of them has agents
+    both = np.concatenate([one, other], axis=1)
+    order = np.lexsort(both[-2::-1])  # by place, then steps; of equal ones, those of `one` stay first
+    sides = np.repeat((0, 1), (one.shape[1], other.shape[1]))
+    rows = np.stack([*both[:-1], sides, both[-1]]).take(order, axis=1)  # place, steps, side, hash
+    rows = rows.compress(_last_of(rows[:-1]), axis=1)  # of a mark that a file has twice, the last row counts
+    common = np.flatnonzero(~_last_of(rows[:-2]))  # rows of `one`; that of `other` follows
+    common = common[_last_of(rows[:-3].take(common, axis=1))]
+    if not len(common):
         return None
-    different = [place for place, steps in shared.items() if one[place][steps] != other[place][steps]]
-    return Compared(num_same=len(shared) - len(different), different=different, least_steps=min(shared.values()))
+    differ = rows[-1, common] != rows[-1, common + 1]
+    return Compared(
+        num_same=int(np.count_nonzero(~differ)),
+        different=[tuple(place) for place in rows[:-3, common[differ]].T.tolist()],
+        least_steps=int(rows[-3, common].min()),
+    )
+
+
+def _last_of(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Which of the columns of `keys`, which are sorted, are the last of several that are equal."""
+    is_last = np.ones(keys.shape[1], np.bool_)
+    is_last[:-1] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
+    return is_last

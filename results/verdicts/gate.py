@@ -287,7 +287,7 @@ def _other_work(before: CellRuns, after: CellRuns) -> str:
     except ValueError as problem:
         return f"what their environments did cannot be read: {problem}"
     for seed, theirs in pairs:
-        compared = compare_work(work.get(seed, {}), theirs)
+        compared = compare_work(work[seed], theirs) if seed in work else None
         if compared is not None and compared.different:
             num, of = len(compared.different), len(compared.different) + compared.num_same
             return (

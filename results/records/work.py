@@ -7,6 +7,7 @@ mark that both runs have. Somebody else may have written the file, with millions
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,8 @@ Place = tuple[int, ...]
 """An environment's number in the run; that of an agent follows where it has several."""
 Work = npt.NDArray[np.int64]
 """Of each mark, [3 or 4, marks]: the place, the number of steps, and the hash of what was done up to there."""
+ReadWork = Callable[[Path], Work]
+"""`read_work`, or what remembers its answers."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

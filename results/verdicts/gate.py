@@ -29,13 +29,14 @@ from pydantic import computed_field
 from rlbench.results.records import labels, units
 from rlbench.results.records.schema import RunRecord
 from rlbench.results.records.store import StoredRun
-from rlbench.results.records.work import compare_work, read_work
+from rlbench.results.records.work import ReadWork, read_work
 from rlbench.results.statistics import intervals
 from rlbench.results.statistics.intervals import LEVEL
 from rlbench.results.summary.cells import CellRuns
 from rlbench.results.summary.document import Document, Estimate, Finding, Kind
 from rlbench.results.summary.findings import find_all
-from rlbench.results.verdicts.compare import COMPARED, Match, Runs, differences, newest_cells
+from rlbench.results.verdicts.comparable import why_not_comparable
+from rlbench.results.verdicts.compare import Match, Runs, newest_cells
 
 GATE_VERSION = 2
 TOLERANCE = 0.05
@@ -186,7 +187,9 @@ def check_tolerance(tolerance: float) -> None:
         raise ValueError(f"--tolerance {tolerance}: must be above 0 and below 1, a share: 0.05")
 
 
-def judge(baseline: Runs, candidate: Runs, *, tolerance: float = TOLERANCE, level: float = LEVEL) -> Gate:
+def judge(
+    baseline: Runs, candidate: Runs, *, tolerance: float = TOLERANCE, level: float = LEVEL, read: ReadWork = read_work
+) -> Gate:
     """Compares a candidate with a baseline.
 
     Args:
@@ -194,13 +197,16 @@ def judge(baseline: Runs, candidate: Runs, *, tolerance: float = TOLERANCE, leve
         candidate: the runs to judge, chosen in the same way.
         tolerance: share by which a metric may be worse, between 0 and 1.
         level: level of the intervals.
+        read: gives what a run did; who judges the same runs again may remember it.
 
     Raises ValueError for another tolerance.
     """
     check_tolerance(tolerance)
     before, after = newest_cells(baseline.runs), newest_cells(candidate.runs)
     checks = [
-        check for match, cell in before.items() for check in _checks(match, cell, after.get(match), tolerance, level)
+        check
+        for match, cell in before.items()
+        for check in _checks(match, cell, after.get(match), tolerance, level, read)
     ]
     alike = baseline.name == candidate.name
     sides = (("baseline ", baseline), ("candidate ", candidate))
@@ -219,11 +225,13 @@ def judge(baseline: Runs, candidate: Runs, *, tolerance: float = TOLERANCE, leve
     )
 
 
-def _checks(match: Match, before: CellRuns, after: CellRuns | None, tolerance: float, level: float) -> list[Check]:
+def _checks(
+    match: Match, before: CellRuns, after: CellRuns | None, tolerance: float, level: float, read: ReadWork
+) -> list[Check]:
     """The checks of all metrics of a cell; only of steps/s where the cell cannot be judged."""
     if not before.finished:
         return []  # the baseline has no figures to compare with
-    why_not = _why_not(before, after)
+    why_not = why_not_comparable(before, after, read)
     runs = [_by_seed(cell) for cell in (before, after)]
     checks = []
     for metric in METRICS[:1] if why_not else METRICS:
@@ -264,42 +272,6 @@ def _are_pairs(before: Sequence[RunRecord], after: Sequence[RunRecord]) -> bool:
     """Whether both sides ran the same seeds, once each."""
     seeds = [run.cell.seed for run in before]
     return len(set(seeds)) == len(seeds) and seeds == [run.cell.seed for run in after]
-
-
-def _why_not(before: CellRuns, after: CellRuns | None) -> str:
-    """The reason why a cell cannot be judged; empty if it can."""
-    if after is None:
-        return "the candidate has not run it"
-    if not after.finished:
-        return f"no run of the candidate finished ({', '.join(sorted(after.summary.statuses))})"
-    lost, lost_before = _lost(after), _lost(before)
-    if lost > lost_before:
-        return f"{lost} of the candidate's {sum(after.summary.statuses.values())} runs did not finish"
-    said = [each.sentence() for each in differences(before, after) if each.aspect not in COMPARED]
-    return f"they differ in {'; '.join(said)}" if said else _other_work(before, after)
-
-
-def _other_work(before: CellRuns, after: CellRuns) -> str:
-    """Which environments did other work on the two sides, in runs of still work with equal seeds; empty if none did."""
-    try:
-        work = {run.record.cell.seed: read_work(run.path) for run in before.finished}
-        pairs = [(run.record.cell.seed, read_work(run.path)) for run in after.finished]
-    except ValueError as problem:
-        return f"what their environments did cannot be read: {problem}"
-    for seed, theirs in pairs:
-        compared = compare_work(work[seed], theirs) if seed in work else None
-        if compared is not None and compared.different:
-            num, of = len(compared.different), len(compared.different) + compared.num_same
-            return (
-                f"their environments did not do the same work: with seed {seed}, {num} of {of} got "
-                "other actions, rewards or ends; if they never do the same twice, use --protocol steady"
-            )
-    return ""
-
-
-def _lost(cell: CellRuns) -> int:
-    """Number of runs that did not finish."""
-    return sum(count for status, count in cell.summary.statuses.items() if status != "finished")
 
 
 def _mean(values: Sequence[float]) -> float | None:

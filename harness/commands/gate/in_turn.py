@@ -12,6 +12,7 @@ intervals of these looks are so wide that they hardly add to the error of the la
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from pathlib import Path
 from rlbench.harness.commands.gate.revisions import BuiltRevision
 from rlbench.harness.machine.virtualenvs import variables
 from rlbench.results.records import store
+from rlbench.results.records.work import ReadWork, read_work
 from rlbench.results.statistics.intervals import LEVEL
 from rlbench.results.verdicts.compare import Runs
 from rlbench.results.verdicts.gate import LEAST_REPETITIONS, Gate, judge, pooled
@@ -58,6 +60,7 @@ def measure(
     """Measures both and judges. Raises ValueError when a side refuses the options, NoStillWork because of `STILL`."""
     sides = {"baseline": baseline, "candidate": candidate}
     names = {side: f"{side} {revision.label}" for side, revision in sides.items()}
+    read = functools.cache(read_work)  # a run that has ended does not change, and each look judges all of them
     began, repetition = time.monotonic(), 0
     while True:
         order = list(sides) if repetition % 2 == 0 else list(sides)[::-1]
@@ -70,20 +73,22 @@ def measure(
         each_s = (time.monotonic() - began) / repetition
         spent = time.monotonic() - began + each_s > measuring.budget_s
         level = LEVEL if spent else LOOK_LEVEL
-        gate = _judged(baseline, candidate, measuring, level)
+        gate = _judged(baseline, candidate, measuring, level, read)
         clear = gate.outcome in {"passed", "regression"} and repetition >= LEAST_REPETITIONS
         if spent or clear or gate.outcome == "not comparable":
             return gate
         say(f"after {repetition} of each, {100 * level:g} % intervals: {gate.sentence}")
 
 
-def _judged(baseline: BuiltRevision, candidate: BuiltRevision, measuring: Measuring, level: float) -> Gate:
+def _judged(
+    baseline: BuiltRevision, candidate: BuiltRevision, measuring: Measuring, level: float, read: ReadWork
+) -> Gate:
     sides = []
     for side, revision in (("baseline", baseline), ("candidate", candidate)):
         folder = measuring.out / side
         runs = store.read_runs(folder) if folder.is_dir() else []
         sides.append(Runs(name=revision.label, runs=pooled(runs, side), unreadable=store.half_written(folder)))
-    return judge(*sides, tolerance=measuring.tolerance, level=level)
+    return judge(*sides, tolerance=measuring.tolerance, level=level, read=read)
 
 
 def _run(revision: BuiltRevision, name: str, measuring: Measuring, out: Path, seed: int) -> None:

@@ -22,6 +22,7 @@ import pytest
 from rlbench.harness.commands.gate import in_turn
 from rlbench.harness.commands.gate.command import noise_floor
 from rlbench.harness.commands.gate.revisions import checked_out, find_commit, remove_all_but
+from rlbench.results.records.work import Work, read_work
 from rlbench.results.verdicts.compare import Runs
 from rlbench.results.verdicts.gate import judge
 from tests.harness import sweeps
@@ -226,6 +227,20 @@ def test_noise_uses_the_budget_up_and_is_inconclusive(repository: Path, monkeypa
     assert ended.code == 3, ended.out + ended.err
     assert len(order_of(repository)) == 6
     assert "repetitions of each side would settle it" in ended.out
+
+
+def test_what_a_run_did_is_read_once(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often the gate looks: three times here."""
+    commit(repository, "slow", 80.0)
+    folders: list[Path] = []
+
+    def read(folder: Path) -> Work:
+        folders.append(folder)
+        return read_work(folder)
+
+    monkeypatch.setattr(in_turn, "read_work", read)
+    gate("--baseline", "main", "--candidate", "slow", "--systems", "ddppo")
+    assert len(folders) == len(set(folders)) == len(order_of(repository)) == 6
 
 
 @pytest.mark.usefixtures("repository")

@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
+from collections.abc import Iterable
 from statistics import fmean
 
 from rlbench.harness.commands.reproduce.papers import TABLES
 from rlbench.harness.commands.reproduce.predicting import predict_rates
-from rlbench.harness.commands.reproduce.table import errors_by_fit, fill
+from rlbench.harness.commands.reproduce.table import Filled, Fit, errors_by_fit, fill
 from rlbench.reports.terminal.table import make_console
 from rlbench.results.verdicts.published_check import COLUMNS, FILE, FITTED, HELD_OUT
 
@@ -24,10 +25,14 @@ def rows_of(name: str) -> list[tuple[str, str, str, int, str]]:
     """A row of `COLUMNS` for each kind of figures of a table."""
     table = TABLES[name]()
     filled = fill(table, predict_rates(table, make_console()), {}).values()
-    points = [point for one in filled for point in one.row.points if one.predicted_error is not None]
-    profiles = " ".join(sorted({point.scenario.partition(":")[0] for point in points}))
     errors = errors_by_fit(filled)
-    return [(name, profiles, KINDS[fit], len(of), f"{fmean(of):.4f}") for fit, of in errors.items()]
+    return [(name, _profiles(filled, fit), KINDS[fit], len(of), f"{fmean(of):.4f}") for fit, of in errors.items()]
+
+
+def _profiles(filled: Iterable[Filled], fit: Fit) -> str:
+    """The profiles that figures of a kind are predicted from."""
+    there = [one.row for one in filled if one.row.fit == fit and one.predicted_error is not None]
+    return " ".join(sorted({point.scenario.partition(":")[0] for row in there for point in row.points}))
 
 
 def main() -> None:

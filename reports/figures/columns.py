@@ -177,20 +177,32 @@ def _against_published(profiles: set[str]) -> Iterator[str]:
     """How far these profiles are from published figures: from those that they were fitted to, and from others."""
     tables = published_errors(profiles)
     for table, errors in tables.items():
-        far = ", and ".join(f"{100 * mean:.1f}% for {count} {of}" for of, (mean, count) in errors.items())
+        far = ", and ".join(f"{100 * each.mean:.1f}% for {each.count} {of}" for of, each in errors.items())
         yield f"predictions were off from published figures ({table}), on average, by {far}"
     if not tables:
         yield "this profile was never held against published figures"
 
 
 def off_held_out(scenario: str) -> str:
-    """How far predictions from a profile were from published figures that it was not fitted to; empty without any."""
-    errors = [each[HELD_OUT] for each in published_errors({scenario.partition(":")[0]}).values() if HELD_OUT in each]
-    num = sum(count for _, count in errors)
+    """How far predictions were from published figures that no profile was fitted to; empty without any.
+
+    They are figures that the scenario's profile predicts or, if there are none, those that others of its table predict.
+    """
+    own = scenario.partition(":")[0]
+    held_out = [each[HELD_OUT] for each in published_errors({own}).values() if HELD_OUT in each]
+    errors = [each for each in held_out if own in each.scenarios] or held_out
+    num = sum(each.count for each in errors)
     if not num:
         return ""
-    mean = sum(error * count for error, count in errors) / num
-    return f"It was {100 * mean:.0f}% off, on average, from {num} published figures that it was not fitted to."
+    mean = sum(each.mean * each.count for each in errors) / num
+    of = frozenset[str]().union(*(each.scenarios for each in errors))
+    if own in of:
+        who = "It" if of == {own} else "It and sister profiles"
+    else:
+        names = " and ".join(f"`{each.rpartition('/')[2]}`" for each in sorted(of))
+        who = f"Its sister profile{'' if len(of) == 1 else 's'} {names}"
+    was, whom = ("was", "it was") if len(of) == 1 else ("were", "they were")
+    return f"{who} {was} {100 * mean:.0f}% off, on average, from {num} published figures that {whom} not fitted to."
 
 
 def collected(cells: Sequence[CellSummary]) -> Iterator[str]:

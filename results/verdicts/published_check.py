@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 FILE = Path(__file__).parent / "published_check.csv"
@@ -12,15 +13,32 @@ FITTED, HELD_OUT = "that profiles were fitted to", "held out"
 """In `figures`."""
 
 
-def published_errors(scenarios: Collection[str]) -> dict[str, dict[str, tuple[float, int]]]:
-    """By table, then by kind of figures: the mean absolute relative error of the predictions, and of how many.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishedErrors:
+    """How far predictions were from some figures of a table."""
+
+    mean: float
+    """The mean absolute relative error."""
+    count: int
+    """The number of figures."""
+    scenarios: frozenset[str]
+    """`emulated/NAME`, the profiles that they were predicted from."""
+
+
+def published_errors(scenarios: Collection[str]) -> dict[str, dict[str, PublishedErrors]]:
+    """By table, then by kind of figures: the errors of the predictions.
 
     Args:
-        scenarios: `emulated/NAME`; only tables that have one of these are returned.
+        scenarios: `emulated/NAME`; only tables that have one of these are returned, with both kinds of figures.
     """
-    found: dict[str, dict[str, tuple[float, int]]] = {}
+    found: dict[str, dict[str, PublishedErrors]] = {}
     with FILE.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            if not set(row["profiles"].split()).isdisjoint(scenarios):
-                found.setdefault(row["table"], {})[row["figures"]] = float(row["mean_error"]), int(row["count"])
-    return found
+            found.setdefault(row["table"], {})[row["figures"]] = PublishedErrors(
+                mean=float(row["mean_error"]), count=int(row["count"]), scenarios=frozenset(row["profiles"].split())
+            )
+    return {
+        table: errors
+        for table, errors in found.items()
+        if any(not each.scenarios.isdisjoint(scenarios) for each in errors.values())
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -118,6 +119,22 @@ def test_gravest_caveat_first() -> None:
     seeds = full_cell("ver", 8, 7.0, kind="measured", device="cuda")
     (_, _, caveat) = tiles_of(summary_of([seeds]))
     assert caveat.value == "One seed"
+
+
+@pytest.mark.parametrize(
+    ("scenario", "said"),
+    [
+        ("emulated/open-fridge:time_scale=0.5", r"Its sister profile `open-fridge-steady` was \d+% off, .* it was not"),
+        ("emulated/open-fridge-steady", r"It was \d+% off, on average, from 16 published figures that it was not"),
+        ("emulated/atari-36-cores", r"It and sister profiles were \d+% off, .* from 33 .* that they were not"),
+        ("emulated/gibson", "It speaks of its profile"),
+    ],
+)
+def test_a_prediction_says_whose_error_is_known(scenario: str, said: str) -> None:
+    """Of figures that a profile was not fitted to; where only another profile predicts such, it is named."""
+    predicted = full_cell("ver", 8, 700.0, kind="predicted", device="predicted", scenario=scenario)
+    (_, _, caveat) = tiles_of(summary_of([predicted]))
+    assert re.match(said, caveat.lines[0])
 
 
 def test_where_a_threshold_was_asked_for_who_got_there_first() -> None:

@@ -95,6 +95,12 @@ def browser(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def gpu(session: nox.Session) -> None:
+    """Runs every system on an NVIDIA GPU, and holds what a GPU computes against the CPU; takes 4 min."""
+    check(session, "tests/gpu")
+
+
+@nox.session(venv_backend="none")
 def survive(session: nox.Session) -> None:
     """Kills, stops and interrupts real sweeps, on this host, on two, and as jobs of a Slurm, side by side.
 

@@ -119,7 +119,7 @@ def open_following(system: Choices, context: Context, critic: Actor, generator: 
     if not system.overlap.is_concurrent:
         return Following(SameWeights(critic), critic, None)
     acting = make_policy(context)
-    actor = Actor(acting, critic.table, context.device, generator)
+    actor = Actor(acting, critic.table, context.device, generator, beside_learner=True)
     return Following(CopiedWeights(critic.policy, acting, actor), actor, None)
 
 

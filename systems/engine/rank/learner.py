@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from rlbench.systems.learn.ppo import SumMoments
     from rlbench.systems.policies.policy import Policy
 
+MOST_COPIED = 4
+"""A GPU is given a whole column if it has at most so many rows for each that is learned from, and picks them itself:
+on the CPU, gathering images takes several times as long as copying them."""
 LET_SPEAK_S = 10.0
 """Seconds that a rank waits which is not the likely cause: the first error of all ranks is the run's reason."""
 
@@ -213,9 +216,13 @@ class Learner:
         slots = torch.from_numpy(np.concatenate(experience.runs))
         ends = np.cumsum([len(run) for run in experience.runs])
         name = self._device.torch_name
+        there = slots.to(name)
 
         def column(key: str) -> torch.Tensor:
-            return torch.from_numpy(table[key])[slots].to(name)
+            entries = torch.from_numpy(table[key])
+            if name != "cpu" and len(entries) <= MOST_COPIED * len(slots):
+                return entries.to(name, non_blocking=True)[there]
+            return entries[slots].to(name)
 
         def observations(key: str) -> torch.Tensor:
             if name != "cpu":

@@ -53,6 +53,7 @@ from rlbench.systems.engine.workers.inference import Actor, close_runs
 from rlbench.systems.engine.workers.tables import SharedTable, episode_lengths, rollout_columns
 from rlbench.systems.engine.workers.worker import error_path
 from rlbench.systems.learn.finite import check_weights
+from rlbench.systems.policies.graphed import lock_for_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -147,6 +148,8 @@ class RankLoop:
         self._policy = make_policy(context)
         space, actions, num_slots = scenario.observation_space, self._policy.actions, len(self._rollout.acted)
         self._table = SharedTable(rollout_columns(space, actions, num_envs, num_slots, self._policy.state_size))
+        if context.device.torch_name != "cpu":
+            lock_for_gpu(self._table.memory)
         actor_seed, learner_seed = actor_seed_of(context)
         generator = torch.Generator(context.device.torch_name).manual_seed(actor_seed)
         self._critic = Actor(self._policy, self._table, context.device, generator)

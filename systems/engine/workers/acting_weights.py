@@ -89,11 +89,25 @@ class CopiedWeights:
         if self._actor.version == self._version or not self._lock.acquire(blocking=False):
             return
         try:
-            for acting, learned in self._pairs:
-                acting.copy_(learned)
+            with _copying(self._actor):
+                for acting, learned in self._pairs:
+                    acting.copy_(learned)
             self._actor.version = self._version
         finally:
             self._lock.release()
+
+
+@contextmanager
+def _copying(actor: Actor) -> Iterator[None]:
+    """Copies inside follow what is queued to learn; what will be queued follows them, and so does what acts."""
+    if actor.stream is None:
+        yield
+        return
+    learning = torch.cuda.default_stream(actor.stream.device)
+    actor.stream.wait_stream(learning)
+    with actor.apart():
+        yield
+    learning.wait_stream(actor.stream)
 
 
 def weight_columns(num_parameters: int) -> tuple[SharedColumn, ...]:

@@ -51,6 +51,8 @@ class SharedTable:
         size = sum(column.num_bytes for column in columns)
         self._fd = _allocate(size) if fd is None else fd
         memory = mmap.mmap(self._fd, size)
+        self.memory = np.frombuffer(memory, np.uint8)
+        """All of it, [bytes]."""
         self._arrays: dict[str, npt.NDArray[Any]] = {}
         offset = 0
         for column in columns:

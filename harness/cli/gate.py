@@ -51,26 +51,48 @@ def gate(
     aa: Annotated[
         bool, typer.Option("--aa", help="Measure --baseline against itself, and say how large a change can be seen.")
     ] = False,
+    bisect: Annotated[
+        bool,
+        typer.Option("--bisect", help="Find the commit after --baseline, up to --candidate, that made a cell slower."),
+    ] = False,
     budget: Annotated[
         float, typer.Option(help="Of revisions: seconds of measuring at most; it ends as soon as the answer is clear.")
     ] = BUDGET_S,
     to_run: RevisionOptions = RevisionOptions(),
+    in_turn: Annotated[
+        bool,
+        typer.Option(
+            "--in-turn", help="Measure one revision after the other, as for GPUs, not at once on halves of the cores."
+        ),
+    ] = False,
     seed: Annotated[int | None, typer.Option(help="Of the first repetition. [default: 0]", min=0)] = None,
     out: Annotated[Path, typer.Option(help="Of revisions: folder for the runs.")] = OUT,
     json: Annotated[Path | None, typer.Option(help="Write the outcome to this file, as JSON.")] = None,
     junit: Annotated[Path | None, typer.Option(help="As JUnit XML.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="As Markdown, for a pull request.")] = None,
 ) -> None:
-    """Say whether a candidate is slower than a baseline: two folders of runs, or two revisions measured in turn.
+    """Say whether a candidate is slower than a baseline: two folders of runs, or two revisions, which it measures.
 
     Exit code: 0 passed, 1 regression, 2 usage, 3 inconclusive, 4 not comparable.
     """
-    from rlbench.harness.commands.gate.command import Outputs, gate_folders, gate_revisions
+    from rlbench.harness.commands.gate.command import (
+        Outputs,
+        ToMeasure,
+        bisect_revisions,
+        gate_folders,
+        gate_revisions,
+    )
     from rlbench.results.verdicts.gate import TOLERANCE
 
     tolerance = TOLERANCE if tolerance is None else tolerance
-    given = to_run.words() + ([] if seed is None else ["--seed", str(seed)])
+    given = [
+        *to_run.words(),
+        *[f"--{name}" for name, on in (("in-turn", in_turn), ("bisect", bisect)) if on],
+        *([] if seed is None else ["--seed", str(seed)]),
+    ]
     outputs = Outputs(json=json, junit=junit, markdown=markdown)
+    if bisect and (aa or outputs != Outputs()):
+        raise ValueError("--bisect: goes neither with --aa nor with files of a gate's outcome")
     if aa:
         if candidate is not None:
             raise ValueError("--aa: measures --baseline against itself; leave --candidate out")
@@ -89,15 +111,15 @@ def gate(
         raise ValueError("gate: needs --systems to measure revisions")
     if not budget > 0:
         raise ValueError(f"--budget {budget}: must be above 0 seconds")
+    asked = ToMeasure(
+        options=to_run.words(),
+        device=to_run.device,
+        in_turn=in_turn,
+        seed=seed or 0,
+        budget_s=budget,
+        tolerance=tolerance,
+        out=out,
+    )
     raise typer.Exit(
-        gate_revisions(
-            baseline,
-            candidate,
-            to_run.words(),
-            budget_s=budget,
-            tolerance=tolerance,
-            seed=seed or 0,
-            out=out,
-            outputs=outputs,
-        )
+        bisect_revisions(baseline, candidate, asked) if bisect else gate_revisions(baseline, candidate, asked, outputs)
     )

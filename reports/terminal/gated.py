@@ -172,7 +172,7 @@ def _notes(gate: Gate) -> list[str]:
     """Lines that explain the columns."""
     lines = []
     repeated = [check for check in gate.checks if check.ratio is not None and fmt.ends(check.ratio)]
-    units = {"pairs of runs with the same seed" if check.paired else "the runs of each side" for check in repeated}
+    units = set(map(_repeated, repeated))
     if units:
         said = " or ".join(sorted(units))
         lines.append(f"ratio: candidate / baseline; {100 * gate.level:g} % interval from the spread of {said}")
@@ -182,6 +182,13 @@ def _notes(gate: Gate) -> list[str]:
     if kinds := {check.kind for check in gate.checks} - {"measured"}:
         lines.append(f"{' and '.join(sorted(kinds))}: the figures speak of a profile, not of hardware")
     return lines
+
+
+def _repeated(check: Check) -> str:
+    """Of what the interval of a check is."""
+    if check.num_blocks:
+        return f"{check.num_blocks} blocks of time in which both sides ran"
+    return "pairs of runs with the same seed" if check.paired else "the runs of each side"
 
 
 def _xml(text: str) -> str:

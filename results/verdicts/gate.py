@@ -8,7 +8,8 @@ regression, but if it would be inconclusive it is *not judged*, and does not sto
 
 The runs of a cell on one side are its repetitions: they differ in their seeds, or repeat one seed. Where both sides ran
 the same seeds, once each, they are compared in *pairs*, because a seed that draws slow environments is slow on both
-sides. A single run on a side says nothing of other runs, whatever its iterations say.
+sides. Where the runs of all pairs ran at once, their steps/s are compared in blocks of time
+(`results/verdicts/at_once.py`). A single run on a side says nothing of other runs, whatever its iterations say.
 
 A partial measurement never passes. A cell of the baseline is *not comparable* if the candidate has not finished it, if
 more runs of the candidate failed, if anything but the commit differs, or if environments whose work is still
@@ -33,8 +34,9 @@ from rlbench.results.records.work import ReadWork, read_work
 from rlbench.results.statistics import intervals
 from rlbench.results.statistics.intervals import LEVEL
 from rlbench.results.summary.cells import CellRuns
-from rlbench.results.summary.document import Document, Estimate, Finding, Kind
+from rlbench.results.summary.document import Document, Estimate, Finding, Kind, Repeated
 from rlbench.results.summary.findings import find_all
+from rlbench.results.verdicts.at_once import are_pairs, blocks_of
 from rlbench.results.verdicts.comparable import why_not_comparable
 from rlbench.results.verdicts.compare import Match, Runs, newest_cells
 
@@ -102,7 +104,9 @@ class Check(Document):
     ratio: Estimate | None = None
     """Candidate / baseline; the interval has the gate's level."""
     paired: bool = False
-    """Whether the interval is over pairs of runs with the same seed; otherwise each side is independent."""
+    """Whether the interval is over pairs of runs with the same seed, or of blocks; otherwise sides are independent."""
+    num_blocks: int | None = None
+    """Number of blocks of time of which the interval is; None where it is not of runs at once."""
     limit: float
     """The ratio at which a regression begins."""
     outcome: Outcome
@@ -232,12 +236,17 @@ def _checks(
     if not before.finished:
         return []  # the baseline has no figures to compare with
     why_not = why_not_comparable(before, after, read)
-    runs = [_by_seed(cell) for cell in (before, after)]
+    stored = [_by_seed(cell) for cell in (before, after)]
+    runs = [[run.record for run in each] for each in stored]
+    blocks = None if why_not else blocks_of(*stored)
     checks = []
     for metric in METRICS[:1] if why_not else METRICS:
-        known = [[value for run in each if (value := metric.of(run)) is not None] for each in runs]
+        at_once = blocks if metric is METRICS[0] else None
+        known = at_once or [[value for run in each if (value := metric.of(run)) is not None] for each in runs]
         if metric is not METRICS[0] and not all(known):
             continue
+        counts = [len(each) for each in (runs if at_once else known)]
+        whole = counts == [len(each) for each in runs]
         limit = 1 - tolerance if metric.higher_is_better else 1 + tolerance
         check = Check(
             system=match[0],
@@ -251,27 +260,20 @@ def _checks(
             higher_is_better=metric.higher_is_better,
             baseline=_mean(known[0]),
             candidate=_mean(known[1]),
-            num_runs=(len(known[0]), len(known[1])),
+            num_runs=(counts[0], counts[1]),
+            paired=not why_not and whole and are_pairs(*runs),
+            num_blocks=len(at_once[0]) if at_once else None,
             limit=limit,
             outcome="not comparable",
             reason=why_not,
         )
-        if not why_not:
-            whole = len(known[0]) == len(runs[0]) and len(known[1]) == len(runs[1])
-            check = _judged(check.model_copy(update={"paired": whole and _are_pairs(*runs)}), known, level)
-        checks.append(check)
+        checks.append(check if why_not else _judged(check, known, level))
     return checks
 
 
-def _by_seed(cell: CellRuns | None) -> list[RunRecord]:
+def _by_seed(cell: CellRuns | None) -> list[StoredRun]:
     """The finished runs of a side, in the order of their seeds."""
-    return sorted((run.record for run in cell.finished), key=lambda run: run.cell.seed) if cell else []
-
-
-def _are_pairs(before: Sequence[RunRecord], after: Sequence[RunRecord]) -> bool:
-    """Whether both sides ran the same seeds, once each."""
-    seeds = [run.cell.seed for run in before]
-    return len(set(seeds)) == len(seeds) and seeds == [run.cell.seed for run in after]
+    return sorted(cell.finished, key=lambda run: run.record.cell.seed) if cell else []
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -290,11 +292,15 @@ def _judged(check: Check, known: Sequence[Sequence[float]], level: float) -> Che
     ends = _interval(known, level, paired=check.paired)
     if ends is None:
         return check.model_copy(update={"outcome": "not judged", "reason": "it is 0 in some runs"})
-    estimate = Estimate(value=ratio, low=ends[0], high=ends[1], units="seeds", num_units=min(check.num_runs))
+    num = check.num_blocks or min(check.num_runs)
+    repeated: Repeated = "blocks" if check.num_blocks else "seeds"
+    estimate = Estimate(value=ratio, low=ends[0], high=ends[1], units=repeated, num_units=num)
     outcome, reason = _outcome(estimate, check.limit, higher_is_better=check.higher_is_better)
     needed = None
     if outcome == "inconclusive":
-        needed = repetitions(estimate, check.limit, min(check.num_runs), level, paired=check.paired)
+        needed = repetitions(estimate, check.limit, num, level, paired=check.paired)
+        if needed and check.num_blocks:  # a run has several of them
+            needed = math.ceil(needed * min(check.num_runs) / check.num_blocks)
         reason += f": {needed} repetitions of each side would settle it" if needed else ": it is about the tolerance"
         if check.metric != METRICS[0].name:
             outcome, needed = "not judged", None

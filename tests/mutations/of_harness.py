@@ -120,8 +120,8 @@ CHANGES = (
     Change(
         name="noise-floor",
         file="harness/commands/gate/command.py",
-        old="half = math.sqrt(ratio.high / ratio.low) - 1",
-        new="half = ratio.high / ratio.low - 1",
+        old="half = math.log(ratio.high / ratio.low) / 2",
+        new="half = math.log(ratio.high / ratio.low)",
         breaks="a gate says that only twice as large a change is seen",
     ),
     Change(

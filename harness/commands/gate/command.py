@@ -16,16 +16,20 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from rlbench.harness.commands.gate.in_turn import STILL, Measuring, NoStillWork, measure
-from rlbench.harness.commands.gate.revisions import checked_out, find_commit, has_changes
+from rlbench.harness.commands.gate.bisect import Search
+from rlbench.harness.commands.gate.halves import halves_of
+from rlbench.harness.commands.gate.repetitions import AT_ONCE_S, STILL, Measuring, NoStillWork, measure
+from rlbench.harness.commands.gate.revisions import checked_out, commits_between, find_commit, has_changes
 from rlbench.harness.commands.read_runs import find
 from rlbench.reports.terminal.gated import print_gate, to_junit, to_markdown, workflow_commands
 from rlbench.reports.terminal.table import make_console
 from rlbench.results.reading.outputs import STREAMS, write_output
 from rlbench.results.reading.untrusted import visible
 from rlbench.results.verdicts.compare import Runs
-from rlbench.results.verdicts.gate import Gate, check_tolerance, judge
+from rlbench.results.verdicts.gate import METRICS, Gate, check_tolerance, judge
 
+LENGTHS = {"--seconds", "--iterations"}
+"""Options that say how long a run is."""
 NOT_WRITTEN = 2
 """Exit code of a gate that passed but could not write its output files."""
 
@@ -66,25 +70,51 @@ def gate_folders(baseline: Path, candidate: Path, tolerance: float, outputs: Out
     return _tell(judge(*sides, tolerance=tolerance), make_console(), outputs)
 
 
-def gate_revisions(
-    baseline: str,
-    candidate: str,
-    options: Sequence[str],
-    *,
-    budget_s: float,
-    tolerance: float,
-    seed: int,
-    out: Path,
-    outputs: Outputs,
-) -> int:
-    """Builds two revisions of the git repository here, measures them in turn, and judges; returns the exit code.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToMeasure:
+    """What is measured of revisions, as it was asked for."""
+
+    options: Sequence[str]
+    """Options of `rlbench run`, without seeds and `--out`."""
+    device: str | None
+    in_turn: bool
+    """Whether one revision is measured after the other, on all cores."""
+    seed: int
+    budget_s: float
+    tolerance: float
+    out: Path
+
+    @property
+    def is_still(self) -> bool:
+        """Whether it is still work because nobody asked for something else."""
+        return "--protocol" not in self.options
+
+    def measuring(self, *, to_its_end: bool = False) -> Measuring:
+        """How it is measured. Raises ValueError for a tolerance or a device that there is not."""
+        check_tolerance(self.tolerance)
+        halves = None if self.in_turn else halves_of(sorted(os.sched_getaffinity(0)), self.device)
+        length = ["--seconds", f"{AT_ONCE_S:g}"] if halves and not LENGTHS & {*self.options} else []
+        return Measuring(
+            options=[*self.options, *([*STILL, *length] if self.is_still else [])],
+            out=self.out / f"{datetime.now().astimezone():gate-%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",  # unpredictable
+            first_seed=self.seed,
+            budget_s=self.budget_s,
+            tolerance=self.tolerance,
+            halves=halves,
+            to_its_end=to_its_end,
+        )
+
+
+def gate_revisions(baseline: str, candidate: str, asked: ToMeasure, outputs: Outputs) -> int:
+    """Builds two revisions of the git repository here, measures them, and judges; returns the exit code.
 
     With the same revision on both sides it also says how large a change must be to be seen.
     """
     console, repository = make_console(), Path.cwd()
     outputs.check()
-    check_tolerance(tolerance)
     commits = {name: find_commit(name, repository) for name in (baseline, candidate)}
+    is_aa = commits[baseline] == commits[candidate]
+    measuring = asked.measuring(to_its_end=is_aa)
     if has_changes(repository):
         _say(console, "uncommitted changes of this work tree are not measured")
     with ExitStack() as stack:
@@ -94,46 +124,74 @@ def gate_revisions(
             name = next(name for name, known in commits.items() if known == commit)
             _say(console, f"building {name} ({commit[:12]}): minutes, unless it is kept from before")
             revisions[commit] = stack.enter_context(checked_out(name, commit, repository, folder))
-        is_ours = "--protocol" not in options
-        measuring = Measuring(
-            options=[*options, *(STILL if is_ours else ())],
-            out=out / f"{datetime.now().astimezone():gate-%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",  # unpredictable
-            first_seed=seed,
-            budget_s=budget_s,
-            tolerance=tolerance,
-        )
         sides = revisions[commits[baseline]], revisions[commits[candidate]]
         try:
             try:
                 gate = measure(*sides, measuring, lambda line: _say(console, line))
             except NoStillWork as problem:
-                if not is_ours:
+                if not asked.is_still:
                     raise
                 _say(console, f"{problem}; what is measured is not still work, and changes as policies learn")
-                measuring = replace(measuring, options=options, out=measuring.out.with_name(f"{measuring.out.name}-b"))
+                again = measuring.out.with_name(f"{measuring.out.name}-b")
+                measuring = replace(measuring, options=asked.options, out=again)
                 gate = measure(*sides, measuring, lambda line: _say(console, line))
         except KeyboardInterrupt:
             _say(console, f"interrupted; runs so far: {measuring.out}")
             raise
     code = _tell(gate, console, outputs)
-    if commits[baseline] == commits[candidate]:
+    if is_aa:
         for line in noise_floor(gate):
             _say(console, line)
     _say(console, f"runs: {measuring.out}")
     return code
 
 
+def bisect_revisions(good: str, bad: str, asked: ToMeasure) -> int:
+    """Finds the commit after `good`, up to `bad`, that made a cell slower; returns the exit code."""
+    console, repository = make_console(), Path.cwd()
+    first, last = (find_commit(name, repository) for name in (good, bad))
+    commits = commits_between(first, last, repository)
+    if not commits:
+        raise ValueError(f"--bisect: {good} and {bad} are the same commit")
+    measuring = asked.measuring()
+    _say(
+        console,
+        f"{len(commits)} commits after {first[:12]}; building each takes minutes, unless it is kept from before",
+    )
+    with tempfile.TemporaryDirectory(prefix="rlbench-gate-") as folder:
+        search = Search(
+            good=first,
+            commits=commits,
+            repository=repository,
+            folder=Path(folder),
+            measuring=measuring,
+            say=lambda line: _say(console, line),
+        )
+        try:
+            return search.run()
+        finally:
+            _say(console, f"runs: {measuring.out}")
+
+
 def noise_floor(gate: Gate) -> list[str]:
-    """For a gate with the same code on both sides: how far apart they are, and the smallest change that can be seen."""
+    """For a gate with the same code on both sides: how far apart they are, and the smallest change that can be seen.
+
+    A change is seen by 95 of 100 such gates if its interval, which lies around it, ends before 1 that often.
+    """
+    from scipy import special
+
     lines = []
     for check in gate.checks:
         ratio = check.ratio
-        if ratio is None or ratio.low is None or ratio.high is None:
+        if check.metric != METRICS[0].name or ratio is None or ratio.low is None or ratio.high is None:
             continue
-        half = math.sqrt(ratio.high / ratio.low) - 1
+        freedom = ratio.num_units - 1 if check.paired else 2 * ratio.num_units - 2
+        half = math.log(ratio.high / ratio.low) / 2
+        power = special.stdtrit(freedom, 0.95) / special.stdtrit(freedom, (1 + gate.level) / 2)
+        noise, floor = math.expm1(half), math.expm1(half * (1 + power))
         lines.append(
-            f"{check.where}, {check.title}: noise +-{100 * half:.1f} %: so large a change is seen, and a regression "
-            f"from {100 * (gate.tolerance + half):.1f} % on"
+            f"{check.where}, {check.title}: noise +-{100 * noise:.1f} %: 95 of 100 such gates see a change of "
+            f"{100 * floor:.1f} %, and a regression from {100 * (gate.tolerance + floor):.1f} % on"
         )
     return lines
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from rlbench.harness.machine import virtualenvs
 from rlbench.harness.machine.virtualenvs import READY, is_ready, must, open_lock, run
+from rlbench.results.reading.untrusted import visible
 from rlbench.results.records.index import cache_folder
 
 KEPT = 5
@@ -51,6 +52,38 @@ class BuiltRevision:
         """`main (0123456789ab)`; a name that begins the commit stands alone."""
         short = self.commit[:12]
         return self.name if short.startswith(self.name) else f"{self.name} ({short})"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Commit:
+    """A commit of a history."""
+
+    name: str
+    """Its hash."""
+    subject: str
+
+    @property
+    def short(self) -> str:
+        """The beginning of its hash."""
+        return self.name[:12]
+
+    @property
+    def line(self) -> str:
+        """Hash and subject."""
+        return f"{self.short} {self.subject}"
+
+
+def commits_between(good: str, bad: str, repository: Path) -> list[Commit]:
+    """The commits after `good` up to `bad`, the oldest first, along first parents.
+
+    Raises ValueError unless `good` is an ancestor of `bad`.
+    """
+    if run([*GIT, "-C", str(repository), "merge-base", "--is-ancestor", good, bad]).returncode:
+        raise ValueError(f"--baseline {good[:12]}: is no ancestor of {bad[:12]}, so there is nothing between them")
+    wanted = ("log", "--reverse", "--first-parent", "--format=%H %s", f"{good}..{bad}")
+    lines = run([*GIT, "-C", str(repository), *wanted]).stdout.splitlines()
+    split = (line.partition(" ") for line in lines)
+    return [Commit(name=name, subject=visible(subject)) for name, _, subject in split]
 
 
 def find_commit(name: str, repository: Path) -> str:

@@ -5,31 +5,33 @@ from __future__ import annotations
 import fcntl
 import itertools
 import json
+import math
 import os
+import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree as ET
 
+import numpy as np
 import psutil
 import pytest
+from scipy import special
 
-from rlbench.harness.commands.gate import in_turn
+from rlbench.harness.commands.gate import repetitions
 from rlbench.harness.commands.gate.command import noise_floor
 from rlbench.harness.commands.gate.revisions import checked_out, find_commit, remove_all_but
 from rlbench.results.records.work import Work, read_work
+from rlbench.results.summary.document import Estimate
 from rlbench.results.verdicts.compare import Runs
 from rlbench.results.verdicts.gate import judge
 from tests.harness import sweeps
 from tests.harness.command import RLBENCH, Ended, assert_refused, call
-from tests.harness.commands.gate import toy_repository
+from tests.harness.commands.gate.conftest import Shared
 from tests.harness.commands.gate.toy_repository import commit, git
-from tests.harness.plan.copied_environments import copied_environments
 from tests.harness.runs import PATIENCE_S, has_ended, wait_until
 from tests.harness.sweeps import spoil, write_sweep
 from tests.results.verdicts.test_gate import check_of, runs_of
@@ -143,6 +145,7 @@ def test_usage_errors(here: Path) -> None:
     assert_refused(gate(*folders, "--tolerance", "5"), "--tolerance 5.0: must be above 0 and below 1")
     assert_refused(gate(*folders, "--systems", "ver"), "--systems: is of revisions")
     assert_refused(gate(*folders, "--seed", "0"), "--seed: is of revisions")
+    assert_refused(gate(*folders, "--in-turn"), "--in-turn: is of revisions")
     assert_refused(gate(*folders, "--json", "nowhere/x.json"), "nowhere/x.json: its folder is not there")
     assert_refused(gate(*folders, "--junit", "main"), "main: is a folder")
     assert_refused(gate("--aa", "--candidate", "x"), "--aa: measures --baseline against itself")
@@ -157,35 +160,6 @@ def test_usage_errors(here: Path) -> None:
     assert_refused(gate("--baseline", "empty", "--candidate", "main"), "empty: no runs")
 
 
-@dataclass(kw_only=True, slots=True)
-class Shared:
-    """What all tests of revisions use: a repository to copy, a cache, and the environments made in it."""
-
-    repository: Path
-    cache: Path
-    made: list[Path]
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    """Made once for all."""
-    folder = tmp_path_factory.mktemp("shared")
-    with copied_environments(folder) as made:
-        yield Shared(repository=toy_repository.make_repository(folder / "toy"), cache=folder / "cache", made=made)
-
-
-@pytest.fixture
-def repository(shared: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The toy repository as the working folder, and a cache that others have used before."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(shared.cache))
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("PIP_DISABLE_PIP_VERSION_CHECK", "1")
-    folder = tmp_path / "toy"
-    shutil.copytree(shared.repository, folder)
-    monkeypatch.chdir(folder)
-    return folder
-
-
 def order_of(folder: Path) -> list[str]:
     """Which side ran, with which seed, one after the other."""
     (found,) = (folder / "rlbench-runs").glob("gate-*/order.txt")
@@ -197,7 +171,7 @@ def test_a_slower_revision_is_seen_early(repository: Path, monkeypatch: pytest.M
     commit(repository, "slow", 80.0)
     (repository / "toy.py").write_text("not committed")
     monkeypatch.setenv("PYTHONPATH", str(repository))  # would lead both sides to that file
-    ended = gate("--baseline", "main", "--candidate", "slow", "--systems", "ddppo")
+    ended = gate("--baseline", "main", "--candidate", "slow", "--systems", "ddppo", "--in-turn")
     assert ended.code == 1, ended.out + ended.err
     assert "uncommitted changes of this work tree are not measured" in ended.out
     assert order_of(repository) == [
@@ -221,9 +195,9 @@ def test_a_slower_revision_is_seen_early(repository: Path, monkeypatch: pytest.M
 def test_noise_uses_the_budget_up_and_is_inconclusive(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With 30 % noise nothing is clear when the budget is spent: exit code 3, and how many repetitions would do."""
     commit(repository, "noisy", 108.0, noise=0.3)
-    clock = itertools.count(step=1.0)  # each look at it is a second later: four looks in a repetition, and one before
-    monkeypatch.setattr(in_turn, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    ended = gate("--baseline", "main", "--candidate", "noisy", "--systems", "ddppo", "--budget", "15")
+    clock = itertools.count(step=1.0)  # each look at it is a second later: three looks in a repetition, and one before
+    monkeypatch.setattr(repetitions, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    ended = gate("--baseline", "main", "--candidate", "noisy", "--systems", "ddppo", "--budget", "10", "--in-turn")
     assert ended.code == 3, ended.out + ended.err
     assert len(order_of(repository)) == 6
     assert "repetitions of each side would settle it" in ended.out
@@ -238,32 +212,44 @@ def test_what_a_run_did_is_read_once(repository: Path, monkeypatch: pytest.Monke
         folders.append(folder)
         return read_work(folder)
 
-    monkeypatch.setattr(in_turn, "read_work", read)
+    monkeypatch.setattr(repetitions, "read_work", read)
     gate("--baseline", "main", "--candidate", "slow", "--systems", "ddppo")
     assert len(folders) == len(set(folders)) == len(order_of(repository)) == 6
 
 
 @pytest.mark.usefixtures("repository")
-def test_the_same_revision_tells_how_large_a_change_can_be_seen(shared: Shared) -> None:
-    """`--aa` passes, and names the noise; the environment is made once, and used again."""
+def test_the_same_revision_tells_how_large_a_change_can_be_seen(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--aa` spends its budget, passes, and names the noise; the environment is made once, and used again."""
+    clock = itertools.count(step=1.0)  # three looks in a repetition
+    monkeypatch.setattr(repetitions, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     main = git(shared.repository, "rev-parse", "main")
     for out in ("once", "again"):
-        ended = gate("--aa", "--systems", "ddppo", "--out", out)
+        ended = gate("--aa", "--systems", "ddppo", "--out", out, "--budget", "15")
         assert ended.code == 0, ended.out + ended.err
+        assert "repetition 5: " in ended.out
         assert "noise +-" in ended.out
-        assert "so large a change is seen" in ended.out
+        assert "95 of 100 such gates see a change of" in ended.out
         (made,) = [path for path in shared.made if path.name.startswith(main)]
         assert (made / "ready").exists()
 
 
-def test_the_noise_is_the_half_of_the_interval() -> None:
-    """An interval of a ratio from a tenth less to a tenth more, as factors, is 10 % of noise either way."""
+def test_the_smallest_change_that_is_seen() -> None:
+    """Of gates whose intervals are so wide, 95 of 100 find so large a change: their intervals end before 1."""
     judged = judge(Runs(name="main", runs=runs_of([100, 101])), Runs(name="main", runs=runs_of([100, 101])))
-    check = check_of(judged, "steps_per_s")
-    assert check.ratio is not None
-    ratio = check.ratio.model_copy(update={"low": 1 / 1.1, "high": 1.1})
-    (line,) = noise_floor(judged.model_copy(update={"checks": [check.model_copy(update={"ratio": ratio})]}))
-    assert line.endswith("noise +-10.0 %: so large a change is seen, and a regression from 15.0 % on")
+    check, error, num = check_of(judged, "steps_per_s"), 0.01, 20
+    half = error * special.stdtrit(num - 1, 0.975)
+    ratio = Estimate(value=1.0, low=math.exp(-half), high=math.exp(half), units="blocks", num_units=num)
+    changed = {"ratio": ratio, "paired": True, "num_blocks": num}
+    (line,) = noise_floor(judged.model_copy(update={"checks": [check.model_copy(update=changed)]}))
+    said = re.fullmatch(r".*: noise \+-2\.1 %: .* a change of (.*) %, and a regression from (.*) % on", line)
+    assert said is not None
+    assert float(said[2]) == pytest.approx(float(said[1]) + 5)
+    generator = np.random.default_rng(0)
+    blocks = -math.log1p(float(said[1]) / 100) + error * math.sqrt(num) * generator.standard_normal((4000, num))
+    ends = blocks.mean(1) + blocks.std(1, ddof=1) / math.sqrt(num) * special.stdtrit(num - 1, 0.975)
+    assert 0.93 < (ends < 0).mean() < 0.97
 
 
 def test_environments_of_old_are_removed(tmp_path: Path) -> None:
@@ -302,6 +288,27 @@ def test_a_side_that_refuses_is_a_usage_error(repository: Path) -> None:
     assert git(repository, "worktree", "list").count("\n") == 0
 
 
+def test_both_sides_run_at_once(repository: Path) -> None:
+    """On halves of the cores, for a minute unless it is said otherwise; the order of their start alternates."""
+    commit(repository, "slow", 80.0)
+    ended = gate("--baseline", "main", "--candidate", "slow", "--systems", "ddppo")
+    assert ended.code == 1, ended.out + ended.err
+    assert re.search(r"repetition 1: baseline main \(\w+\) beside candidate slow \(\w+\), seed 0", ended.out)
+    assert re.search(r"repetition 2: candidate slow \(\w+\) beside baseline main \(\w+\), seed 1", ended.out)
+    said = [path.read_text() for path in (repository / "rlbench-runs").glob("gate-*/*/cores-*")]
+    assert said == 6 * [f"{len(os.sched_getaffinity(0)) // 2} 60"]
+
+
+def test_nobody_waits_for_a_side_whose_other_has_refused(repository: Path) -> None:
+    """The other, which would go on for a minute, is ended."""
+    commit(repository, "older", 100.0, what="refuses")
+    commit(repository, "slow", 100.0, what="sleeps")
+    ended = gate("--baseline", "slow", "--candidate", "older", "--systems", "new")
+    assert ended.code == 2
+    assert "unknown system new" in ended.err
+    assert not list((repository / "rlbench-runs").glob("gate-*/*/*/*/run.json"))
+
+
 def test_a_revision_from_before_still_work(repository: Path) -> None:
     """The gate says so, and measures both as they were measured before; asked for, still work is insisted on."""
     commit(repository, "older", 100.0, what="old")
@@ -310,7 +317,7 @@ def test_a_revision_from_before_still_work(repository: Path) -> None:
     assert "candidate older" in ended.out
     assert "what is measured is not still work, and changes as policies learn" in ended.out
     (asked,) = (repository / "rlbench-runs").glob("gate-*-b/order.txt")
-    assert asked.read_text().splitlines()[:2] == ["baseline 0", "candidate 0"]
+    assert sorted(asked.read_text().splitlines()[:2]) == ["baseline 0", "candidate 0"]
     asked_for = gate("--baseline", "main", "--candidate", "older", "--systems", "ddppo", "--protocol", "still")
     assert asked_for.code == 2
 

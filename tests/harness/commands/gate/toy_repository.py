@@ -40,6 +40,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 """
 TOY = """
 import json
+import os
 import subprocess
 import sys
 import time
@@ -62,6 +63,7 @@ def main():
     if what == "sleeps":
         (out / "sleeping").touch()
         time.sleep(60)
+    (out / f"cores-{seed}").write_text(f"{len(os.sched_getaffinity(0))} {options.get('--seconds')}")
     started = datetime.now(timezone.utc).isoformat()
     record = json.loads(HERE.joinpath("toy_template.json").read_text())
     record |= {"id": f"run-{seed}", "sweep": f"sweep-{seed}", "started_at": started}

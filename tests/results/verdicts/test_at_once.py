@@ -1,0 +1,104 @@
+"""Runs that were measured at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+from rlbench.results.records.parts import Part
+from rlbench.results.records.store import StoredRun
+from rlbench.results.verdicts.at_once import rates_at_once
+from tests.results.verdicts.test_gate import check_of, gate, runs_of
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def at(
+    run: StoredRun, began_s: float, rates: Sequence[float], *, starting_s: float | None = 5.0, time_scale: float = 1.0
+) -> StoredRun:
+    """The run with parts of a second each, of so many steps, `starting_s` after it began."""
+    begin = 3.0  # the window does not begin with the first iteration
+    parts = tuple(
+        Part(iteration=number, begin_s=begin + number, end_s=begin + number + 1, learned=round(rate))
+        for number, rate in enumerate(rates)
+    )
+    record = run.record.model_copy(
+        update={
+            "started_at": (NOON + timedelta(seconds=began_s)).isoformat(),
+            "starting_s": starting_s,
+            "figures": run.record.figures.model_copy(update={"time_scale": time_scale}),
+        }
+    )
+    return StoredRun(path=run.path, record=record, parts=parts)
+
+
+def test_blocks_are_of_the_time_that_both_share() -> None:
+    """One began 4 s later: 36 of 40 s are both's, in four blocks of 9 s; each has the rates of its own seconds."""
+    (run,) = runs_of([100])
+    one = at(run, 0, [1000.0] * 20 + [2000.0] * 20)
+    rates = rates_at_once(one, at(run, 4, [500.0] * 40))
+    assert rates is not None
+    assert rates[0] == pytest.approx([1000, 1000 + 2000 / 9, 2000, 2000], rel=1e-6)
+    assert rates[1] == pytest.approx([500] * 4)
+
+
+def test_the_clock_of_an_emulated_run() -> None:
+    """A second of a run at a time scale of 2 takes two on the wall; its rates are those of its own clock."""
+    (run,) = runs_of([100])
+    one, other = at(run, 0, [1000.0] * 10, time_scale=2.0), at(run, 0, [900.0] * 10, time_scale=2.0)
+    rates = rates_at_once(one, other)
+    assert rates is not None
+    assert rates[0] == pytest.approx([1000, 1000])
+    assert rates[1] == pytest.approx([900, 900])
+
+
+def test_runs_one_after_the_other_are_not_at_once() -> None:
+    """Neither are those that share less than half of their time, nor those whose start nobody knows."""
+    (run,) = runs_of([100])
+    one = at(run, 0, [1000.0] * 40)
+    assert rates_at_once(one, at(run, 45, [1000.0] * 40)) is None
+    assert rates_at_once(one, at(run, 21, [1000.0] * 40)) is None
+    assert rates_at_once(one, at(run, 19, [1000.0] * 40)) is not None
+    assert rates_at_once(one, at(run, 0, [1000.0] * 40, starting_s=None)) is None
+    assert rates_at_once(one, at(run, 0, [])) is None
+
+
+def test_what_slows_both_at_once_is_no_noise() -> None:
+    """Each second both are slowed by up to a half: the loss of 3 % is seen; of the same runs in turn it is not."""
+    generator = np.random.default_rng(0)
+    sides: dict[str, list[StoredRun]] = {"baseline": [], "candidate": []}
+    for number, run in enumerate(runs_of([100, 80, 120])):
+        slowed = 1000 * generator.uniform(0.5, 1.0, 60)
+        for side, factor in (("baseline", 1.0), ("candidate", 0.97)):
+            noise = 1 + 0.01 * generator.standard_normal(60)
+            sides[side].append(at(run, 100 * number, (slowed * factor * noise).tolist()))
+    check = check_of(gate(sides["baseline"], sides["candidate"], tolerance=0.01), "steps_per_s")
+    assert check.ratio is not None
+    assert check.outcome == "regression"
+    assert check.ratio.value == pytest.approx(0.97, abs=0.01)
+    assert (check.num_blocks, check.ratio.units, check.ratio.num_units, check.num_runs) == (18, "blocks", 18, (3, 3))
+    later = [at(run, 1000 + 100 * number, [970.0] * 60) for number, run in enumerate(sides["candidate"])]
+    in_turn = check_of(gate(sides["baseline"], later, tolerance=0.01), "steps_per_s")
+    assert (in_turn.num_blocks, in_turn.paired) == (None, True)
+    assert in_turn.ratio is not None
+    assert in_turn.ratio.units == "seeds"
+
+
+def test_what_would_settle_it_is_said_in_runs() -> None:
+    """Not in blocks, of which a run has several."""
+    generator = np.random.default_rng(1)
+    sides = [
+        [
+            at(run, 100 * number, np.repeat(1000 * np.exp(0.1 * generator.standard_normal(6)), 10).tolist())
+            for number, run in enumerate(runs_of([100, 100]))
+        ]
+        for _ in range(2)
+    ]
+    check = check_of(gate(*sides), "steps_per_s")
+    assert (check.outcome, check.num_blocks) == ("inconclusive", 12)
+    assert check.repetitions is not None
+    assert f"{check.repetitions} repetitions of each side would settle it" in check.reason
+    assert 2 < check.repetitions < 40

@@ -178,9 +178,10 @@ def _warnings(cell: Cell, figures: schema.Figures, telemetry: Readings) -> list[
     busy, waited = figures.cpu_percent.value, figures.core_wait.value
     said = []
     if busy is not None and busy > 100 * cores * BUSY_CPU_SHARE:
-        said.append(f"the {cores} cores were {busy / cores:.0f} % busy")
+        said.append(f"the {cores} {'core was' if cores == 1 else 'cores were'} {busy / cores:.0f} % busy")
     if waited is not None and waited > CORE_WAIT_SHARE:
-        said.append(f"ranks waited for one of {cores} cores for {100 * waited:.0f} % of their time")
+        a_core = "the core" if cores == 1 else f"one of {cores} cores"
+        said.append(f"ranks waited for {a_core} for {100 * waited:.0f} % of their time")
     if cell.device == "emulated" and said:
         warnings.append(f"{' and '.join(said)}: figures of emulated GPUs are too low; raise --time-scale")
     if cell.device == "cuda" and telemetry.problem:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -41,6 +42,20 @@ def print_history(series: Sequence[HistorySeries], console: Console | None = Non
         print_blocks(console, names, [figures], each.rows[-MOST_ROWS:])
         if len(each.rows) > MOST_ROWS:
             print_lines(console, [f"{len(each.rows) - MOST_ROWS} older revisions are not shown"])
+        if (command := _search(each)) is not None:
+            print_lines(console, [f"to find the commit that made it slower: {command}"])
+
+
+def _search(series: HistorySeries) -> str | None:
+    """The command that searches the commits up to the newest loss; None without one."""
+    lost = [change.commit for change in series.changes if change.ratio < 1]
+    if not lost:
+        return None
+    place = next(number for number, row in enumerate(series.rows) if row.commit == lost[-1])
+    good, bad = series.rows[place - 1], series.rows[place]
+    ends = ("--baseline", good.commit[:SHORT], "--candidate", bad.commit[:SHORT])
+    cell = ("--systems", bad.system, "--gpus", str(bad.gpus), "--scenario", bad.scenario, "--workload", bad.workload)
+    return shlex.join(["rlbench", "gate", "--bisect", *ends, *cell, "--device", bad.device])
 
 
 def _env_rate(row: HistoryRow) -> str:

@@ -196,7 +196,8 @@ def _by_design(run: RunRecord) -> str:
 def _crowded(run: RunRecord) -> Iterator[str]:
     usable, busy = usable_cores(run), run.figures.cpu_percent.value
     if run.cell.device != "emulated" and usable and busy is not None and busy > 100 * usable * BUSY_CORES_SHARE:
-        yield f"the {usable:g} cores were {busy / usable:.0f} % busy: they are oversubscribed, processes wait for one"
+        were, they_are = ("core was", "it is") if usable == 1 else ("cores were", "they are")
+        yield f"the {usable:g} {were} {busy / usable:.0f} % busy: {they_are} oversubscribed, processes wait for one"
     if run.cell.device == "cpu" and usable and run.cell.gpus > usable:
         yield f"{run.cell.gpus} CPU ranks share {usable:g} cores"
     num_gpus = len(gpus_of(run))

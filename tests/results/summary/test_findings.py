@@ -164,6 +164,9 @@ def test_cores_that_are_too_few_are_named() -> None:
     """Of 16 cores 15 are 94 % busy, which is too much; 14 are not; of a quota of 8 cores 7.5 are."""
     said = "the {} cores were 94 % busy: they are oversubscribed, processes wait for one"
     assert texts(on("cuda", busy=1500)) == texts(on("cpu", busy=1500)) == [said.format(16)]
+    assert texts(on("cuda", busy=94, cpu_quota_cores=1.0)) == [
+        "the 1 core was 94 % busy: it is oversubscribed, processes wait for one"
+    ]
     assert texts(on("cuda", busy=1400)) == []
     assert texts(on("cuda", busy=750, cpu_quota_cores=8.0)) == [said.format(8)]
     assert texts(on("emulated", busy=1500), on("cuda"), on("predicted", busy=1500)) == []  # an emulated run says it

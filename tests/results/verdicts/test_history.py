@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
+from rich.console import Console
 
+from rlbench.reports.terminal.history import print_history
 from rlbench.results.records.store import StoredRun
 from rlbench.results.summary.document import HistoryRow
 from rlbench.results.verdicts.history import (
@@ -22,6 +28,8 @@ from rlbench.results.verdicts.history import (
     write,
 )
 from tests.results.summaries import MACHINE, make_run, stored
+
+Floats = npt.NDArray[np.float64]
 
 
 def run_of(commit: str | None, rate: float, *, day: int = 1, seed: int = 0, **fields: Any) -> StoredRun:
@@ -167,3 +175,69 @@ def test_error_rate() -> None:
     steps = [np.concatenate([np.zeros(10), np.full(10, 3.0)]) + generator.standard_normal(20) for _ in range(100)]
     near = [len(found := change_points(step, generator)) == 1 and abs(found[0] - 10) <= 1 for step in steps]
     assert sum(near) >= 85
+
+
+def outlier(generator: np.random.Generator) -> Floats:
+    """40 revisions with a noise of 1 %, and one bad day."""
+    values = 0.01 * generator.standard_normal(40)
+    values[generator.integers(40)] -= 0.3
+    return values
+
+
+def mixed(generator: np.random.Generator) -> Floats:
+    """40 revisions, measured on one or the other of two machines, of which one is a tenth slower."""
+    return 0.01 * generator.standard_normal(40) - 0.1 * (generator.random(40) < 0.5)
+
+
+@pytest.mark.parametrize("make", [outlier, mixed])
+def test_what_is_no_change(make: Callable[[np.random.Generator], Floats]) -> None:
+    """Of 100 histories hardly one has a change point."""
+    generator = np.random.default_rng(0)
+    assert sum(bool(change_points(make(generator), generator)) for _ in range(100)) <= 3
+
+
+def test_a_small_step_is_found() -> None:
+    """2 % with a noise of 1 %, in the middle of 40 revisions: within two revisions of where it is."""
+    generator = np.random.default_rng(0)
+    found = []
+    for _ in range(100):
+        values = 0.01 * generator.standard_normal(40)
+        values[20:] -= 0.02
+        found.append(change_points(values, generator))
+    assert sum(len(places) == 1 and abs(places[0] - 20) <= 2 for places in found) >= 85
+
+
+def test_a_drift_is_some_steps_that_make_up_its_loss() -> None:
+    """6 % over 40 revisions, a little with each: it has no first commit, but is told, and its size is right."""
+    generator = np.random.default_rng(0)
+    for _ in range(20):
+        rates = 100 * np.exp(0.01 * generator.standard_normal(40) - np.linspace(0, 0.06, 40))
+        rows = [
+            make_row(f"{number:040x}", float(rate), 1).model_copy(update={"measured_at": f"2026-01-{number:02d}"})
+            for number, rate in enumerate(rates)
+        ]
+        (series,) = series_of(rows)
+        lost = math.prod(change.ratio for change in series.changes)
+        assert 0.93 < lost < 0.98
+
+
+def printed(rows: Sequence[HistoryRow]) -> str:
+    """A history in a wide terminal."""
+    text = io.StringIO()
+    print_history(series_of(rows), Console(file=text, width=300))
+    return text.getvalue()
+
+
+def test_the_search_for_the_commit_is_proposed() -> None:
+    """Between the revisions around the newest loss, with the cell's options as a shell takes them."""
+    rates = [100.0] * 12 + [90.0] * 12
+    rows = [
+        make_row(f"{number:02d}{'a' * 38}", rate + 0.1 * (number % 3), 1 + number).model_copy(
+            update={"system": "ver:learn.epochs=1 x"}
+        )
+        for number, rate in enumerate(rates)
+    ]
+    text = printed(rows)
+    (line,) = [line for line in text.splitlines() if "--bisect" in line]
+    assert "--baseline 11aaaaaaaaaa --candidate 12aaaaaaaaaa --systems 'ver:learn.epochs=1 x' --gpus 8" in line
+    assert "--bisect" not in printed(rows[12:])

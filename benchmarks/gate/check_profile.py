@@ -1,4 +1,4 @@
-"""Checks how near the profile of an emulated run is to the profile that the run was made with: `nox -s gate`."""
+"""Checks how near the profile of an emulated run is to the one that it was made with: `nox -s gate -- --deep`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import pytest
 from rlbench.scenarios.emulated.profile import read_profile
 from tests.harness.command import launch
 from tests.harness.commands.profile.measured_profile import write_truth
+from tests.lanes import deep
 
 
+@deep
 def check_a_profile_of_an_emulated_run_is_its_profile(tmp_path: Path) -> None:
     """A profile gives back the costs that its run was given: inference and steps within 10 %, the others roughly.
 

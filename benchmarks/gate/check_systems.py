@@ -1,4 +1,4 @@
-"""Checks how far one system is ahead of another on emulated GPUs: `nox -s gate`.
+"""Checks how far one system is ahead of another on emulated GPUs: `nox -s gate -- --deep`.
 
 Both sides of a ratio run in turn (A B B A ...), repetition k of both with seed k, so a slow neighbour hits both, and
 the draws of a seed favour neither. Absolute rates, which a busy machine spoils, are not checked. A ratio holds if its
@@ -21,6 +21,7 @@ from collections.abc import Callable
 from benchmarks.gate.claims import Claim
 from rlbench.results.summary.findings import find_all
 from rlbench_pytest import Throughput
+from tests.lanes import deep
 
 Must = Callable[[Claim], None]
 NUM_PROFILE_S = 32.0
@@ -53,12 +54,14 @@ def hold(
     must_hold(Claim(what=what, ratio=ratio, limit=limit, above=True, spoilt_by=find_all(throughput.records)))
 
 
+@deep
 def check_ver_against_ddppo(throughput: Throughput, must_hold: Must) -> None:
     """Variable rollouts of whichever environments are fastest, against lockstep."""
     scenario = "emulated/open-fridge:num_envs=16:rollout_steps=16"
     hold(throughput, must_hold, ("ver", "ddppo"), 1.6, gpus=2, scenario=scenario, repetitions=4, time_scale=0.35)
 
 
+@deep
 def check_preemption(throughput: Throughput, must_hold: Must) -> None:
     """Cutting the last of four ranks short, against waiting for it."""
     scenario = "emulated/open-fridge:num_envs=8:rollout_steps=32"

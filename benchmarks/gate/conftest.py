@@ -1,4 +1,4 @@
-"""Checks the claims that must hold, and prints them at the end of the session."""
+"""Prints what was found at the end of the session."""
 
 from __future__ import annotations
 
@@ -12,11 +12,18 @@ _LINES = pytest.StashKey[list[str]]()
 
 
 @pytest.fixture
-def must_hold(request: pytest.FixtureRequest) -> Callable[[Claim], None]:
+def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Adds a line to what is printed at the end."""
+    return request.config.stash.setdefault(_LINES, []).append
+
+
+@pytest.fixture
+def must_hold(say: Callable[[str], None]) -> Callable[[Claim], None]:
     """Fails the check when a claim did not pass; either way the claim is printed at the end."""
 
     def hold(claim: Claim) -> None:
-        request.config.stash.setdefault(_LINES, []).extend(claim.lines())
+        for line in claim.lines():
+            say(line)
         if claim.outcome != "passed":
             pytest.fail("\n".join(claim.lines()), pytrace=False)
 
@@ -24,8 +31,8 @@ def must_hold(request: pytest.FixtureRequest) -> Callable[[Claim], None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Prints the claims."""
+    """Prints the lines."""
     if lines := config.stash.get(_LINES, []):
-        terminalreporter.section("ratios, 95 % intervals")
+        terminalreporter.section("found")
         for line in lines:
             terminalreporter.line(line)

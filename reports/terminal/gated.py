@@ -16,7 +16,7 @@ from rlbench.reports.figures.columns import TableColumn
 from rlbench.reports.terminal.layout import aligned
 from rlbench.reports.terminal.notes import packed
 from rlbench.reports.terminal.table import make_console, print_blocks, print_caveats, print_lines
-from rlbench.results.verdicts.gate import METRICS, RANKED, Check, Gate
+from rlbench.results.verdicts.gate import METRICS, RANKED, Check, Gate, level_beside
 
 NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold."""
@@ -175,7 +175,9 @@ def _notes(gate: Gate) -> list[str]:
     units = set(map(_repeated, repeated))
     if units:
         said = " or ".join(sorted(units))
-        lines.append(f"ratio: candidate / baseline; {100 * gate.level:g} % interval from the spread of {said}")
+        beside = {check.metric for check in repeated} - {RATE}
+        others = f" ({100 * level_beside(gate.level):g} % beside steps/s)" if beside else ""
+        lines.append(f"ratio: candidate / baseline; {100 * gate.level:g} % interval{others} from the spread of {said}")
     if any(check.outcome == "not judged" for check in gate.checks):
         rate = " and ".join(dict.fromkeys(check.title for check in gate.checks if check.metric == RATE))
         lines.append(f"not judged: whether it is worse was not shown; beside {rate} only what was shown counts")
@@ -186,8 +188,8 @@ def _notes(gate: Gate) -> list[str]:
 
 def _repeated(check: Check) -> str:
     """Of what the interval of a check is."""
-    if check.num_blocks:
-        return f"{check.num_blocks} blocks of time in which both sides ran"
+    if check.at_once:
+        return "pairs of runs at once"
     return "pairs of runs with the same seed" if check.paired else "the runs of each side"
 
 

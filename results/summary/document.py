@@ -20,7 +20,7 @@ HISTORY_VERSION = 2
 
 Kind = Literal["measured", "emulated", "predicted"]
 """On hardware; on emulated GPUs or with a stretched clock; computed by a model."""
-Repeated = Literal["seeds", "iterations", "blocks"]
+Repeated = Literal["seeds", "iterations"]
 """What an interval comes from: it covers other seeds, or that run only."""
 Verdict = Literal["worse", "not worse", "unknown"]
 

@@ -1,9 +1,9 @@
 """Steps/s of two runs at once, side by side in time.
 
 Runs that were measured at once, each on half of a machine, share what slowed the machine down. So each is judged over
-blocks of the time in which both were in their windows: what slows both in a block cancels in the block's ratio. Blocks
-are several times as long as an iteration and as the seconds after which the two exchange their cores
-(`harness/commands/gate/halves.py`), so one says little of the next.
+the time in which both were in their windows: what slows both then cancels in their ratio. A pair of runs gives one
+ratio. Shorter blocks of its time would seem to tell more, but runs of one commit differ from process to process (of
+`appo` on Atari by 5 to 10 %, and by 1 % from block to block of one): blocks of a process say little of the next one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import numpy.typing as npt
 from rlbench.results.records.schema import RunRecord
 from rlbench.results.records.store import StoredRun
 
-BLOCK_S = 10.0
 LEAST_SHARE = 0.5
 """Of the shorter window: runs that share less of their time were not measured at once."""
 
@@ -25,26 +24,21 @@ Floats = npt.NDArray[np.float64]
 
 
 def paired_rates(before: Sequence[StoredRun], after: Sequence[StoredRun]) -> tuple[list[float], list[float]]:
-    """Steps/s of finished runs in pairs: in blocks of time if all pairs ran at once, else a number for each run."""
-    blocks = blocks_of(before, after)
-    if blocks is not None:
-        return blocks
+    """Steps/s of finished runs in pairs: over the time that each pair shares if all ran at once, else of each run."""
+    at_once = all_at_once(before, after)
+    if at_once is not None:
+        return at_once
     rates = [[rate for run in each if (rate := run.record.figures.steps_per_s) is not None] for each in (before, after)]
     return rates[0], rates[1]
 
 
-def blocks_of(before: Sequence[StoredRun], after: Sequence[StoredRun]) -> tuple[list[float], list[float]] | None:
-    """The steps/s of both sides in blocks of time; None unless there are pairs, and all of them ran at once."""
+def all_at_once(before: Sequence[StoredRun], after: Sequence[StoredRun]) -> tuple[list[float], list[float]] | None:
+    """The steps/s of both sides of each pair; None unless there are pairs, and all of them ran at once."""
     if not are_pairs([run.record for run in before], [run.record for run in after]):
         return None
-    blocks: tuple[list[float], list[float]] = ([], [])
-    for pair in zip(before, after, strict=True):
-        rates = rates_at_once(*pair)
-        if rates is None:
-            return None
-        for side, of_pair in zip(blocks, rates, strict=True):
-            side.extend(of_pair)
-    return blocks
+    pairs = [rates_at_once(*pair) for pair in zip(before, after, strict=True)]
+    found = [pair for pair in pairs if pair is not None]
+    return ([one for one, _ in found], [other for _, other in found]) if len(found) == len(pairs) else None
 
 
 def are_pairs(before: Sequence[RunRecord], after: Sequence[RunRecord]) -> bool:
@@ -53,8 +47,8 @@ def are_pairs(before: Sequence[RunRecord], after: Sequence[RunRecord]) -> bool:
     return len(set(seeds)) == len(seeds) and seeds == [run.cell.seed for run in after]
 
 
-def rates_at_once(one: StoredRun, other: StoredRun) -> tuple[list[float], list[float]] | None:
-    """Steps/s of both in each block, on the runs' clocks; None unless they ran at once."""
+def rates_at_once(one: StoredRun, other: StoredRun) -> tuple[float, float] | None:
+    """Steps/s of both over the time that they share, on the runs' clocks; None unless they ran at once."""
     seen = _seen(one), _seen(other)
     if seen[0] is None or seen[1] is None:
         return None
@@ -62,12 +56,11 @@ def rates_at_once(one: StoredRun, other: StoredRun) -> tuple[list[float], list[f
     begin, end = max(window[0] for window in windows), min(window[1] for window in windows)
     if end - begin < LEAST_SHARE * min(last - first for first, last in windows):
         return None
-    cuts = np.linspace(begin, end, 1 + max(1, round((end - begin) / BLOCK_S)))
     rates = [
-        np.diff(np.interp(cuts, *each)) / np.diff(cuts) * run.record.figures.time_scale
+        float(np.diff(np.interp((begin, end), *each))[0]) / (end - begin) * run.record.figures.time_scale
         for run, each in ((one, seen[0]), (other, seen[1]))
     ]
-    return rates[0].tolist(), rates[1].tolist()
+    return rates[0], rates[1]
 
 
 def _seen(run: StoredRun) -> tuple[Floats, Floats] | None:

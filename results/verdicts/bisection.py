@@ -1,6 +1,6 @@
 """Which of several commits made a system slower, from measurements beside a commit that is good.
 
-A measurement is of one commit: the logarithms of its steps/s / those of the good commit, in blocks of time or runs.
+A measurement is of one commit: the logarithms of its steps/s / those of the good commit, one of each repetition.
 The model has one change: all commits before some commit are as fast as the good one; it and those after it are slower
 by one factor, unknown as is the noise. A priori each commit is as likely. Integrating over the factor (flat) and the
 noise (Jeffreys) gives a hypothesis with n measured values after the change, of N in all, the weight

@@ -8,7 +8,7 @@ regression, but if it would be inconclusive it is *not judged*, and does not sto
 
 The runs of a cell on one side are its repetitions: they differ in their seeds, or repeat one seed. Where both sides ran
 the same seeds, once each, they are compared in *pairs*, because a seed that draws slow environments is slow on both
-sides. Where the runs of all pairs ran at once, their steps/s are compared in blocks of time
+sides. Where the runs of all pairs ran at once, their steps/s are those of the time that both share
 (`results/verdicts/at_once.py`). A single run on a side says nothing of other runs, whatever its iterations say.
 
 A partial measurement never passes. A cell of the baseline is *not comparable* if the candidate has not finished it, if
@@ -34,9 +34,9 @@ from rlbench.results.records.work import ReadWork, read_work
 from rlbench.results.statistics import intervals
 from rlbench.results.statistics.intervals import LEVEL
 from rlbench.results.summary.cells import CellRuns
-from rlbench.results.summary.document import Document, Estimate, Finding, Kind, Repeated
+from rlbench.results.summary.document import Document, Estimate, Finding, Kind
 from rlbench.results.summary.findings import find_all
-from rlbench.results.verdicts.at_once import are_pairs, blocks_of
+from rlbench.results.verdicts.at_once import all_at_once, are_pairs
 from rlbench.results.verdicts.comparable import why_not_comparable
 from rlbench.results.verdicts.compare import Match, Runs, newest_cells
 
@@ -102,11 +102,11 @@ class Check(Document):
     num_runs: tuple[int, int]
     """Number of finished runs of baseline and candidate that have the metric."""
     ratio: Estimate | None = None
-    """Candidate / baseline; the interval has the gate's level."""
+    """Candidate / baseline; the interval has the gate's level, or that of `level_beside`."""
     paired: bool = False
-    """Whether the interval is over pairs of runs with the same seed, or of blocks; otherwise sides are independent."""
-    num_blocks: int | None = None
-    """Number of blocks of time of which the interval is; None where it is not of runs at once."""
+    """Whether the interval is over pairs of runs with the same seed; otherwise sides are independent."""
+    at_once: bool = False
+    """Whether the figures are of the time in which both runs of a pair ran."""
     limit: float
     """The ratio at which a regression begins."""
     outcome: Outcome
@@ -185,6 +185,11 @@ def pooled(runs: Sequence[StoredRun], name: str) -> list[StoredRun]:
     ]
 
 
+def level_beside(level: float) -> float:
+    """Level of the intervals of the metrics beside steps/s: together they are wrong as seldom as steps/s are."""
+    return 1 - (1 - level) / (len(METRICS) - 1)
+
+
 def check_tolerance(tolerance: float) -> None:
     """Raises ValueError unless the tolerance is between 0 and 1."""
     if not 0 < tolerance < 1:
@@ -200,7 +205,7 @@ def judge(
         baseline: the runs that the candidate must not be worse than; the newest sweep that has a cell counts for it.
         candidate: the runs to judge, chosen in the same way.
         tolerance: share by which a metric may be worse, between 0 and 1.
-        level: level of the intervals.
+        level: level of the intervals of steps/s.
         read: gives what a run did; who judges the same runs again may remember it.
 
     Raises ValueError for another tolerance.
@@ -238,14 +243,14 @@ def _checks(
     why_not = why_not_comparable(before, after, read)
     stored = [_by_seed(cell) for cell in (before, after)]
     runs = [[run.record for run in each] for each in stored]
-    blocks = None if why_not else blocks_of(*stored)
+    at_once = None if why_not else all_at_once(*stored)
     checks = []
     for metric in METRICS[:1] if why_not else METRICS:
-        at_once = blocks if metric is METRICS[0] else None
-        known = at_once or [[value for run in each if (value := metric.of(run)) is not None] for each in runs]
+        shared = at_once if metric is METRICS[0] else None
+        known = shared or [[value for run in each if (value := metric.of(run)) is not None] for each in runs]
         if metric is not METRICS[0] and not all(known):
             continue
-        counts = [len(each) for each in (runs if at_once else known)]
+        counts = [len(each) for each in known]
         whole = counts == [len(each) for each in runs]
         limit = 1 - tolerance if metric.higher_is_better else 1 + tolerance
         check = Check(
@@ -262,7 +267,7 @@ def _checks(
             candidate=_mean(known[1]),
             num_runs=(counts[0], counts[1]),
             paired=not why_not and whole and are_pairs(*runs),
-            num_blocks=len(at_once[0]) if at_once else None,
+            at_once=shared is not None,
             limit=limit,
             outcome="not comparable",
             reason=why_not,
@@ -282,6 +287,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def _judged(check: Check, known: Sequence[Sequence[float]], level: float) -> Check:
     """Adds the ratio, the outcome and the reason to a check."""
+    level = level if check.metric == METRICS[0].name else level_beside(level)
     if check.baseline == 0 or check.candidate == 0:
         return _judged_zero(check, known)
     assert check.baseline is not None
@@ -292,15 +298,12 @@ def _judged(check: Check, known: Sequence[Sequence[float]], level: float) -> Che
     ends = _interval(known, level, paired=check.paired)
     if ends is None:
         return check.model_copy(update={"outcome": "not judged", "reason": "it is 0 in some runs"})
-    num = check.num_blocks or min(check.num_runs)
-    repeated: Repeated = "blocks" if check.num_blocks else "seeds"
-    estimate = Estimate(value=ratio, low=ends[0], high=ends[1], units=repeated, num_units=num)
+    num = min(check.num_runs)
+    estimate = Estimate(value=ratio, low=ends[0], high=ends[1], units="seeds", num_units=num)
     outcome, reason = _outcome(estimate, check.limit, higher_is_better=check.higher_is_better)
     needed = None
     if outcome == "inconclusive":
         needed = repetitions(estimate, check.limit, num, level, paired=check.paired)
-        if needed and check.num_blocks:  # a run has several of them
-            needed = math.ceil(needed * min(check.num_runs) / check.num_blocks)
         reason += f": {needed} repetitions of each side would settle it" if needed else ": it is about the tolerance"
         if check.metric != METRICS[0].name:
             outcome, needed = "not judged", None

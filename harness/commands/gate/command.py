@@ -122,7 +122,7 @@ def gate_revisions(baseline: str, candidate: str, asked: ToMeasure, outputs: Out
         revisions = {}
         for commit in dict.fromkeys(commits.values()):
             name = next(name for name, known in commits.items() if known == commit)
-            _say(console, f"building {name} ({commit[:12]}): minutes, unless it is kept from before")
+            _say(console, f"building {name} ({commit[:12]}), unless it is kept from before")
             revisions[commit] = stack.enter_context(checked_out(name, commit, repository, folder))
         sides = revisions[commits[baseline]], revisions[commits[candidate]]
         try:
@@ -154,10 +154,7 @@ def bisect_revisions(good: str, bad: str, asked: ToMeasure) -> int:
     if not commits:
         raise ValueError(f"--bisect: {good} and {bad} are the same commit")
     measuring = asked.measuring()
-    _say(
-        console,
-        f"{len(commits)} commits after {first[:12]}; building each takes minutes, unless it is kept from before",
-    )
+    _say(console, f"{len(commits)} commits after {first[:12]}")
     with tempfile.TemporaryDirectory(prefix="rlbench-gate-") as folder:
         search = Search(
             good=first,

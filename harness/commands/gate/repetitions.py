@@ -37,8 +37,8 @@ OK, RUN_FAILED = 0, 1
 STILL = ("--protocol", "still")
 """What is measured unless options say otherwise; a revision from before it refuses it as `UNKNOWN` says."""
 UNKNOWN = "--protocol still: unknown"
-AT_ONCE_S = 60.0
-"""Seconds of a run of still work beside another, unless options say otherwise: several times what starting takes."""
+AT_ONCE_S = 30.0
+"""Seconds of a run of still work beside another, unless options say otherwise: a few times what starting takes."""
 END_S = 15.0
 """Seconds that an interrupted run has to end its processes."""
 
@@ -152,7 +152,7 @@ def _run(beside: Sequence[Side], measuring: Measuring, seed: int) -> None:
 def _start(side: Side, measuring: Measuring, seed: int, cores: Sequence[int] | None) -> Running:
     side.out.mkdir(parents=True, exist_ok=True)
     tree, out, log = side.revision.tree, side.out.absolute(), side.out / f"seed-{seed}.log"
-    command = [str(side.revision.rlbench), "run", *measuring.options, "--seeds", str(seed), "--out", str(out)]
+    command = [*side.revision.rlbench, "run", *measuring.options, "--seeds", str(seed), "--out", str(out)]
     with log.open("xb") as file, on_cores(cores):
         process = subprocess.Popen(command, cwd=tree, env=variables(), stdout=file, stderr=file)  # noqa: S603  its own
     return Running(side=side, process=process, log=log)

@@ -1,32 +1,37 @@
-"""A git revision of rlbench, or of a package with an `rlbench` command, in its own work tree and virtual environment.
+"""A git revision of rlbench, or of a package that runs in it, in its own work tree and virtual environment.
 
-The work tree lasts as long as the gate. The environment is kept in the cache folder, by its commit, and used again. It
-takes some 2 GB, so every gate removes all but the `KEPT` used last. The user's own work tree is not touched. What
-blocks: git and pip, whose output is shown when they fail, and another gate that is making the same environment. A gate
-holds a shared lock on each environment that it uses, until it ends or is killed; making or removing one takes an
-exclusive lock.
+The work tree lasts as long as the gate. The environment has the revision itself; all else is imported from the
+environment that this process runs in, so that both sides of a gate have the same, and what only conda installs is
+there too. What a revision asks for in another version, pip installs beside it. An environment is kept in the cache
+folder, by its commit and by what this process's own has, and used again; every gate removes all but the `KEPT` used
+last. The user's own work tree is not touched. What blocks: git and pip, whose output is shown when they fail, and
+another gate that is making the same environment. A gate holds a shared lock on each environment that it uses, until it
+ends or is killed; making or removing one takes an exclusive lock.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import re
+import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from rlbench.harness.machine import virtualenvs
-from rlbench.harness.machine.virtualenvs import READY, is_ready, must, open_lock, run
+from rlbench.harness.machine.virtualenvs import READY, is_ready, must, open_lock, python_in, run
 from rlbench.results.reading.untrusted import visible
 from rlbench.results.records.index import cache_folder
 
-KEPT = 5
-"""Environments to keep: that of a base branch, and those of a few candidates compared with it."""
-NAME = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})-[\w.-]+-python\d[\w.]*")
-"""Name of an environment: its commit, platform and Python version."""
+KEPT = 50
+"""Environments to keep, of some 40 MB each: those of a search among commits, and of what is compared often."""
+NAME = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})-[\w.-]+-python\d[\w.]*(?:-[0-9a-f]{8})?")
+"""Name of an environment: its commit, platform, Python version, and hash of what it imports from here."""
 GIT = ("git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 """Git without the user's hooks and file-system monitor, for our work trees."""
 
@@ -43,9 +48,10 @@ class BuiltRevision:
     environment: Path
 
     @property
-    def rlbench(self) -> Path:
-        """The command of this revision."""
-        return self.environment / "bin" / "rlbench"
+    def rlbench(self) -> list[str]:
+        """Words of its command: its own, or that of this process's environment for code that brings none."""
+        own = self.environment / "bin" / "rlbench"
+        return [str(own)] if own.exists() else [str(python_in(self.environment)), "-m", "rlbench"]
 
     @property
     def label(self) -> str:
@@ -123,7 +129,7 @@ def checked_out(name: str, commit: str, repository: Path, folder: Path) -> Itera
 def _virtual_environment(name: str, commit: str, tree: Path) -> Iterator[Path]:
     """The environment of a commit, made if there is none yet; nobody can remove it meanwhile."""
     root = cache_folder() / "gate"
-    made = root / f"{commit}-{sysconfig.get_platform()}-python{sysconfig.get_python_version()}"
+    made = root / f"{commit}-{sysconfig.get_platform()}-python{sysconfig.get_python_version()}-{_hash_of_here()}"
     try:
         root.mkdir(parents=True, exist_ok=True)
         lock = open_lock(made)
@@ -167,8 +173,21 @@ def remove_all_but(num_kept: int, root: Path) -> None:
 
 def _make(made: Path, name: str, tree: Path) -> None:
     virtualenvs.make(made, name)
+    (site,) = made.glob("lib/python*/site-packages")
+    also = "; ".join(f"site.addsitedir({folder!r})" for folder in _folders_here())
+    (site / "rlbench_gate.pth").write_text(f"import site; {also}\n", encoding="utf-8")  # after what is installed below
     pinned = tree / "constraints.txt"
     virtualenvs.install(made, [*(["-c", str(pinned)] if pinned.exists() else []), str(tree)], name)
-    if not (made / "bin" / "rlbench").exists():
-        raise ValueError(f"{name}: installs no `rlbench` command")
     virtualenvs.mark_ready(made)
+
+
+def _folders_here() -> list[str]:
+    """Where this process imports installed packages from."""
+    return [folder for folder in sys.path if Path(folder).name in {"site-packages", "dist-packages"}]
+
+
+def _hash_of_here() -> str:
+    """Changes when anything is installed or removed in the environment of this process."""
+    folders = _folders_here()
+    there = sorted(f"{one.metadata['Name']}=={one.version}" for one in metadata.distributions(path=folders))
+    return hashlib.sha256("\n".join([*folders, *there]).encode()).hexdigest()[:8]

@@ -67,7 +67,7 @@ def test_folders_that_are_alike_pass(here: Path) -> None:
     assert ended.code == 0, ended.out
     assert ended.out.startswith("passed: 8 passed\n")
     assert "baseline main, candidate mine, tolerance 5 %" in ended.out
-    assert "interval from the spread of pairs of runs with the same seed" in ended.out
+    assert "95 % interval (98.75 % beside steps/s) from the spread of pairs of runs with the same seed" in ended.out
     write_seeds(here / "noisy", noise=-0.05)
     inconclusive = gate("--baseline", "main", "--candidate", "noisy")
     assert inconclusive.code == 3
@@ -240,8 +240,8 @@ def test_the_smallest_change_that_is_seen() -> None:
     judged = judge(Runs(name="main", runs=runs_of([100, 101])), Runs(name="main", runs=runs_of([100, 101])))
     check, error, num = check_of(judged, "steps_per_s"), 0.01, 20
     half = error * special.stdtrit(num - 1, 0.975)
-    ratio = Estimate(value=1.0, low=math.exp(-half), high=math.exp(half), units="blocks", num_units=num)
-    changed = {"ratio": ratio, "paired": True, "num_blocks": num}
+    ratio = Estimate(value=1.0, low=math.exp(-half), high=math.exp(half), units="seeds", num_units=num)
+    changed = {"ratio": ratio, "paired": True}
     (line,) = noise_floor(judged.model_copy(update={"checks": [check.model_copy(update=changed)]}))
     said = re.fullmatch(r".*: noise \+-2\.1 %: .* a change of (.*) %, and a regression from (.*) % on", line)
     assert said is not None
@@ -289,14 +289,14 @@ def test_a_side_that_refuses_is_a_usage_error(repository: Path) -> None:
 
 
 def test_both_sides_run_at_once(repository: Path) -> None:
-    """On halves of the cores, for a minute unless it is said otherwise; the order of their start alternates."""
+    """On halves of the cores, for half a minute unless it is said otherwise; the order of their start alternates."""
     commit(repository, "slow", 80.0)
     ended = gate("--baseline", "main", "--candidate", "slow", "--systems", "ddppo")
     assert ended.code == 1, ended.out + ended.err
     assert re.search(r"repetition 1: baseline main \(\w+\) beside candidate slow \(\w+\), seed 0", ended.out)
     assert re.search(r"repetition 2: candidate slow \(\w+\) beside baseline main \(\w+\), seed 1", ended.out)
     said = [path.read_text() for path in (repository / "rlbench-runs").glob("gate-*/*/cores-*")]
-    assert said == 6 * [f"{len(os.sched_getaffinity(0)) // 2} 60"]
+    assert said == 6 * [f"{len(os.sched_getaffinity(0)) // 2} 30"]
 
 
 def test_nobody_waits_for_a_side_whose_other_has_refused(repository: Path) -> None:

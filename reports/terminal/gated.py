@@ -171,15 +171,15 @@ def _findings(gate: Gate) -> list[str]:
 def _notes(gate: Gate) -> list[str]:
     """Lines that explain the columns."""
     lines = []
+    rate = " and ".join(dict.fromkeys(check.title for check in gate.checks if check.metric == RATE))
     repeated = [check for check in gate.checks if check.ratio is not None and fmt.ends(check.ratio)]
     units = set(map(_repeated, repeated))
     if units:
         said = " or ".join(sorted(units))
         beside = {check.metric for check in repeated} - {RATE}
-        others = f" ({100 * level_beside(gate.level):g} % beside steps/s)" if beside else ""
+        others = f" ({100 * level_beside(gate.level):g} % beside {rate})" if beside else ""
         lines.append(f"ratio: candidate / baseline; {100 * gate.level:g} % interval{others} from the spread of {said}")
     if any(check.outcome == "not judged" for check in gate.checks):
-        rate = " and ".join(dict.fromkeys(check.title for check in gate.checks if check.metric == RATE))
         lines.append(f"not judged: whether it is worse was not shown; beside {rate} only what was shown counts")
     if kinds := {check.kind for check in gate.checks} - {"measured"}:
         lines.append(f"{' and '.join(sorted(kinds))}: the figures speak of a profile, not of hardware")

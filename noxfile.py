@@ -81,7 +81,7 @@ def deep(session: nox.Session) -> None:
 def gate(session: nox.Session) -> None:
     """Holds this commit against `benchmarks/gate/baseline.py`: instructions, allocations and steps/s; takes 4 min.
 
-    Needs Debian's package valgrind. `-- --deep` has all systems, holds them against each other, and takes 25 min.
+    Needs Debian's package valgrind. `-- --deep` has all systems, and holds them against each other; takes long.
     """
     check(session, "benchmarks/gate", "--rlbench")
 

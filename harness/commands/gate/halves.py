@@ -1,20 +1,28 @@
-"""Two runs at once, each on half of the cores, which they exchange every second.
+"""Two runs at once, each on half of the cores, which they exchange many times a second.
 
 What slows the machine down for a while slows both, and cancels in their ratio (duet benchmarking: Bulej et al., Duet
-benchmarking: improving measurement accuracy in the cloud, arXiv 2001.05811). A core that is slower than the other is
-each run's for half of the time. A run finds as many cores as its half has, and starts as many threads.
+benchmarking: improving measurement accuracy in the cloud, arXiv 2001.05811). Other tenants of a host slow down single
+cores, for fractions of a second. So each core is each run's for half of any such moment. A run finds as many cores as
+its half has, and starts as many threads.
 
 One process, the gate's, changes the cores of all threads of both runs, by their place in the half: a thread that a run
-has bound to its first core is on the first core of the other half then. A thread that begins meanwhile is moved the
-next time. Nothing blocks but the wait for a second, which ends when a run ends; when the gate dies, the runs stay where
+has bound to its first core is on the first core of the other half then. Every second it looks for threads that began.
+Nothing blocks but the wait for the next exchange, which ends when a run ends; when the gate dies, the runs stay where
 they are.
+
+Between the first thread that moves and the last, some of both runs are on the same cores. So we run before all other
+processes meanwhile (a real-time priority), where that is permitted. Otherwise we wait for a core that the runs keep
+busy, for 90 ms at worst where it is 1 ms, and can exchange every second only.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 import select
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -25,7 +33,14 @@ from rlbench.harness.devices.kinds import choose_device
 
 Halves = tuple[tuple[int, ...], tuple[int, ...]]
 """Numbers of cores, as many in both."""
-SWAP_S = 1.0
+SWAP_S = 0.02
+"""Seconds from one exchange to the next, for a gate that runs before other processes."""
+QUEUED_SWAP_S = 1.0
+"""For one that waits for its turn."""
+MOST_SHARE = 0.05
+"""Of the time, for exchanges: with many threads there are fewer."""
+LOOK_S = 1.0
+"""Seconds from one look for threads to the next."""
 
 
 def halves_of(cores: Sequence[int], device: str | None) -> Halves | None:
@@ -51,26 +66,58 @@ def on_cores(cores: Sequence[int] | None) -> Iterator[None]:
         os.sched_setaffinity(0, ours)
 
 
+@contextmanager
+def before_others() -> Iterator[bool]:
+    """We run whenever we want to, and what we start does not; gives whether that is permitted (`ulimit -r`)."""
+    policy, param = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    except PermissionError:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        os.sched_setscheduler(0, policy, param)
+
+
 def swap_until_one_ends(runs: Sequence[subprocess.Popen[bytes] | subprocess.Popen[str]], halves: Halves) -> None:
     """Exchanges the cores of two runs, of which the first was started on the first half, until one has ended."""
     with ExitStack() as stack:
         ends = [os.pidfd_open(run.pid) for run in runs]
         for end in ends:
             stack.callback(os.close, end)
-        while not select.select(ends, [], [], SWAP_S)[0]:
+        pause_s = least_s = SWAP_S if stack.enter_context(before_others()) else QUEUED_SWAP_S
+        threads: list[list[int]] = []
+        looked = -math.inf
+        for turn in itertools.count():
+            if select.select(ends, [], [], pause_s)[0]:
+                return
+            if time.monotonic() - looked > LOOK_S:
+                threads, looked = [_threads(run.pid) for run in runs], time.monotonic()
+            began = time.monotonic()
             halves = halves[::-1]
-            for run, half in zip(runs, halves, strict=True):
-                _move(run.pid, halves, half)
+            # Each is the first to move as often as the other, to either half.
+            for of_run, half in list(zip(threads, halves, strict=True))[:: 1 if turn % 4 < 2 else -1]:
+                _move(of_run, halves, half)
+            pause_s = max(least_s, (time.monotonic() - began) / MOST_SHARE)
 
 
-def _move(pid: int, halves: Halves, half: Sequence[int]) -> None:
-    """Moves all threads of a process and of those below it to a half; whoever ends meanwhile is left out."""
-    places = {core: half[place] for cores in halves for place, core in enumerate(cores)}
+def _threads(pid: int) -> list[int]:
+    """All threads of a process and of those below it; whoever ends meanwhile is left out."""
+    found: list[int] = []
     with suppress(psutil.NoSuchProcess):
         top = psutil.Process(pid)
         for process in (top, *top.children(recursive=True)):
             with suppress(FileNotFoundError, ProcessLookupError):
-                for task in Path(f"/proc/{process.pid}/task").iterdir():
-                    with suppress(ProcessLookupError):
-                        bound = os.sched_getaffinity(int(task.name))
-                        os.sched_setaffinity(int(task.name), {places.get(core, core) for core in bound})
+                found += [int(task.name) for task in Path(f"/proc/{process.pid}/task").iterdir()]
+    return found
+
+
+def _move(threads: Sequence[int], halves: Halves, half: Sequence[int]) -> None:
+    """Moves threads to a half, each to its place in it; those that have ended are left out."""
+    places = {core: half[place] for cores in halves for place, core in enumerate(cores)}
+    for thread in threads:
+        with suppress(ProcessLookupError):
+            bound = os.sched_getaffinity(thread)
+            os.sched_setaffinity(thread, {places.get(core, core) for core in bound})

@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlbench.harness.commands.gate.halves import Halves, on_cores, swap_until_one_ends
+from rlbench.harness.commands.gate.halves import QUEUED_SWAP_S, Halves, before_others, on_cores, swap_until_one_ends
 from rlbench.harness.commands.gate.revisions import BuiltRevision
 from rlbench.harness.machine.virtualenvs import variables
 from rlbench.results.records import store
@@ -39,6 +39,10 @@ STILL = ("--protocol", "still")
 UNKNOWN = "--protocol still: unknown"
 AT_ONCE_S = 30.0
 """Seconds of a run of still work beside another, unless options say otherwise: a few times what starting takes."""
+SELDOM = (
+    f"the sides exchange their cores every {QUEUED_SWAP_S:g} s only, which leaves more noise: a real-time priority is "
+    "not permitted; `sudo prlimit --rtprio=1 --pid $$` permits it to this shell"
+)
 END_S = 15.0
 """Seconds that an interrupted run has to end its processes."""
 
@@ -91,6 +95,10 @@ def measure(
         for role, revision in (("baseline", baseline), ("candidate", candidate))
     }
     read = functools.cache(read_work)  # a run that has ended does not change, and each look judges all of them
+    if measuring.halves:
+        with before_others() as permitted:
+            if not permitted:
+                say(SELDOM)
     began, repetition = time.monotonic(), 0
     while True:
         order = list(sides.values())[:: 1 if repetition % 2 == 0 else -1]

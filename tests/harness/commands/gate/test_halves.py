@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlbench.harness.commands.gate import halves
-from rlbench.harness.commands.gate.halves import halves_of, on_cores, swap_until_one_ends
+from rlbench.harness.commands.gate.halves import before_others, halves_of, on_cores, swap_until_one_ends
 from rlbench.harness.devices import kinds
 
 MOVED = """
@@ -51,6 +51,24 @@ def test_halves_are_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
         halves_of([0, 1], "tpu")
 
 
+def _refuse(*_: object) -> None:
+    raise PermissionError
+
+
+def test_gate_runs_before_others_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it starts meanwhile does not, nor does it itself afterwards; it says when that is not permitted."""
+    policy = os.sched_getscheduler(0)
+    with before_others() as permitted:
+        assert (os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK == os.SCHED_FIFO) == permitted
+        child = subprocess.run(
+            [sys.executable, "-c", "import os; print(os.sched_getscheduler(0))"], check=True, capture_output=True
+        )
+    assert int(child.stdout) == policy == os.sched_getscheduler(0)
+    monkeypatch.setattr(os, "sched_setscheduler", _refuse)
+    with before_others() as permitted:
+        assert not permitted
+
+
 def test_what_is_started_is_on_its_cores() -> None:
     """A child keeps the cores that it was started on; ours are as they were, even when its start fails."""
     ours = os.sched_getaffinity(0)
@@ -64,9 +82,15 @@ def test_what_is_started_is_on_its_cores() -> None:
     assert os.sched_getaffinity(0) == ours
 
 
-def test_threads_and_children_change_halves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("permitted", [True, False])
+def test_threads_and_children_change_halves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, permitted: bool
+) -> None:
     """All threads of all processes of a run move; one that is bound to a core is on the same one of the other half."""
     monkeypatch.setattr(halves, "SWAP_S", 0.1)
+    if not permitted:
+        monkeypatch.setattr(halves, "QUEUED_SWAP_S", 0.1)
+        monkeypatch.setattr(os, "sched_setscheduler", _refuse)
     both = halves_of(sorted(os.sched_getaffinity(0)), "cpu")
     assert both is not None
     script = tmp_path / "moved.py"

@@ -31,6 +31,7 @@ from rlbench.results.verdicts.gate import judge
 from tests.harness import sweeps
 from tests.harness.command import RLBENCH, Ended, assert_refused, call
 from tests.harness.commands.gate.conftest import Shared
+from tests.harness.commands.gate.test_halves import refuse
 from tests.harness.commands.gate.toy_repository import commit, git
 from tests.harness.runs import PATIENCE_S, has_ended, wait_until
 from tests.harness.sweeps import spoil, write_sweep
@@ -288,13 +289,18 @@ def test_a_side_that_refuses_is_a_usage_error(repository: Path) -> None:
     assert git(repository, "worktree", "list").count("\n") == 0
 
 
-def test_both_sides_run_at_once(repository: Path) -> None:
-    """On halves of the cores, for half a minute unless it is said otherwise; the order of their start alternates."""
+def test_both_sides_run_at_once(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On halves of the cores, for half a minute unless it is said otherwise; the order of their start alternates.
+
+    Where the gate may not run before others, it says that it exchanges their cores less often.
+    """
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
     commit(repository, "slow", 80.0)
     ended = gate("--baseline", "main", "--candidate", "slow", "--systems", "ddppo")
     assert ended.code == 1, ended.out + ended.err
     assert re.search(r"repetition 1: baseline main \(\w+\) beside candidate slow \(\w+\), seed 0", ended.out)
     assert re.search(r"repetition 2: candidate slow \(\w+\) beside baseline main \(\w+\), seed 1", ended.out)
+    assert ended.out.count("the sides exchange their cores every 1 s only") == 1
     said = [path.read_text() for path in (repository / "rlbench-runs").glob("gate-*/*/cores-*")]
     assert said == 6 * [f"{len(os.sched_getaffinity(0)) // 2} 30"]
 

@@ -51,7 +51,8 @@ def test_halves_are_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
         halves_of([0, 1], "tpu")
 
 
-def _refuse(*_: object) -> None:
+def refuse(*_: object) -> None:
+    """`os.sched_setscheduler` where a real-time priority is not permitted."""
     raise PermissionError
 
 
@@ -64,7 +65,7 @@ def test_gate_runs_before_others_for_a_while(monkeypatch: pytest.MonkeyPatch) ->
             [sys.executable, "-c", "import os; print(os.sched_getscheduler(0))"], check=True, capture_output=True
         )
     assert int(child.stdout) == policy == os.sched_getscheduler(0)
-    monkeypatch.setattr(os, "sched_setscheduler", _refuse)
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
     with before_others() as permitted:
         assert not permitted
 
@@ -90,7 +91,7 @@ def test_threads_and_children_change_halves(
     monkeypatch.setattr(halves, "SWAP_S", 0.1)
     if not permitted:
         monkeypatch.setattr(halves, "QUEUED_SWAP_S", 0.1)
-        monkeypatch.setattr(os, "sched_setscheduler", _refuse)
+        monkeypatch.setattr(os, "sched_setscheduler", refuse)
     both = halves_of(sorted(os.sched_getaffinity(0)), "cpu")
     assert both is not None
     script = tmp_path / "moved.py"

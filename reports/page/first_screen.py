@@ -54,6 +54,8 @@ def first_screens(summary: Summary) -> list[FirstScreen]:
         if not work.gpus:
             continue
         said = verdicts(work, summary)
+        beside = _over_gpus(work, look, place) if len(work.gpus) > 1 else _curves(curves, work)
+        least = HEIGHT if beside else 0
         made.append(
             FirstScreen(
                 id=f"first-{place}",
@@ -61,15 +63,16 @@ def first_screens(summary: Summary) -> list[FirstScreen]:
                 facets=work.facets,
                 verdicts=said,
                 bars={
-                    f"bars-{place}-{each.gpus}": _bars(work, look, each, several_kinds=several_kinds) for each in said
+                    f"bars-{place}-{each.gpus}": _bars(work, look, each, least, several_kinds=several_kinds)
+                    for each in said
                 },
                 bars_title=[
                     with_kinds(f"{rate_of(work.unit).title} on {work.count(each.gpus)}", work.kinds) for each in said
                 ],
-                beside=_over_gpus(work, look, place) if len(work.gpus) > 1 else _curves(curves, work),
+                beside=beside,
                 table=table(work, work.titled(rate_of(work.unit).title), rates_of(work.unit)),
                 falls=falls(work),
-                notes=[f"{units.capitalised(units.defined(work.unit))}.", *work.not_drawn()],
+                notes=[f"{units.capitalised(units.defined(work.unit))}.", *work.alike(), *work.not_drawn()],
             )
         )
     return made
@@ -92,8 +95,11 @@ def _curves(charts: Mapping[tuple[tuple[str, str], ...], Chart], work: Work) -> 
     return f"first-{panel.id}", chart.title, drawn
 
 
-def _bars(work: Work, look: Mapping[str, Style], verdict: Verdict, *, several_kinds: bool) -> Figure:
-    """A bar for each system, the fastest at the top; pale where it may not be compared with the headline's."""
+def _bars(work: Work, look: Mapping[str, Style], verdict: Verdict, least: int, *, several_kinds: bool) -> Figure:
+    """A bar for each system, the fastest at the top; pale where it may not be compared with the headline's.
+
+    `least`: height in pixels that it has at least.
+    """
     known = [(series, placed) for series in work.series if (placed := series.on(verdict.gpus))]
     known.sort(key=lambda each: -_rate(each[1]))
     data: list[dict[str, Any]] = []
@@ -105,7 +111,7 @@ def _bars(work: Work, look: Mapping[str, Style], verdict: Verdict, *, several_ki
         data += _bar(work, series, placed, name, look[series.system], apart=apart, several_kinds=several_kinds)
     layout = bar_layout(names, {**rate_of(work.unit).axis, "nticks": 5})
     layout["yaxis"]["categoryarray"] = names
-    layout["height"] = max(layout["height"], HEIGHT)
+    layout["height"] = max(layout["height"], least)
     return {"data": data, "layout": layout}
 
 

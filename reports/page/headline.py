@@ -256,7 +256,7 @@ def _why(best: CellSummary) -> Tile:
     if best.scaling is not None and best.scaling_base_gpus not in {None, best.gpus} and best.efficiency is not None:
         base = labels.ranks(best.scaling_base_gpus or 1, best.device)
         lines.append(f"{multiple(best.scaling)} its rate on {base}: {best.efficiency.value:.0%} efficiency")
-    return Tile(heading="Why", value=value, lines=lines)
+    return Tile(heading=f"What limits {best.system}", value=value, lines=lines)
 
 
 def _caveat(

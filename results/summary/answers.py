@@ -98,7 +98,7 @@ class Race:
     first: str | None
     """None, if no system reached it in half of its runs."""
     costs: list[str]
-    """Seconds, samples and GPU-seconds, as far as they are known: `38 s`."""
+    """Seconds, samples and, on several GPUs, GPU-seconds, as far as they are known: `38 s`."""
     later: list[tuple[str, float]]
     """The others that reached it, and after how many times as long."""
     missed: list[str]
@@ -119,7 +119,7 @@ def reached(cells: Sequence[CellSummary]) -> Race | None:
     (seconds, first), *later = arrived
     known = [
         (costs[first].get("env_steps"), units.common(cell.unit for cell in asked)),
-        (costs[first].get("gpu_seconds"), "GPU-seconds"),
+        *([] if all(cell.gpus == 1 for cell in asked) else [(costs[first].get("gpu_seconds"), "GPU-seconds")]),
     ]
     return Race(
         goal=goal,

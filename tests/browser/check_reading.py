@@ -105,28 +105,53 @@ def check_a_system_alone(page: Page) -> None:
 
 
 def check_gpus_hold_for_lines_columns_and_tiles(page: Page) -> None:
-    """Without the largest number of GPUs, lines end before it, its column goes, and the tiles are of the next."""
+    """With one number of GPUs, tiles, columns and rows are of it, and there are no lines over several."""
     first = ".first:not([data-later])"
     line = page.evaluate(f"[...document.querySelectorAll('{first} .plot')].at(-1).id")
     counts = sorted({x for _, places, _ in traces(page, line) for x in places if x is not None})
     assert len(counts) > 1
     press(page, "gpus", str(counts[0]))
-    left = {x for _, places, _ in traces(page, line) for x in places if x is not None}
-    assert left == {counts[0]}
+    assert page.locator(f"#{line}").is_hidden()
+    counted = page.locator(f"{first} [data-rows]")
+    left = page.locator(f"{first} details.numbers tbody tr:not(.filtered-out)").count()
+    assert counted.inner_text() == f"{left} of {counted.get_attribute('data-rows')}"
     assert page.get_attribute(f"{first} .verdict:not([data-later])", "data-gpus") == str(counts[0])
     heads = page.eval_on_selector_all(
         "#systems .matrix thead th[data-gpus]", "all => all.filter(th => !th.hidden).map(th => th.dataset.gpus)"
     )
     assert set(heads) == {str(counts[0])}
+    page.locator("#all").click()
+    wait_for(page, f"document.getElementById('{line}').getClientRects().length > 0", 10)
+    assert {x for _, places, _ in traces(page, line) for x in places if x is not None} == set(counts)
+    assert counted.inner_text() == counted.get_attribute("data-rows")
+
+
+def check_a_link_leads_below_the_filters(page: Page) -> None:
+    """A section's heading stands right below the filters, also where the page scrolls while charts are drawn anew."""
+    click = "name => document.querySelector(name).click()"
+    page.evaluate(click, 'fieldset[data-facet="system"] button[data-value="ver"]')
+    page.evaluate(click, 'nav a[href="#published"]')
+    top = "document.querySelector('#published').getBoundingClientRect().top"
+    before = None
+    while (now := page.evaluate(top)) != before:
+        before = now
+        page.wait_for_timeout(500)
+    bar = page.evaluate("document.querySelector('.filters').offsetHeight")
+    assert bar <= now <= bar + 20
 
 
 def check_scenario_and_workload_hide_whole_charts(page: Page) -> None:
-    """Charts of other works go, and the first screen is of one that is left."""
+    """Charts and tables of other works go, and the first screen is of one that is left."""
     press(page, "workload", "heterogeneous")
     shown = page.eval_on_selector_all(
         "figure.chart[data-workload]", "all => all.filter(each => each.offsetParent).map(each => each.dataset.workload)"
     )
     assert set(shown) == {"heterogeneous"}
+    captions = page.eval_on_selector_all(
+        "#systems caption", "all => all.filter(each => !each.closest('.filtered-out')).map(each => each.textContent)"
+    )
+    assert captions
+    assert all("heterogeneous" in caption for caption in captions), captions
     assert page.get_attribute(".first:not([data-later])", "data-workload") == "heterogeneous"
 
 

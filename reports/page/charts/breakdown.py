@@ -21,6 +21,8 @@ NOTES = {
 }
 MOST_ROWS = 24
 """Maximum rows of a chart; if there are more, there is one for each number of GPUs."""
+LEAST_SHARE = 0.0005
+"""Share of the time from which a kind of span is drawn; the table has all."""
 
 Row = tuple[str, Placed]
 """Name of a bar, and its cell."""
@@ -58,7 +60,7 @@ def _of_rows(work: Work, rows: Sequence[Row], name: str, field: str, title: str)
     kinds = in_order({kind for _, placed in rows for kind in getattr(placed.cell, field)})
     return Chart(
         title=title,
-        panels=[Panel(id=name, figure=_figure(rows, field, kinds))],
+        panels=[Panel(id=name, figure=_figure(rows, field, [kind for kind in kinds if _is_seen(rows, field, kind)]))],
         table=PageTable(
             caption=title,
             columns=["system", work.gpus_title, *kinds],
@@ -74,6 +76,11 @@ def _of_rows(work: Work, rows: Sequence[Row], name: str, field: str, title: str)
         ],
         facets=work.facets,
     )
+
+
+def _is_seen(rows: Sequence[Row], field: str, kind: str) -> bool:
+    """Whether a kind has a share that is seen in a bar: else it would stand in the legend alone."""
+    return any(getattr(placed.cell, field).get(kind, 0) >= LEAST_SHARE for _, placed in rows)
 
 
 def _figure(rows: Sequence[Row], field: str, kinds: Sequence[str]) -> dict[str, object]:

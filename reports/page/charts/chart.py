@@ -22,7 +22,8 @@ Figure = dict[str, Any]
 
 A trace's `meta` may have `facets`, by which the page's filters show or hide it, or its points; `ink`, if it has the
 colour of the page's text; and `end`, the text at the end of its line. A layout's `meta` may have `row` and `room`: the
-height in pixels of a row of bars, and of all else.
+height in pixels of a row of bars, and of all else; and `over`, the facet along its axis, without several of which there
+is nothing to draw.
 """
 Facets = Mapping[str, Any]
 """What the page's filters know a thing by: `system`, `scenario`, `workload`, `gpus`, `device`.

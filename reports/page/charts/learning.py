@@ -30,8 +30,9 @@ from rlbench.results.summary.document import CurvePoint, Estimate, Learning, Sum
 THINNED = 6
 """Step between the points of a curve that the table lists."""
 COSTS: tuple[Cost, ...] = ("env_steps", "seconds", "gpu_seconds")
-COST_UNITS = {"seconds": "s", "gpu_seconds": "GPU-seconds"}
-"""Of a cost in hover texts; that of samples depends on what these are."""
+"""Of tables."""
+AXES: tuple[Cost, ...] = ("env_steps", "seconds")
+"""Of charts, whose systems have as many GPUs as each other: against GPU-seconds the curves would be the same."""
 TICK = {"tickformat": "~s"}
 METRICS = {"success": "success (0 to 1)", "return": "return"}
 VERDICTS = {"worse": "learns worse", "not worse": "not worse", "unknown": "cannot be told", None: "-"}
@@ -106,14 +107,14 @@ def _metric(learners: Sequence[LearnedCell]) -> str:
 
 
 def curves(summary: Summary) -> list[Chart]:
-    """The metric against samples, seconds and GPU-seconds, on the number of GPUs that most systems ran on."""
+    """The metric against samples and seconds, on the number of GPUs that most systems ran on."""
     made = []
     for number, work, all_learners in _each(summary):
         learners = [learner for learner in all_learners if learner.learning.curve]
         if not _somebody_learned(learners):
             continue
         drawn = _side_by_side(learners)
-        metric, names = _metric(drawn), {cost: _named(cost, drawn) for cost in COSTS}
+        metric, names = _metric(drawn), {cost: _named(cost, drawn) for cost in AXES}
         title = _titled(work, "Learning curves", drawn)
         notes = ["Mean over runs of the last 100 episodes; shaded from the lowest to the highest run, no interval."]
         if len(drawn) < len(learners):
@@ -128,9 +129,7 @@ def curves(summary: Summary) -> list[Chart]:
                     Panel(
                         id=f"learning-{cost.replace('_', '-')}-{number}",
                         figure=_curves(drawn, cost, metric),
-                        title=f"{metric.partition(' ')[0].capitalize()} against {name[0].lower()}{name[1:]}"
-                        if cost != "gpu_seconds"
-                        else f"{metric.partition(' ')[0].capitalize()} against GPU-seconds",
+                        title=f"{metric.partition(' ')[0].capitalize()} against {name[0].lower()}{name[1:]}",
                     )
                     for cost, name in names.items()
                 ],
@@ -190,7 +189,7 @@ def _curves(learners: Sequence[LearnedCell], cost: Cost, metric: str) -> Figure:
 
 
 def _unit(cost: Cost, learner: LearnedCell) -> str:
-    return COST_UNITS.get(cost, learner.placed.cell.unit)
+    return "s" if cost == "seconds" else learner.placed.cell.unit
 
 
 def _runs_between(point: CurvePoint) -> str:
@@ -313,6 +312,7 @@ def thresholds(summary: Summary) -> list[Chart]:
                         title=f"{name} to the threshold",
                     )
                     for cost, name in names.items()
+                    if cost in AXES
                 ],
                 table=PageTable(
                     caption=work.titled("Cost of getting to the threshold, on each number of GPUs"),

@@ -25,7 +25,7 @@ def _table(work: Work) -> PageTable:
         by_gpus = {each.cell.gpus: each for each in series.cells}
         figures = [_figures(by_gpus[count]) if count in by_gpus else words("") for count in gpus]
         rows.append([words(series.label), *figures])
-        facets.append(series.facets)
+        facets.append({**work.facets, **series.facets})
     return PageTable(
         caption=work.titled(f"{_rates(work)} [95 % interval]; speed-up over the fewest GPUs, efficiency"),
         columns=["system", *(work.count(count) for count in gpus)],
@@ -84,7 +84,7 @@ def comparisons(summary: Summary) -> list[PageTable]:
                     ],
                     rows=[_comparison(place, each, several=several) for place, each in own],
                     num_names=2,
-                    facets=[{"system": each.system, "gpus": each.gpus} for _, each in own],
+                    facets=[{**work.facets, "system": each.system, "gpus": each.gpus} for _, each in own],
                 )
             )
     return made

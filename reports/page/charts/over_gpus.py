@@ -125,7 +125,8 @@ def figure(work: Work, look: Mapping[str, Style], quantity: Quantity) -> Figure:
     """Lines against the number of GPUs; if there is only one number, horizontal bars, one system below the other."""
     if len(work.gpus) > 1:
         data = [trace for series in work.series for trace in _line(series, look[series.system], quantity)]
-        return {"data": data, "layout": {"xaxis": gpus_axis(work, work.gpus), "yaxis": quantity.axis}}
+        axes = {"xaxis": gpus_axis(work, work.gpus), "yaxis": quantity.axis}
+        return {"data": data, "layout": {**axes, "meta": {"over": "gpus"}}}
     data = [trace for series in work.series for trace in _bar(series, look[series.system], quantity)]
     return {"data": data, "layout": bar_layout([series.label for series in work.series], quantity.axis)}
 

@@ -14,7 +14,7 @@ from typing import Any
 from rlbench.reports.figures.columns import unit_of
 from rlbench.reports.page.charts.chart import Facets
 from rlbench.results.records.units import StepUnit
-from rlbench.results.summary.document import CellSummary, Kind, Reference, Summary
+from rlbench.results.summary.document import CellSummary, Estimate, Kind, Reference, Summary
 
 KINDS: dict[Kind, str] = {"measured": "measured", "emulated": "emulated", "predicted": "predicted"}
 """Names of the kinds in chart titles."""
@@ -147,6 +147,13 @@ class Work:
     def num_sweeps(self) -> int:
         """Number of sweeps that its cells come from."""
         return len({series.sweep for series in self.series})
+
+    def alike(self) -> list[str]:
+        """A line for each group of systems whose rates are equal wherever they ran: in a chart one hides the other."""
+        groups: dict[tuple[tuple[int, Estimate | None], ...], list[str]] = defaultdict(list)
+        for series in self.series:
+            groups[tuple((each.cell.gpus, each.cell.steps_per_s) for each in series.finished)].append(series.label)
+        return [f"Equal everywhere: {' and '.join(names)}." for rates, names in groups.items() if rates and names[1:]]
 
     def not_drawn(self) -> list[str]:
         """A line that lists the cells without a rate, if there are any."""

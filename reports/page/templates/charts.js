@@ -2,6 +2,7 @@
 
 const NARROW = 600; // pixels
 const PRINTED_WIDTH = 680;
+const BAR = 56; // the most that a bar is thick
 const END_LINE = 14; // height of a text at the end of a line
 
 const plots = [...document.querySelectorAll(".plot:not(.timeline)")];
@@ -104,7 +105,7 @@ const layoutOf = (plot, figure, data) => {
   const width = widthOf(plot);
   const given = structuredClone(figure.layout);
   const layout = {
-    hovermode: "closest", uirevision: "as zoomed", height: 400, autosize: true, ...given,
+    hovermode: "closest", uirevision: "as zoomed", height: printing ? 290 : 400, autosize: true, ...given,
     template: template(), margin: { l: 50, r: 16, t: 10, b: 44 },
   };
   delete layout.meta;
@@ -166,14 +167,36 @@ const config = (plot) => ({
   toImageButtonOptions: { filename: plot.id, scale: 2 },
 });
 
-const draw = async (plot) => {
-  const figure = figures[plot.id];
-  try {
+// Bars no thicker than `BAR` pixels, where few are left of a chart that keeps its height.
+const slim = (figure, data, layout) => {
+  if (!figure.layout.meta?.row) return data;
+  const width = BAR * layout.yaxis.categoryarray.length / (layout.height - figure.layout.meta.room);
+  return width > 0.8 ? data : data.map((trace) => (trace.type === "bar" ? { ...trace, width } : trace));
+};
+
+// The charts that are shown, with what is to be drawn of each. They have their heights from here on, so that nothing
+// moves while they are drawn; reads come before writes, since each read after a write would lay out the page anew.
+const prepared = () => {
+  const known = plots.filter((plot) => figures[plot.id]);
+  for (const plot of known) plot.closest("figure").classList.remove("empty", "single");
+  const shown = known.filter(isShown).map((plot) => {
+    const figure = figures[plot.id];
     const data = figure.data.map(filtered).filter(Boolean);
-    const empty = !data.some((trace) => trace.meta?.facets);
-    plot.closest("figure").classList.toggle("empty", empty && figure.data.some((trace) => trace.meta?.facets));
+    const about = (traces) => traces.some((trace) => trace.meta?.facets);
+    const single = figure.layout.meta?.over === "gpus" && chosen.gpus?.size === 1;
     const layout = layoutOf(plot, figure, data);
+    return { plot, data: slim(figure, data, layout), layout, empty: about(figure.data) && !about(data), single };
+  });
+  for (const { plot, layout, empty, single } of shown) {
     plot.style.height = `${layout.height}px`;
+    plot.closest("figure").classList.toggle("empty", empty);
+    plot.closest("figure").classList.toggle("single", single && !empty);
+  }
+  return shown;
+};
+
+const draw = async ({ plot, data, layout }) => {
+  try {
     await Plotly.react(plot, data, layout, config(plot));
     drawn[plot.id] = true;
   } catch (problem) {
@@ -186,22 +209,21 @@ const draw = async (plot) => {
 let drawing = 0;
 const drawAll = (then) => {
   const mine = ++drawing;
-  const waiting = plots.filter((plot) => figures[plot.id]);
+  const waiting = prepared();
+  const shown = new Set(waiting.map(({ plot }) => plot));
+  for (const plot of plots) if (figures[plot.id] && !shown.has(plot)) drawn[plot.id] = true;
   const next = () => {
     if (mine !== drawing) return;
     if (!waiting.length) {
       then?.();
       return;
     }
-    const plot = waiting.shift();
-    plot.closest("figure").classList.remove("empty"); // else what was empty would stay so
-    if (isShown(plot)) draw(plot);
-    else drawn[plot.id] = true;
+    draw(waiting.shift());
     setTimeout(next, 0);
   };
   next();
 };
-const drawAllNow = () => plots.filter(isShown).forEach(draw);
+const drawAllNow = () => prepared().forEach(draw);
 
 const recolour = () => {
   document.getElementById("theme").textContent = isDark() ? "Light" : "Dark";

@@ -58,6 +58,15 @@ const narrow = (then) => {
       for (const row of table.rows) row.cells[at].hidden = !lets("gpus", head.dataset.gpus);
     });
   }
+  for (const each of document.querySelectorAll("#systems > .matrix, #systems > details")) {
+    each.classList.toggle("filtered-out", !each.querySelector("tbody tr:not(.filtered-out)"));
+  }
+  for (const counted of document.querySelectorAll("[data-rows]")) {
+    const rows = [...counted.closest("details").querySelectorAll("tbody tr")];
+    const left = rows.filter((row) => !row.classList.contains("filtered-out")).length;
+    counted.textContent = left < rows.length ? `${left} of ${counted.dataset.rows}` : counted.dataset.rows;
+  }
+  for (const each of document.querySelectorAll(".all-gpus")) each.classList.toggle("filtered-out", chosen.gpus !== null);
   for (const timeline of timelines) timeline.narrow();
   const narrowed = facets.filter((facet) => chosen[facet] !== null);
   const said = document.getElementById("filtered");

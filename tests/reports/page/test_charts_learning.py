@@ -9,19 +9,23 @@ from rlbench.reports.page.charts.chart import Chart
 from tests.reports.page.pages import full_cell, full_summary, make_learning, named, summary_of, texts
 
 
-def test_learning_against_three_costs() -> None:
-    """A curve is drawn against env steps, seconds and GPU-seconds, which are seconds of each GPU."""
+def test_learning_against_samples_and_time() -> None:
+    """A curve is drawn against env steps and seconds; GPU-seconds, which are those of each GPU, are in the table."""
     (chart,) = learning.curves(summary_of([full_cell("ver", 8, 1.0, learning=make_learning())]))
     ends = [next(t for t in p.figure["data"] if t.get("showlegend", True))["x"][-1] for p in chart.panels]
-    assert ends == [14000.0, 105.0, 840.0]
+    assert ends == [14000.0, 105.0]
+    assert [row[3] for row in texts(chart)] == ["60.0", "420", "780", "840"]
     assert named([Chart(title="", panels=chart.panels[:1], table=chart.table)], "threshold")["y"] == [0.5, 0.5]
     assert [row[1] for row in texts(chart)] == ["1,000", "7,000", "13,000", "14,000"]
 
 
 def test_censored_runs_are_shown() -> None:
     """A cost that is not known is an open triangle where the runs had got, and reads as more than that."""
-    (chart,) = learning.thresholds(summary_of([full_cell("ver", 8, 1.0, learning=make_learning())]))
-    reached, never = chart.panels[1].figure["data"][0], chart.panels[2].figure["data"][0]
+    made = make_learning()
+    (chart,) = learning.thresholds(summary_of([full_cell("ver", 8, 1.0, learning=made)]))
+    late = [*made.to_threshold[:1], made.to_threshold[2].model_copy(update={"cost": "seconds"})]
+    cell = full_cell("ver", 8, 1.0, learning=made.model_copy(update={"to_threshold": late}))
+    reached, never = (each.panels[1].figure["data"][0] for each in (chart, *learning.thresholds(summary_of([cell]))))
     assert (reached["x"], reached["marker"]["symbol"]) == ([37.5], "diamond")
     assert (never["x"], never["marker"]["symbol"]) == ([321.0], "triangle-right-open")
     assert texts(chart) == [["ver", "8", "5,000 [4,000, n/a]", "37.5 [30.0, 45.0]", "more than 321", "1", "3"]]

@@ -12,7 +12,7 @@ from tests.reports.page.pages import full_summary
 
 NAMES = ("%{fullData.name}", "%{x}", "%{y}")
 UNITS = (
-    *("steps/s", "%}", "% of runs", " x<", " s<", " GPU-seconds", " env steps", "success ", "optimiser steps"),
+    *("steps/s", "%}", "% of runs", " x<", " s<", " env steps", "success ", "optimiser steps"),
     *("of the time", "uses"),
 )
 

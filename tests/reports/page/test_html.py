@@ -80,7 +80,7 @@ def test_parts_stand_in_order(full: Page) -> None:
     """The tiles come first, then caveats, then tables and charts, then runs and data; every link leads somewhere."""
     tiles = len(full.headings) - len(HEADINGS)
     assert full.headings[tiles:] == HEADINGS
-    assert full.headings[:3] == ["Fastest on 1 emulated GPU; homogeneous", "Why", "Main caveat"]
+    assert full.headings[:3] == ["Fastest on 1 emulated GPU; homogeneous", "What limits ver", "Main caveat"]
     links = [str(a["href"]) for tag, a in full.tags if tag == "a"]
     assert {link.removeprefix("#") for link in links} <= set(full.ids())
     assert {"caveats", "systems", "scaling", "published", "learned-from", "runs", "data"} <= {

@@ -119,6 +119,8 @@ def test_a_threshold_that_was_asked_for_is_answered_first() -> None:
         f"{WORK}: `ver` reached success 0.9 first: after 100 s, 100,000 env steps, 800 GPU-seconds; "
         "`sync` after 2.5x that time; `appo` did not, in half of the runs. On 8 emulated GPUs `"
     )
+    alone = [cell.model_copy(update={"gpus": 1}) for cell in reached(ver=100.0)]
+    assert "after 100 s, 100,000 env steps. " in said(*alone)  # GPU-seconds of one GPU are seconds
     assert said(*reached(ver=None)).startswith(f"{WORK}: no system reached success 0.9 in half of its runs. ")
 
 

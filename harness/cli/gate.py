@@ -27,6 +27,7 @@ class RevisionOptions:
     ] = None
     iterations: Annotated[int | None, "Iterations of a run."] = None
     seconds: Annotated[float | None, "Seconds of a run."] = None
+    env_steps: Annotated[int | None, "Env steps of a run."] = None
     device: Annotated[str | None, "cuda, cpu or emulated."] = None
     time_scale: Annotated[float | None, "Of emulated scenarios."] = None
 
@@ -46,7 +47,13 @@ def gate(
         str | None, typer.Option(help="What is to be judged: another folder, or another revision.")
     ] = None,
     tolerance: Annotated[
-        float | None, typer.Option(help="Share by which a metric may be worse. [default: 0.05]")
+        float | None, typer.Option(help="Share by which a metric may be worse. [default: 0.05; with --learning: 0.5]")
+    ] = None,
+    learning: Annotated[
+        str | None,
+        typer.Option(
+            metavar="<goal>", help="Judge env steps until success>=NUMBER, or return>=NUMBER, in place of steps/s."
+        ),
     ] = None,
     aa: Annotated[
         bool, typer.Option("--aa", help="Measure --baseline against itself, and say how large a change can be seen.")
@@ -71,7 +78,7 @@ def gate(
     junit: Annotated[Path | None, typer.Option(help="As JUnit XML.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="As Markdown, for a pull request.")] = None,
 ) -> None:
-    """Say whether a candidate is slower than a baseline: two folders of runs, or two revisions, which it measures.
+    """Say whether a candidate is slower than a baseline, or learns worse: two folders of runs, or two revisions.
 
     Exit code: 0 passed, 1 regression, 2 usage, 3 inconclusive, 4 not comparable.
     """
@@ -82,27 +89,25 @@ def gate(
         gate_folders,
         gate_revisions,
     )
-    from rlbench.results.verdicts.gate import TOLERANCE
+    from rlbench.results.verdicts import gate as steps
+    from rlbench.results.verdicts import learning as learned
 
-    tolerance = TOLERANCE if tolerance is None else tolerance
+    goal = None if learning is None else learned.parse_goal(learning)
+    if tolerance is None:
+        tolerance = learned.TOLERANCE if goal else steps.TOLERANCE
     given = [
         *to_run.words(),
         *[f"--{name}" for name, on in (("in-turn", in_turn), ("bisect", bisect)) if on],
         *([] if seed is None else ["--seed", str(seed)]),
     ]
     outputs = Outputs(json=json, junit=junit, markdown=markdown)
-    if bisect and (aa or outputs != Outputs()):
-        raise ValueError("--bisect: goes neither with --aa nor with files of a gate's outcome")
-    if aa:
-        if candidate is not None:
-            raise ValueError("--aa: measures --baseline against itself; leave --candidate out")
-        baseline = candidate = baseline or "HEAD"
-    if baseline is None or candidate is None:
-        raise ValueError("gate: needs --baseline and --candidate, or --aa")
+    if bisect and (aa or goal or outputs != Outputs()):
+        raise ValueError("--bisect: goes neither with --aa, nor --learning, nor files of a gate's outcome")
+    baseline, candidate = _sides(baseline, candidate, aa=aa)
     if not aa and Path(baseline).is_dir() and Path(candidate).is_dir():
         if given:
             raise ValueError(f"{given[0]}: is of revisions; these folders hold the runs that they hold")
-        raise typer.Exit(gate_folders(Path(baseline), Path(candidate), tolerance, outputs))
+        raise typer.Exit(gate_folders(Path(baseline), Path(candidate), tolerance, goal, outputs))
     folders = [name for name in (baseline, candidate) if Path(name).is_dir()]
     if len(folders) == 1 and not aa:
         other = candidate if folders == [baseline] else baseline
@@ -118,8 +123,20 @@ def gate(
         seed=seed or 0,
         budget_s=budget,
         tolerance=tolerance,
+        goal=goal,
         out=out,
     )
     raise typer.Exit(
         bisect_revisions(baseline, candidate, asked) if bisect else gate_revisions(baseline, candidate, asked, outputs)
     )
+
+
+def _sides(baseline: str | None, candidate: str | None, *, aa: bool) -> tuple[str, str]:
+    """Both sides, which are one with `--aa`. Raises ValueError for one too many, or one that is missing."""
+    if aa and candidate is not None:
+        raise ValueError("--aa: measures --baseline against itself; leave --candidate out")
+    if aa:
+        baseline = candidate = baseline or "HEAD"
+    if baseline is None or candidate is None:
+        raise ValueError("gate: needs --baseline and --candidate, or --aa")
+    return baseline, candidate

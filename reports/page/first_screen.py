@@ -11,7 +11,7 @@ from typing import Any
 
 from rlbench.reports.figures.format import number
 from rlbench.reports.page.charts import learning
-from rlbench.reports.page.charts.chart import Chart, Facets, Figure, PageTable
+from rlbench.reports.page.charts.chart import Chart, Facets, Figure, PageTable, interval_notes
 from rlbench.reports.page.charts.over_gpus import bar_layout, figure, intervals, rate_of, rates_of, table, upon_bar
 from rlbench.reports.page.charts.scaling import falls
 from rlbench.reports.page.charts.style import Style, label, styles
@@ -72,7 +72,12 @@ def first_screens(summary: Summary) -> list[FirstScreen]:
                 beside=beside,
                 table=table(work, work.titled(rate_of(work.unit).title), rates_of(work.unit)),
                 falls=falls(work),
-                notes=[f"{units.capitalised(units.defined(work.unit))}.", *work.alike(), *work.not_drawn()],
+                notes=[
+                    f"{units.capitalised(units.defined(work.unit))}.",
+                    *interval_notes(placed.cell.steps_per_s for placed in work.cells),
+                    *work.alike(),
+                    *work.not_drawn(),
+                ],
             )
         )
     return made

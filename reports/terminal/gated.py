@@ -16,7 +16,8 @@ from rlbench.reports.figures.columns import TableColumn
 from rlbench.reports.terminal.layout import aligned
 from rlbench.reports.terminal.notes import packed
 from rlbench.reports.terminal.table import make_console, print_blocks, print_caveats, print_lines
-from rlbench.results.verdicts.gate import METRICS, RANKED, Check, Gate, level_beside
+from rlbench.results.verdicts.gate import RANKED, Check, Gate
+from rlbench.results.verdicts.metrics import MAIN, METRICS, level_beside
 
 NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold."""
@@ -176,7 +177,7 @@ def _notes(gate: Gate) -> list[str]:
     units = set(map(_repeated, repeated))
     if units:
         said = " or ".join(sorted(units))
-        beside = {check.metric for check in repeated} - {RATE}
+        beside = {check.metric for check in repeated} - MAIN
         others = f" ({100 * level_beside(gate.level):g} % beside {rate})" if beside else ""
         lines.append(f"ratio: candidate / baseline; {100 * gate.level:g} % interval{others} from the spread of {said}")
     if any(check.outcome == "not judged" for check in gate.checks):

@@ -38,7 +38,7 @@ UNTIL = re.compile(r"\s*(success|return)\s*>=?\s*(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Run:
+class LearnedRun:
     """A run that finished or timed out, and what it learned."""
 
     finished: bool
@@ -48,7 +48,7 @@ class _Run:
     """Total costs of a run without a curve; empty for one with a curve."""
 
     @classmethod
-    def read(cls, run: StoredRun, metrics: Sequence[str]) -> _Run:
+    def read(cls, run: StoredRun, metrics: Sequence[str]) -> LearnedRun:
         """Reads the curve, or the total costs, of a run. Raises ValueError for a damaged series."""
         curve = read_curve(run.path, run.record.cell.gpus, metrics)
         spent = read_spent(run.path, run.record.cell.gpus) if curve is None else {}
@@ -102,7 +102,7 @@ def learning_of_group(
     """
     until = _until([run for runs in runs_of.values() for run in runs])
     metrics = METRICS if threshold is not None or until is None else (until[0], *METRICS)
-    read = {cell: [_Run.read(run, metrics) for run in runs] for cell, runs in runs_of.items()}
+    read = {cell: [LearnedRun.read(run, metrics) for run in runs] for cell, runs in runs_of.items()}
     metric = next((run.curve.metric for runs in read.values() for run in runs if run.curve is not None), None)
     curves = {
         cell: kept
@@ -201,7 +201,7 @@ def _against(ours: Sequence[float | None], theirs: Sequence[float | None]) -> Ve
     return "worse" if np.mean(b) - np.mean(a) > most else "not worse"
 
 
-def _to_threshold(runs: Sequence[_Run], metric: str, threshold: float) -> list[ToThreshold]:
+def _to_threshold(runs: Sequence[LearnedRun], metric: str, threshold: float) -> list[ToThreshold]:
     found = []
     for cost in COSTS:
         median = median_cost([run.reach(metric, threshold, cost) for run in runs])

@@ -21,14 +21,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 from pydantic import computed_field
 
 from rlbench.results.records import labels, units
-from rlbench.results.records.schema import RunRecord
 from rlbench.results.records.store import StoredRun
 from rlbench.results.records.work import ReadWork, read_work
 from rlbench.results.statistics import intervals
@@ -39,6 +38,7 @@ from rlbench.results.summary.findings import find_all
 from rlbench.results.verdicts.at_once import all_at_once, are_pairs
 from rlbench.results.verdicts.comparable import why_not_comparable
 from rlbench.results.verdicts.compare import Match, Runs, newest_cells
+from rlbench.results.verdicts.metrics import MAIN, METRICS, Metric, level_beside
 
 GATE_VERSION = 2
 TOLERANCE = 0.05
@@ -51,37 +51,6 @@ EXIT_CODES: dict[Outcome, int] = {"passed": 0, "regression": 1, "inconclusive": 
 """Exit codes of a whole gate; 2 is a usage error."""
 RANKED: tuple[Outcome, ...] = ("regression", "not comparable", "inconclusive", "passed")
 """Outcomes of a gate, the worst first."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Metric:
-    """A figure of a run, and whether higher or lower is better."""
-
-    name: str
-    title: str
-    higher_is_better: bool
-    of: Callable[[RunRecord], float | None]
-
-
-METRICS = (
-    Metric(name="steps_per_s", title="steps/s", higher_is_better=True, of=lambda run: run.figures.steps_per_s),
-    Metric(
-        name="env_steps_per_s", title=units.ENV_RATE, higher_is_better=True, of=lambda run: run.figures.env_steps_per_s
-    ),
-    Metric(name="duration_s", title="time of a run (s)", higher_is_better=False, of=lambda run: run.duration_s),
-    Metric(
-        name="lag_mean",
-        title="policy lag",
-        higher_is_better=False,
-        of=lambda run: None if run.figures.lag is None else run.figures.lag.mean,
-    ),
-    Metric(
-        name="memory_bytes",
-        title="memory",
-        higher_is_better=False,
-        of=lambda run: run.figures.memory_bytes.value,
-    ),
-)
 
 
 class Check(Document):
@@ -185,11 +154,6 @@ def pooled(runs: Sequence[StoredRun], name: str) -> list[StoredRun]:
     ]
 
 
-def level_beside(level: float) -> float:
-    """Level of the intervals of the metrics beside steps/s: together they are wrong as seldom as steps/s are."""
-    return 1 - (1 - level) / (len(METRICS) - 1)
-
-
 def check_tolerance(tolerance: float) -> None:
     """Raises ValueError unless the tolerance is between 0 and 1."""
     if not 0 < tolerance < 1:
@@ -210,13 +174,22 @@ def judge(
 
     Raises ValueError for another tolerance.
     """
+
+    def checks(match: Match, before: CellRuns, after: CellRuns | None) -> list[Check]:
+        return _checks(match, before, after, tolerance, level, read)
+
+    return judge_cells(baseline, candidate, checks, tolerance=tolerance, level=level)
+
+
+ChecksOf = Callable[[Match, CellRuns, CellRuns | None], list[Check]]
+"""Judges a cell of the baseline beside that of the candidate, if it has it."""
+
+
+def judge_cells(baseline: Runs, candidate: Runs, checks_of: ChecksOf, *, tolerance: float, level: float) -> Gate:
+    """A gate of all cells of a baseline, of which the newest count. Raises ValueError for a wrong tolerance."""
     check_tolerance(tolerance)
     before, after = newest_cells(baseline.runs), newest_cells(candidate.runs)
-    checks = [
-        check
-        for match, cell in before.items()
-        for check in _checks(match, cell, after.get(match), tolerance, level, read)
-    ]
+    checks = [check for match, cell in before.items() for check in checks_of(match, cell, after.get(match))]
     alike = baseline.name == candidate.name
     sides = (("baseline ", baseline), ("candidate ", candidate))
     findings = [
@@ -241,7 +214,7 @@ def _checks(
     if not before.finished:
         return []  # the baseline has no figures to compare with
     why_not = why_not_comparable(before, after, read)
-    stored = [_by_seed(cell) for cell in (before, after)]
+    stored = [by_seed(cell) for cell in (before, after)]
     runs = [[run.record for run in each] for each in stored]
     at_once = None if why_not else all_at_once(*stored)
     checks = []
@@ -252,31 +225,43 @@ def _checks(
             continue
         counts = [len(each) for each in known]
         whole = counts == [len(each) for each in runs]
-        limit = 1 - tolerance if metric.higher_is_better else 1 + tolerance
-        check = Check(
-            system=match[0],
-            scenario=match[1],
-            workload=match[2],
-            gpus=match[3],
-            device=match[4],
-            kind=before.summary.kind,
-            metric=metric.name,
-            title=units.rate(before.summary.unit) if metric is METRICS[0] else metric.title,
-            higher_is_better=metric.higher_is_better,
-            baseline=_mean(known[0]),
-            candidate=_mean(known[1]),
-            num_runs=(counts[0], counts[1]),
-            paired=not why_not and whole and are_pairs(*runs),
-            at_once=shared is not None,
-            limit=limit,
-            outcome="not comparable",
-            reason=why_not,
-        )
-        checks.append(check if why_not else _judged(check, known, level))
+        about = metric
+        if metric is METRICS[0]:
+            about = replace(metric, title=units.rate(before.summary.unit))
+        check = unjudged(match, before, about, known, tolerance, why_not)
+        paired = not why_not and whole and are_pairs(*runs)
+        check = check.model_copy(update={"paired": paired, "at_once": shared is not None})
+        checks.append(check if why_not else judged(check, known, level))
     return checks
 
 
-def _by_seed(cell: CellRuns | None) -> list[StoredRun]:
+def unjudged(
+    match: Match, before: CellRuns, metric: Metric, known: Sequence[Sequence[float]], tolerance: float, why_not: str
+) -> Check:
+    """The check of a metric of a cell, before its ratio and its outcome are known.
+
+    `known`: the metric of the runs of both sides; `why_not`: why it cannot be judged.
+    """
+    return Check(
+        system=match[0],
+        scenario=match[1],
+        workload=match[2],
+        gpus=match[3],
+        device=match[4],
+        kind=before.summary.kind,
+        metric=metric.name,
+        title=metric.title,
+        higher_is_better=metric.higher_is_better,
+        baseline=_mean(known[0]),
+        candidate=_mean(known[1]),
+        num_runs=(len(known[0]), len(known[1])),
+        limit=1 - tolerance if metric.higher_is_better else 1 + tolerance,
+        outcome="not comparable",
+        reason=why_not,
+    )
+
+
+def by_seed(cell: CellRuns | None) -> list[StoredRun]:
     """The finished runs of a side, in the order of their seeds."""
     return sorted(cell.finished, key=lambda run: run.record.cell.seed) if cell else []
 
@@ -285,9 +270,9 @@ def _mean(values: Sequence[float]) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def _judged(check: Check, known: Sequence[Sequence[float]], level: float) -> Check:
+def judged(check: Check, known: Sequence[Sequence[float]], level: float) -> Check:
     """Adds the ratio, the outcome and the reason to a check."""
-    level = level if check.metric == METRICS[0].name else level_beside(level)
+    level = level if check.metric in MAIN else level_beside(level)
     if check.baseline == 0 or check.candidate == 0:
         return _judged_zero(check, known)
     assert check.baseline is not None
@@ -305,7 +290,7 @@ def _judged(check: Check, known: Sequence[Sequence[float]], level: float) -> Che
     if outcome == "inconclusive":
         needed = repetitions(estimate, check.limit, num, level, paired=check.paired)
         reason += f": {needed} repetitions of each side would settle it" if needed else ": it is about the tolerance"
-        if check.metric != METRICS[0].name:
+        if check.metric not in MAIN:
             outcome, needed = "not judged", None
     return check.model_copy(update={"ratio": estimate, "outcome": outcome, "reason": reason, "repetitions": needed})
 
@@ -324,7 +309,7 @@ def _interval(known: Sequence[Sequence[float]], level: float, *, paired: bool) -
 
 def _not_repeated(check: Check) -> Check:
     """The check where a side has a single run."""
-    if check.metric != METRICS[0].name:
+    if check.metric not in MAIN:
         return check.model_copy(update={"outcome": "not judged", "reason": "a single run says nothing of others"})
     reason = f"a single run says nothing of others: it takes {LEAST_REPETITIONS} repetitions of each side at least"
     return check.model_copy(update={"outcome": "inconclusive", "reason": reason, "repetitions": LEAST_REPETITIONS})

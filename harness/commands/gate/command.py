@@ -26,10 +26,14 @@ from rlbench.reports.terminal.table import make_console
 from rlbench.results.reading.outputs import STREAMS, write_output
 from rlbench.results.reading.untrusted import visible
 from rlbench.results.verdicts.compare import Runs
-from rlbench.results.verdicts.gate import METRICS, Gate, check_tolerance, judge
+from rlbench.results.verdicts.gate import Gate, check_tolerance, judge
+from rlbench.results.verdicts.learning import Goal, judge_learning
+from rlbench.results.verdicts.metrics import MAIN
 
-LENGTHS = {"--seconds", "--iterations"}
+LENGTHS = {"--seconds", "--iterations", "--env-steps"}
 """Options that say how long a run is."""
+LEARNING_SHARE = 0.25
+"""Of the budget, that a run may take to learn, unless options say otherwise: it takes three of each side at least."""
 NOT_WRITTEN = 2
 """Exit code of a gate that passed but could not write its output files."""
 
@@ -60,14 +64,15 @@ class Outputs:
                 write_output(path, [text])
 
 
-def gate_folders(baseline: Path, candidate: Path, tolerance: float, outputs: Outputs) -> int:
-    """Judges two folders of runs; returns the exit code."""
+def gate_folders(baseline: Path, candidate: Path, tolerance: float, goal: Goal | None, outputs: Outputs) -> int:
+    """Judges two folders of runs, by how soon they reached a goal if there is one; returns the exit code."""
     outputs.check()
     sides = []
     for folder in (baseline, candidate):
         found = find([folder])
         sides.append(Runs(name=visible(str(folder)), runs=found.runs, unreadable=found.unreadable))
-    return _tell(judge(*sides, tolerance=tolerance), make_console(), outputs)
+    gate = judge_learning(*sides, goal=goal, tolerance=tolerance) if goal else judge(*sides, tolerance=tolerance)
+    return _tell(gate, make_console(), outputs)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,24 +87,33 @@ class ToMeasure:
     seed: int
     budget_s: float
     tolerance: float
+    goal: Goal | None
+    """What both sides are to learn; None to judge steps/s."""
     out: Path
 
     @property
     def is_still(self) -> bool:
         """Whether it is still work because nobody asked for something else."""
-        return "--protocol" not in self.options
+        return "--protocol" not in self.options and self.goal is None
 
     def measuring(self, *, to_its_end: bool = False) -> Measuring:
         """How it is measured. Raises ValueError for a tolerance or a device that there is not."""
         check_tolerance(self.tolerance)
         halves = None if self.in_turn else halves_of(sorted(os.sched_getaffinity(0)), self.device)
-        length = ["--seconds", f"{AT_ONCE_S:g}"] if halves and not LENGTHS & {*self.options} else []
+        options = [
+            *self.options,
+            *(STILL if self.is_still else []),
+            *(["--until", str(self.goal)] if self.goal else []),
+        ]
+        if not LENGTHS & {*options} and (self.goal or (halves and self.is_still)):
+            options.extend(["--seconds", f"{LEARNING_SHARE * self.budget_s if self.goal else AT_ONCE_S:g}"])
         return Measuring(
-            options=[*self.options, *([*STILL, *length] if self.is_still else [])],
+            options=options,
             out=self.out / f"{datetime.now().astimezone():gate-%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",  # unpredictable
             first_seed=self.seed,
             budget_s=self.budget_s,
             tolerance=self.tolerance,
+            goal=self.goal,
             halves=halves,
             to_its_end=to_its_end,
         )
@@ -180,7 +194,7 @@ def noise_floor(gate: Gate) -> list[str]:
     lines = []
     for check in gate.checks:
         ratio = check.ratio
-        if check.metric != METRICS[0].name or ratio is None or ratio.low is None or ratio.high is None:
+        if check.metric not in MAIN or ratio is None or ratio.low is None or ratio.high is None:
             continue
         freedom = ratio.num_units - 1 if check.paired else 2 * ratio.num_units - 2
         half = math.log(ratio.high / ratio.low) / 2

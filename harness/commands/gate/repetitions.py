@@ -31,6 +31,7 @@ from rlbench.results.records.work import ReadWork, read_work
 from rlbench.results.statistics.intervals import LEVEL
 from rlbench.results.verdicts.compare import Runs
 from rlbench.results.verdicts.gate import LEAST_REPETITIONS, Gate, judge, pooled
+from rlbench.results.verdicts.learning import Goal, judge_learning
 
 LOOK_LEVEL = 0.999
 OK, RUN_FAILED = 0, 1
@@ -62,6 +63,8 @@ class Measuring:
     first_seed: int
     budget_s: float
     tolerance: float
+    goal: Goal | None
+    """What both sides are to learn; None to judge steps/s."""
     halves: Halves | None
     """Cores for each side; None to measure one side after the other, on all cores."""
     to_its_end: bool
@@ -127,6 +130,8 @@ def _judged(sides: Mapping[str, Side], measuring: Measuring, level: float, read:
         )
         for role, side in sides.items()
     ]
+    if measuring.goal:
+        return judge_learning(*found, goal=measuring.goal, tolerance=measuring.tolerance, level=level)
     return judge(*found, tolerance=measuring.tolerance, level=level, read=read)
 
 

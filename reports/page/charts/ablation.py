@@ -18,14 +18,16 @@ from rlbench.reports.page.charts.style import Style, label, plain, styles
 from rlbench.reports.page.charts.works import Placed, ScalingSeries, Work, works
 from rlbench.results.records import labels, units
 from rlbench.results.records.units import StepUnit
-from rlbench.results.summary.document import Estimate, Summary
+from rlbench.results.summary.document import Comparison, Estimate, Summary
 
 NOTE = (
     "The first bar is the system itself. The others begin at the {rate} of what the variant changes and end at its "
-    "own, where the marker is; 95 % intervals are the variant's."
+    "own, where the marker is. 95 % intervals: of the variant at the marker, of the change in brackets."
 )
 BAR = 28
 """Width of a bar in pixels."""
+BESIDE = "\u2003"
+"""An em space, which keeps texts off the bars."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +52,7 @@ def charts(summary: Summary) -> list[Chart]:
             made.append(
                 Chart(
                     title=title,
-                    panels=[Panel(id=f"ablation-{place}-{len(made)}", figure=_figure(steps, look, work.unit))],
+                    panels=[Panel(id=f"ablation-{place}-{len(made)}", figure=_figure(steps, look, work.unit, summary))],
                     table=PageTable(
                         caption=title,
                         columns=[
@@ -96,7 +98,9 @@ def _steps(group: Sequence[ScalingSeries], gpus: int) -> list[AblationStep]:
     return steps
 
 
-def _figure(steps: Sequence[AblationStep], look: Mapping[str, Style], unit: StepUnit) -> dict[str, Any]:
+def _figure(
+    steps: Sequence[AblationStep], look: Mapping[str, Style], unit: StepUnit, summary: Summary
+) -> dict[str, Any]:
     data = [_bar(step, look[step.series.system]) for step in steps]
     for step in steps:
         name, style = label(step.series.label), look[step.series.system]
@@ -104,7 +108,7 @@ def _figure(steps: Sequence[AblationStep], look: Mapping[str, Style], unit: Step
             {
                 "type": "scatter",
                 "mode": "markers+text",
-                "text": [_change(step)],
+                "text": [_change(step, summary)],
                 "textposition": "middle right",
                 "name": name,
                 "legendgroup": plain(step.series.label),
@@ -125,7 +129,7 @@ def _figure(steps: Sequence[AblationStep], look: Mapping[str, Style], unit: Step
                 "type": "category",
                 "categoryorder": "array",
                 "categoryarray": names,
-                "range": [-0.5, len(names) - 0.25],
+                "range": [-0.5, len(names) - 0.05],
             },
             "yaxis": rate_of(unit).axis,
             "showlegend": False,
@@ -149,11 +153,17 @@ def _bar(step: AblationStep, style: Style) -> dict[str, Any]:
     }
 
 
-def _change(step: AblationStep) -> str:
-    """What is written beside a marker: the rate, and how it differs from the parent's."""
+def _change(step: AblationStep, summary: Summary) -> str:
+    """What is written beside a marker: the rate, and how it differs from the parent's, with the interval of that."""
     if step.parent is None:
-        return number(step.rate.value)
-    return f"{number(step.rate.value)} ({100 * (step.rate.value / step.parent.rate.value - 1):+.0f} %)"
+        return f"{BESIDE}{number(step.rate.value)}"
+    said = f"{BESIDE}{number(step.rate.value)}<br>{BESIDE}{100 * (step.rate.value / step.parent.rate.value - 1):+.0f} %"
+    found = _compared(step, step.parent, summary)
+    low, high = (found[1].ratio.low, found[1].ratio.high) if found else (None, None)
+    if found is None or low is None or high is None:
+        return said
+    ends = (low, high) if found[1].system == step.placed.cell.system else (1 / high, 1 / low)
+    return f"{said} [{', '.join(f'{100 * (end - 1):+.0f}' for end in ends)}]"
 
 
 def _row(step: AblationStep, summary: Summary, rates: Sequence[Quantity]) -> list[Entry]:
@@ -177,13 +187,19 @@ def _row(step: AblationStep, summary: Summary, rates: Sequence[Quantity]) -> lis
 
 def _ratio(step: AblationStep, parent: AblationStep, summary: Summary) -> Entry:
     """The variant's rate as a multiple of its parent's, or `1 /` the inverse, if the summary compares them."""
-    own, other = step.placed.cell, parent.placed.cell
+    found = _compared(step, parent, summary)
+    if found is None:
+        return words("-")
+    place, each = found
+    entry = estimated(f"comparisons.{place}.ratio", each.ratio, times)
+    return entry if each.system == step.placed.cell.system else (*words("1 / "), *entry)
+
+
+def _compared(step: AblationStep, parent: AblationStep, summary: Summary) -> tuple[int, Comparison] | None:
+    """The comparison of a variant with its parent, or of the parent with it, and its place in the summary."""
+    own, both = step.placed.cell, {step.placed.cell.system, parent.placed.cell.system}
     group = (own.sweep, own.scenario, own.workload, own.gpus)
     for place, each in enumerate(summary.comparisons):
-        if (each.sweep, each.scenario, each.workload, each.gpus) != group:
-            continue
-        if (each.system, each.against) == (own.system, other.system):
-            return estimated(f"comparisons.{place}.ratio", each.ratio, times)
-        if (each.system, each.against) == (other.system, own.system):
-            return (*words("1 / "), *estimated(f"comparisons.{place}.ratio", each.ratio, times))
-    return words("-")
+        if (each.sweep, each.scenario, each.workload, each.gpus) == group and {each.system, each.against} == both:
+            return place, each
+    return None

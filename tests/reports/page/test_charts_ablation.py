@@ -26,7 +26,8 @@ def test_waterfall_hangs_on_what_a_variant_changes() -> None:
         ("ver:a=1:c=3", 900.0, 600.0),
     ]
     told = {trace["name"]: trace["text"] for trace in traces([chart]) if "text" in trace}
-    assert (told["ver"], told["ver:a=1"]) == (["1,000"], ["900 (-10 %)"])
+    assert (told["ver"], told["ver:a=1"]) == (["\u20031,000"], ["\u2003900<br>\u2003-10 %"])
+    assert told["ver:a=1:c=3"] == ["\u2003600<br>\u2003-33 % [-43, -20]"]
     assert texts(chart)[-1] == ["ver:a=1:c=3", "ver:a=1", "900", "600", "1 / 1.50x [1.25x, 1.75x]"]
 
 

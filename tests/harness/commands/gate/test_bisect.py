@@ -63,7 +63,8 @@ def test_bisect_says_what_it_cannot_do(repository: Path) -> None:
     commit(repository, "older", 100.0, what="refuses")
     ends = ("--baseline", "main", "--candidate", "older", "--systems", "ddppo")
     assert_refused(
-        call("gate", "--bisect", *ends, "--json", "x.json"), "--bisect: goes neither with --aa nor with files"
+        call("gate", "--bisect", *ends, "--json", "x.json"),
+        "--bisect: goes neither with --aa, nor --learning, nor files",
     )
     assert_refused(call("gate", "--bisect", "--aa", "--systems", "ddppo"), "--bisect: goes neither with --aa")
     backwards = ("--baseline", "older", "--candidate", "main", "--systems", "ddppo")

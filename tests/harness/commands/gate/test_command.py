@@ -151,6 +151,8 @@ def test_usage_errors(here: Path) -> None:
     assert_refused(gate(*folders, "--junit", "main"), "main: is a folder")
     assert_refused(gate("--aa", "--candidate", "x"), "--aa: measures --baseline against itself")
     assert_refused(gate("--aa"), "needs --systems to measure revisions")
+    assert_refused(gate(*folders, "--learning", "lag>=1"), "--learning lag>=1: must be success>=NUMBER or return>=")
+    assert_refused(gate(*folders, "--bisect", "--learning", "return>=1"), "--bisect: goes neither with")
     assert_refused(
         gate("--baseline", "nowhere", "--candidate", "neither", "--systems", "x"), "nowhere: is neither a folder"
     )
@@ -303,6 +305,26 @@ def test_both_sides_run_at_once(repository: Path, monkeypatch: pytest.MonkeyPatc
     assert ended.out.count("the sides exchange their cores every 1 s only") == 1
     said = [path.read_text() for path in (repository / "rlbench-runs").glob("gate-*/*/cores-*")]
     assert said == 6 * [f"{len(os.sched_getaffinity(0)) // 2} 30"]
+
+
+def test_a_revision_that_learns_worse(repository: Path) -> None:
+    """By env steps until the goal, in runs that end there or after a quarter of the budget; not of still work."""
+    commit(repository, "slow", 80.0)
+    commit(repository, "never", 20.0, what="never")
+    asked = ("--baseline", "main", "--learning", "success>=0.9", "--systems", "ddppo")
+    passed = gate(*asked, "--candidate", "slow")
+    assert passed.code == 0, passed.out + passed.err
+    assert "env steps to success>=0.9" in passed.out
+    said = [path.read_text() for path in (repository / "rlbench-runs").glob("gate-*/*/cores-*")]
+    assert said == 6 * [f"{len(os.sched_getaffinity(0)) // 2} 450"]
+    assert not any("still" in line for line in order_of(repository))
+    worse = gate(*asked, "--candidate", "never")
+    assert worse.code == 1, worse.out + worse.err
+    assert "5.000" in worse.out
+    assert "3 of 3 runs of the candidate never got there" in worse.out
+    neither = gate("--baseline", "never", *asked[2:], "--candidate", "never", "--in-turn")
+    assert neither.code == 4
+    assert "no run of either side got there; give runs more time" in neither.out
 
 
 def test_nobody_waits_for_a_side_whose_other_has_refused(repository: Path) -> None:

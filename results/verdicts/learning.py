@@ -22,7 +22,7 @@ from rlbench.results.verdicts.gate import Check, Gate, by_seed, judge_cells, jud
 from rlbench.results.verdicts.metrics import GOAL, Metric
 
 TOLERANCE = 0.5
-"""Share by which env steps may be more: seeds of the same code differ by a third and more."""
+"""Share by which env steps may be more: what runs need differs much from seed to seed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -101,6 +101,8 @@ def gate(
         *([] if seed is None else ["--seed", str(seed)]),
     ]
     outputs = Outputs(json=json, junit=junit, markdown=markdown)
+    if goal and (aa or to_run.protocol == "still"):
+        raise ValueError("--learning: goes neither with --aa nor with --protocol still, which learns nothing")
     if bisect and (aa or goal or outputs != Outputs()):
         raise ValueError("--bisect: goes neither with --aa, nor --learning, nor files of a gate's outcome")
     baseline, candidate = _sides(baseline, candidate, aa=aa)

@@ -18,11 +18,14 @@ from rlbench.results.summary.learned_cells import UNTIL, LearnedRun
 from rlbench.results.verdicts.at_once import are_pairs
 from rlbench.results.verdicts.comparable import why_not_comparable
 from rlbench.results.verdicts.compare import Match, Runs
-from rlbench.results.verdicts.gate import Check, Gate, by_seed, judge_cells, judged, unjudged
+from rlbench.results.verdicts.gate import LEAST_REPETITIONS, Check, Gate, by_seed, judge_cells, judged, unjudged
 from rlbench.results.verdicts.metrics import GOAL, Metric
 
 TOLERANCE = 0.5
 """Share by which env steps may be more: what runs need differs much from seed to seed."""
+
+NOBODY = "no run of either side got there: give runs more time, or another goal"
+BOUND = "so what is shown is a bound"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,15 +71,19 @@ def _check(match: Match, before: CellRuns, after: CellRuns | None, goal: Goal, t
             ]
         except ValueError as problem:
             why_not = f"what was learned cannot be read: {problem}"
-    missed = [sum(each.censored for each in side) for side in reached]
-    if not why_not and all(each.censored for side in reached for each in side):
-        why_not = "no run of either side got there; give runs more time"
-    metric = Metric(name=GOAL, title=f"{before.summary.unit} to {goal}", higher_is_better=False)
-    check = unjudged(match, before, metric, [[each.cost for each in side] for side in reached], tolerance, why_not)
-    if why_not:
-        return check
-    paired = are_pairs(*[[run.record for run in side] for side in sides])
     costs = [[each.cost for each in side] for side in reached]
+    if any(cost <= 0 for side in costs for cost in side):
+        why_not = "what was learned cannot be read: a run has no series of it"
+    missed = [sum(each.censored for each in side) for side in reached]
+    metric = Metric(name=GOAL, title=f"{before.summary.unit} to {goal}", higher_is_better=False)
+    check = unjudged(match, before, metric, costs, tolerance, why_not)
+    counts = len(sides[0]), len(sides[1])
+    if why_not:
+        return check.model_copy(update={"num_runs": counts})
+    if missed == [*counts]:
+        outcome = "not comparable" if min(counts) >= LEAST_REPETITIONS else "inconclusive"
+        return check.model_copy(update={"outcome": outcome, "reason": NOBODY})
+    paired = are_pairs(*[[run.record for run in side] for side in sides])
     return _with_missed(judged(check.model_copy(update={"paired": paired}), costs, level), missed)
 
 
@@ -90,7 +97,7 @@ def _with_missed(check: Check, missed: Sequence[int]) -> Check:
     ]
     if not said:
         return check
-    is_open = (check.outcome == "passed" and after) or (check.outcome == "regression" and before)
-    reason = "; ".join([*said, "so what is shown is a bound" if is_open else check.reason])
-    update = {"reason": reason, **({"outcome": "inconclusive", "repetitions": None} if is_open else {})}
-    return check.model_copy(update=update)
+    if not (check.outcome == "passed" and not after) and not (check.outcome == "regression" and not before):
+        update = {"outcome": "inconclusive", "repetitions": None, "reason": "; ".join([*said, BOUND])}
+        return check.model_copy(update=update)
+    return check.model_copy(update={"reason": "; ".join([*said, check.reason])})

@@ -120,8 +120,9 @@ def check_gpus_hold_for_lines_columns_and_tiles(page: Page) -> None:
         "#systems .matrix thead th[data-gpus]", "all => all.filter(th => !th.hidden).map(th => th.dataset.gpus)"
     )
     assert set(heads) == {str(counts[0])}
-    page.locator("#all").click()
+    page.evaluate(f"location.hash = 'figure-{line}'")
     wait_for(page, f"document.getElementById('{line}').getClientRects().length > 0", 10)
+    assert page.inner_text("#filtered") == ""
     assert {x for _, places, _ in traces(page, line) for x in places if x is not None} == set(counts)
     assert counted.inner_text() == counted.get_attribute("data-rows")
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 
 from rich.console import Console
@@ -28,12 +29,14 @@ from rlbench.results.reading.untrusted import visible
 from rlbench.results.verdicts.compare import Runs
 from rlbench.results.verdicts.gate import Gate, check_tolerance, judge
 from rlbench.results.verdicts.learning import Goal, judge_learning
-from rlbench.results.verdicts.metrics import MAIN
+from rlbench.results.verdicts.metrics import METRICS
 
-LENGTHS = {"--seconds", "--iterations", "--env-steps"}
+LENGTHS = {"--seconds", "--iterations"}
 """Options that say how long a run is."""
 LEARNING_SHARE = 0.25
-"""Of the budget, that a run may take to learn, unless options say otherwise: it takes three of each side at least."""
+"""Of the budget, that a repetition of one cell may take to learn, unless `--seconds` says otherwise."""
+HANGING_S = 600.0
+"""What a run that learns may take beyond its time before it is ended as one that hangs."""
 NOT_WRITTEN = 2
 """Exit code of a gate that passed but could not write its output files."""
 
@@ -100,15 +103,12 @@ class ToMeasure:
         """How it is measured. Raises ValueError for a tolerance or a device that there is not."""
         check_tolerance(self.tolerance)
         halves = None if self.in_turn else halves_of(sorted(os.sched_getaffinity(0)), self.device)
-        options = [
-            *self.options,
-            *(STILL if self.is_still else []),
-            *(["--until", str(self.goal)] if self.goal else []),
-        ]
-        if not LENGTHS & {*options} and (self.goal or (halves and self.is_still)):
-            options.extend(["--seconds", f"{LEARNING_SHARE * self.budget_s if self.goal else AT_ONCE_S:g}"])
+        length = ["--seconds", f"{AT_ONCE_S:g}"] if halves and not LENGTHS & {*self.options} else []
+        added = [*STILL, *length] if self.is_still else []
+        if self.goal:
+            added = self._until(self.goal, at_once=halves is not None)
         return Measuring(
-            options=options,
+            options=[*self.options, *added],
             out=self.out / f"{datetime.now().astimezone():gate-%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",  # unpredictable
             first_seed=self.seed,
             budget_s=self.budget_s,
@@ -117,6 +117,13 @@ class ToMeasure:
             halves=halves,
             to_its_end=to_its_end,
         )
+
+    def _until(self, goal: Goal, *, at_once: bool) -> list[str]:
+        """Options of runs that end at a goal, or after so many seconds: one that never gets there must finish too."""
+        given = [float(value) for name, value in pairwise(self.options) if name == "--seconds"]
+        seconds = given[0] if given else LEARNING_SHARE * self.budget_s / (1 if at_once else 2)
+        added = [] if given else ["--seconds", f"{seconds:g}"]
+        return ["--until", str(goal), *added, "--time-limit", f"{2 * seconds + HANGING_S:g}"]
 
 
 def gate_revisions(baseline: str, candidate: str, asked: ToMeasure, outputs: Outputs) -> int:
@@ -127,7 +134,7 @@ def gate_revisions(baseline: str, candidate: str, asked: ToMeasure, outputs: Out
     console, repository = make_console(), Path.cwd()
     outputs.check()
     commits = {name: find_commit(name, repository) for name in (baseline, candidate)}
-    is_aa = commits[baseline] == commits[candidate]
+    is_aa = commits[baseline] == commits[candidate] and asked.goal is None
     measuring = asked.measuring(to_its_end=is_aa)
     if has_changes(repository):
         _say(console, "uncommitted changes of this work tree are not measured")
@@ -194,7 +201,7 @@ def noise_floor(gate: Gate) -> list[str]:
     lines = []
     for check in gate.checks:
         ratio = check.ratio
-        if check.metric not in MAIN or ratio is None or ratio.low is None or ratio.high is None:
+        if check.metric != METRICS[0].name or ratio is None or ratio.low is None or ratio.high is None:
             continue
         freedom = ratio.num_units - 1 if check.paired else 2 * ratio.num_units - 2
         half = math.log(ratio.high / ratio.low) / 2

@@ -144,6 +144,7 @@ def published(summary: Summary) -> list[Chart]:
         if len(work.gpus) > 1:
             gpus = sorted({*work.gpus, *(each.gpus for _, each in work.published)})
             drawn["layout"] |= {"xaxis": gpus_axis(work, gpus), "yaxis": rate_of(work.unit).log_axis}
+            drawn["layout"]["meta"] = {}  # a point beside a published one says something on one number of GPUs too
         title = work.titled(f"{rate_of(work.unit).title} beside published figures")
         sources = dict.fromkeys(each.source for _, each in work.published)
         made.append(

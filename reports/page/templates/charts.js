@@ -174,6 +174,10 @@ const slim = (figure, data, layout) => {
   return width > 0.8 ? data : data.map((trace) => (trace.type === "bar" ? { ...trace, width } : trace));
 };
 
+// The places along x of what filters have left.
+const placesOf = (data) =>
+  new Set(data.flatMap((trace) => (trace.meta?.facets ? trace.x : [])).filter((place) => place !== null));
+
 // The charts that are shown, with what is to be drawn of each. They have their heights from here on, so that nothing
 // moves while they are drawn; reads come before writes, since each read after a write would lay out the page anew.
 const prepared = () => {
@@ -183,7 +187,7 @@ const prepared = () => {
     const figure = figures[plot.id];
     const data = figure.data.map(filtered).filter(Boolean);
     const about = (traces) => traces.some((trace) => trace.meta?.facets);
-    const single = figure.layout.meta?.over === "gpus" && chosen.gpus?.size === 1;
+    const single = figure.layout.meta?.over === "gpus" && facets.some((facet) => chosen[facet]) && placesOf(data).size === 1;
     const layout = layoutOf(plot, figure, data);
     return { plot, data: slim(figure, data, layout), layout, empty: about(figure.data) && !about(data), single };
   });

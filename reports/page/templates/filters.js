@@ -59,7 +59,9 @@ const narrow = (then) => {
     });
   }
   for (const each of document.querySelectorAll("#systems > .matrix, #systems > details")) {
-    each.classList.toggle("filtered-out", !each.querySelector("tbody tr:not(.filtered-out)"));
+    const heads = [...each.querySelectorAll("th[data-gpus]")];
+    const isLeft = each.querySelector("tbody tr:not(.filtered-out)") && !(heads.length && heads.every((head) => head.hidden));
+    each.classList.toggle("filtered-out", !isLeft);
   }
   for (const counted of document.querySelectorAll("[data-rows]")) {
     const rows = [...counted.closest("details").querySelectorAll("tbody tr")];
@@ -79,6 +81,7 @@ const unhide = (target) => {
   const above = [];
   for (let each = target; each; each = each.parentElement) above.push(each);
   const hiding = facets.filter((facet) => above.some((each) => !lets(facet, each.dataset[facet])));
+  if (target.closest("figure.single")) hiding.push("gpus"); // a chart over GPUs needs several
   for (const facet of hiding) chosen[facet] = null;
   const [work, one] = [target.closest(".first[data-later]"), target.closest("[data-one-of][data-later]")];
   if (work) firstAsked = work.id;

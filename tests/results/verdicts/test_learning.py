@@ -13,7 +13,7 @@ import pytest
 from rlbench.results.records.parts import SERIES_FILE
 from rlbench.results.verdicts.compare import Runs
 from rlbench.results.verdicts.gate import Check
-from rlbench.results.verdicts.learning import Goal, judge_learning, parse_goal
+from rlbench.results.verdicts.learning import NOBODY, Goal, judge_learning, parse_goal
 from tests.results.verdicts.test_gate import runs_of
 
 GOAL = Goal(metric="success", threshold=0.9)
@@ -81,14 +81,23 @@ def test_a_baseline_that_never_got_there_proves_no_loss(tmp_path: Path) -> None:
 
 def test_what_cannot_be_judged(tmp_path: Path) -> None:
     """Where neither side got there, and where what was learned cannot be read, the cell is not comparable."""
-    check = judged(tmp_path, [None, None], [None, None])
-    assert (check.outcome, check.reason) == ("not comparable", "no run of either side got there; give runs more time")
+    never = (None, None, None)
+    check = judged(tmp_path, never, never)
+    assert (check.outcome, check.reason) == ("not comparable", NOBODY)
+    for name, before, after in (("two", never[:2], never[:2]), ("some", (20, 45, 30), (None, 30, None))):
+        (tmp_path / name).mkdir()
+        unclear = judged(tmp_path / name, before, after)
+        assert (unclear.outcome, unclear.repetitions) == ("inconclusive", None)
     (tmp_path / "bad").mkdir()
     sides = trained(tmp_path / "bad", "main", [10, 11]), trained(tmp_path / "bad", "HEAD", [10, 11])
     (tmp_path / "bad" / "HEAD-1" / SERIES_FILE).write_bytes(b"PAR1")
     (unread,) = judge_learning(*sides, goal=GOAL).checks
     assert unread.outcome == "not comparable"
     assert "what was learned cannot be read" in unread.reason
+    (tmp_path / "bad" / "HEAD-1" / SERIES_FILE).unlink()
+    (missing,) = judge_learning(*sides, goal=GOAL).checks
+    assert (missing.outcome, missing.num_runs) == ("not comparable", (2, 2))
+    assert missing.reason == "what was learned cannot be read: a run has no series of it"
 
 
 @pytest.mark.parametrize("text", ["success", "success<=0.9", "lag>=1", "success>=x", ""])

@@ -153,6 +153,10 @@ def test_usage_errors(here: Path) -> None:
     assert_refused(gate("--aa"), "needs --systems to measure revisions")
     assert_refused(gate(*folders, "--learning", "lag>=1"), "--learning lag>=1: must be success>=NUMBER or return>=")
     assert_refused(gate(*folders, "--bisect", "--learning", "return>=1"), "--bisect: goes neither with")
+    for words in (("--aa",), (*folders, "--protocol", "still")):
+        assert_refused(
+            gate(*words, "--learning", "return>=1"), "--learning: goes neither with --aa nor with --protocol"
+        )
     assert_refused(
         gate("--baseline", "nowhere", "--candidate", "neither", "--systems", "x"), "nowhere: is neither a folder"
     )
@@ -324,7 +328,8 @@ def test_a_revision_that_learns_worse(repository: Path) -> None:
     assert "3 of 3 runs of the candidate never got there" in worse.out
     neither = gate("--baseline", "never", *asked[2:], "--candidate", "never", "--in-turn")
     assert neither.code == 4
-    assert "no run of either side got there; give runs more time" in neither.out
+    assert "no run of either side got there: give runs more time" in neither.out
+    assert "repetition 3: " in neither.out
 
 
 def test_nobody_waits_for_a_side_whose_other_has_refused(repository: Path) -> None:

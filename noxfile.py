@@ -208,6 +208,12 @@ def learn(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def power(session: nox.Session) -> None:
+    """Says how small a loss `rlbench gate` sees, and how often it is wrong; can be resumed, and takes hours."""
+    run(session, "python", "-m", "benchmarks.power", *session.posargs)
+
+
+@nox.session(venv_backend="none")
 def validate(session: nox.Session) -> None:
     """Holds predictions against runs on emulated GPUs, cell by cell; takes 40 min. Nothing else should run.
 

@@ -1,0 +1,61 @@
+"""How small a loss `rlbench gate` sees, and how often it is wrong: `nox -s power`, or `nox -s power -- --only floors`.
+
+- floors: gates of a commit against itself, which say how small a change they see, on an idle machine and beside a
+  process that computes half of the time.
+- losses: of 40 commits that were made slower by 3 %, how many are found.
+- searches: `rlbench gate --bisect` among 40 commits of which one is slower.
+- same: of 100 commits that change nothing, how many are found to be slower.
+
+Ctrl-C stops it at any time; started again, it goes on where it was, with the commit that it began with, because what
+was measured is kept in `--out`. It prints its tables as Markdown. Nothing else should run on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import tempfile
+from pathlib import Path
+
+from benchmarks.against.programs import ROOT, machine
+from benchmarks.power.planted import Clone
+from benchmarks.power.tables import TABLES
+from benchmarks.power.trials import PARTS, Bench
+
+
+def main() -> None:
+    """Measures what is missing, and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("rlbench-power"), help="folder for what was measured")
+    parser.add_argument("--only", default=",".join(PARTS), help=f"of {', '.join(PARTS)}")
+    parser.add_argument("--print", action="store_true", help="measure nothing more")
+    asked = parser.parse_args()
+    parts = asked.only.split(",")
+    if unknown := set(parts) - set(PARTS):
+        parser.error(f"--only {', '.join(sorted(unknown))}: choose of {', '.join(PARTS)}")
+    asked.out.mkdir(exist_ok=True)
+    commit = _commit(asked.out / "commit.txt")
+    print(f"{machine()}, commit {commit[:12]}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="rlbench-power-") as folder:
+        clone = Clone.make(ROOT, commit, Path(folder, "clone"))
+        bench = Bench(clone=clone, rows=asked.out / "rows.jsonl", say=lambda line: print(line, flush=True))
+        for part in parts if not asked.print else ():
+            for _ in PARTS[part](bench):
+                pass
+        known = bench.known()
+    for part in parts:
+        rows = [row for key, row in known.items() if key.startswith(f"{part}/")]
+        if rows:
+            print("", *TABLES[part](rows), sep="\n", flush=True)
+
+
+def _commit(kept: Path) -> str:
+    """The commit that these measurements began with: the last one, if they begin now."""
+    if not kept.exists():
+        done = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "HEAD"], check=True, stdout=subprocess.PIPE)
+        kept.write_bytes(done.stdout)
+    return kept.read_text(encoding="utf-8").strip()
+
+
+if __name__ == "__main__":
+    main()

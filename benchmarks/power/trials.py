@@ -1,0 +1,212 @@
+"""The gates that are measured, and what is kept of each.
+
+A trial runs `rlbench gate` once, in a clone with planted commits, and gives a row. Rows are appended to a file, and
+trials whose key has one are not run again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.against.programs import rlbench
+from benchmarks.power.neighbour import busy_neighbour
+from benchmarks.power.planted import Clone, Slow
+
+Row = dict[str, Any]
+EMULATED = "--scenario emulated/open-fridge --gpus 4 --device emulated"
+SCENARIOS = {
+    "pointnav": "--scenario pointnav --gpus 1 --device cpu",
+    "atari": "--scenario atari --gpus 1 --device cpu",
+    "vizdoom": "--scenario vizdoom --gpus 1 --device cpu",
+    "emulated x4": EMULATED,
+}
+CELLS = {
+    f"{system} {name}": f"--systems {system} {options}"
+    for name, options in SCENARIOS.items()
+    for system in ("ver", "appo")
+}
+PLANTED = (
+    ("sleep", "ver emulated x4"),
+    ("sleep", "appo emulated x4"),
+    ("copy", "ver pointnav"),
+    ("copy", "appo atari"),
+    ("copy", "ver vizdoom"),
+    ("copy", "appo emulated x4"),
+    ("lock", "appo pointnav"),
+    ("lock", "ver atari"),
+    ("lock", "appo vizdoom"),
+    ("lock", "ver emulated x4"),
+)
+"""What is slower, and where. A sleep costs nothing on a CPU that other processes keep busy meanwhile."""
+LOSS = 0.03
+SAME_BUDGET_S, BUDGET_S, SEARCH_BUDGET_S = 120, 300, 1800
+STRICT = ("--tolerance", "0.01")
+"""A loss of `LOSS` is beyond it by what is to be seen, two hundredths."""
+NUM_SAME, NUM_EACH, NUM_COMMITS = 100, 4, 40
+SEARCHED = ((3, 2), (11, 0), (20, 4), (28, 6), (37, 9))
+"""Which commit is slow, and which of `PLANTED` it is."""
+FIRST_AMOUNTS = {"sleep": 1e-3, "copy": 5e5, "lock": 1e-3}
+CALIBRATED = (0.05, 0.15)
+"""Losses, as -log of the ratio, from which the amount that loses `LOSS` is computed in proportion."""
+MOST_TRIES = 6
+SEEN = re.compile(r"95 of 100 such gates see a change of ([\d.]+) %")
+FOUND = re.compile(r"first slow commit: (\w+) with a probability of (\d+)%")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """Where trials run, and what is known of earlier ones."""
+
+    clone: Clone
+    rows: Path
+    say: Callable[[str], None]
+
+    def known(self) -> dict[str, Row]:
+        """All rows, by key."""
+        lines = self.rows.read_text(encoding="utf-8").splitlines() if self.rows.exists() else []
+        return {row["key"]: row for row in map(json.loads, lines)}
+
+    def once(self, key: str, measure: Callable[[], Row]) -> Row:
+        """The row of a trial, which is measured unless it was before."""
+        known = self.known().get(key)
+        if known is None:
+            began = time.monotonic()
+            known = {"key": key, **measure(), "seconds": round(time.monotonic() - began, 1)}
+            with self.rows.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(known) + "\n")
+            self.say(json.dumps(known))
+        return known
+
+    def gate(self, cell: str, *words: str, beside: bool = False) -> tuple[str, Mapping[str, Any], int]:
+        """Runs a gate of a cell; gives what it printed, what it wrote as JSON (nothing for a search), its exit code."""
+        with tempfile.TemporaryDirectory(prefix="rlbench-power-") as out, busy_neighbour() if beside else nullcontext():
+            written = Path(out, "gate.json")
+            files = ("--out", out) if "--bisect" in words else ("--out", out, "--json", str(written))
+            command = [*rlbench(), "gate", *CELLS[cell].split(), *words, *files]
+            done = subprocess.run(
+                command,
+                check=False,
+                cwd=self.clone.folder,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            document = json.loads(written.read_text(encoding="utf-8")) if written.exists() else {}
+        if done.returncode == 2:
+            raise ValueError(f"{' '.join(command)}: {done.stdout}")
+        return done.stdout, document, done.returncode
+
+    def judged(self, cell: str, change: Slow | None, *words: str) -> Row:
+        """A gate of a commit with a change against the one before it."""
+        (candidate,) = self.clone.commits([change])
+        _, document, _ = self.gate(cell, "--baseline", self.clone.commit, "--candidate", candidate, *STRICT, *words)
+        (check,) = [check for check in document["checks"] if check["metric"] == "steps_per_s"]
+        ratio = check["ratio"] or {}
+        return {
+            "cell": cell,
+            "outcome": check["outcome"],
+            **{name: ratio.get(name) for name in ("value", "low", "high")},
+            "runs": min(check["num_runs"]),
+        }
+
+
+def floors(bench: Bench) -> Iterator[Row]:
+    """What change gates of five minutes see, on an idle machine and beside a busy neighbour."""
+    for beside in (False, True):
+        for cell in CELLS:
+
+            def measure(cell: str = cell, *, beside: bool = beside) -> Row:
+                printed, _, _ = bench.gate(cell, "--aa", "--budget", f"{BUDGET_S}", beside=beside)
+                seen = SEEN.search(printed)
+                return {"cell": cell, "busy": beside, "seen": float(seen[1]) if seen else math.nan}
+
+            yield bench.once(f"floors/{'busy' if beside else 'idle'}/{cell}", measure)
+
+
+def amount(bench: Bench, kind: str, cell: str) -> float:
+    """How much of a kind makes a cell slower by `LOSS`."""
+    tried = FIRST_AMOUNTS[kind]
+    for number in range(MOST_TRIES):
+
+        def measure(tried: float = tried) -> Row:
+            slow = Slow(kind=kind, amount=tried)
+            return {**bench.judged(cell, slow, "--budget", "75", "--seed", "1000"), "amount": tried}
+
+        row = bench.once(f"amount/{kind}/{cell}/{number}", measure)
+        loss = -math.log(row["value"])
+        if CALIBRATED[0] < loss < CALIBRATED[1]:
+            return -tried * math.log(1 - LOSS) / loss
+        tried *= min(10.0, max(0.1, sum(CALIBRATED) / 2 / max(loss, 1e-3)))
+    raise ValueError(f"no amount of {kind} makes {cell} slower by {LOSS:.0%}")
+
+
+def losses(bench: Bench) -> Iterator[Row]:
+    """Commits that lose `LOSS`, by gates of five minutes at most."""
+    for number in range(NUM_EACH):
+        for kind, cell in PLANTED:
+
+            def measure(kind: str = kind, cell: str = cell, number: int = number) -> Row:
+                slow = Slow(kind=kind, amount=amount(bench, kind, cell))
+                row = bench.judged(cell, slow, "--budget", f"{BUDGET_S}", "--seed", f"{100 * number}")
+                return {**row, "kind": kind, "amount": slow.amount}
+
+            yield bench.once(f"losses/{kind}/{cell}/{number}", measure)
+
+
+def same(bench: Bench) -> Iterator[Row]:
+    """Commits that change nothing, by gates of two minutes at most."""
+    cells: Sequence[str] = list(CELLS)
+    for number in range(NUM_SAME):
+
+        def measure(cell: str = cells[number % len(cells)], number: int = number) -> Row:
+            return bench.judged(cell, None, "--budget", f"{SAME_BUDGET_S}", "--seed", f"{100 * number}")
+
+        yield bench.once(f"same/{number}", measure)
+
+
+def searches(bench: Bench) -> Iterator[Row]:
+    """One slow commit among forty, by searches of half an hour at most."""
+    for at, which in SEARCHED:
+        kind, cell = PLANTED[which]
+
+        def measure(at: int = at, kind: str = kind, cell: str = cell) -> Row:
+            slow = Slow(kind=kind, amount=amount(bench, kind, cell))
+            commits = _one_slow(bench.clone, at, slow)
+            ends = ("--baseline", bench.clone.commit, "--candidate", commits[-1])
+            printed, _, _ = bench.gate(cell, "--bisect", *ends, *STRICT, "--budget", f"{SEARCH_BUDGET_S}")
+            found = FOUND.search(printed)
+            named = next((commit for commit in commits if found and commit.startswith(found[1])), None)
+            return {
+                "cell": cell,
+                "kind": kind,
+                "planted": at,
+                "named": None if named is None else commits.index(named) + 1,
+                "probability": int(found[2]) if found else None,
+                "tail": "" if found else printed[-2000:],
+            }
+
+        yield bench.once(f"searches/{at}/{kind}/{cell}", measure)
+
+
+def _one_slow(clone: Clone, at: int, slow: Slow) -> list[str]:
+    """Forty commits, of which the one with number `at`, counted from 1, is the slow one."""
+    return clone.commits([slow if number == at else None for number in range(1, NUM_COMMITS + 1)])
+
+
+PARTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
+    "floors": floors,
+    "losses": losses,
+    "searches": searches,
+    "same": same,
+}
+"""In the order in which they are measured."""

@@ -35,9 +35,12 @@ CELLS = {
     for name, options in SCENARIOS.items()
     for system in ("ver", "appo")
 }
+SLEEPING = "--scenario emulated/open-fridge --gpus 1 --device emulated"
+OPTIONS = CELLS | {f"{system} emulated x1": f"--systems {system} {SLEEPING}" for system in ("ver", "appo")}
+"""Of `CELLS`, and of the cells in which cores have time to sleep."""
 PLANTED = (
-    ("sleep", "ver emulated x4"),
-    ("sleep", "appo emulated x4"),
+    ("sleep", "ver emulated x1"),
+    ("sleep", "appo emulated x1"),
     ("copy", "ver pointnav"),
     ("copy", "appo atari"),
     ("copy", "ver vizdoom"),
@@ -50,6 +53,7 @@ PLANTED = (
 """What is slower, and where. A sleep costs nothing on a CPU that other processes keep busy meanwhile."""
 LOSS = 0.03
 SAME_BUDGET_S, BUDGET_S, SEARCH_BUDGET_S = 120, 300, 1800
+"""For commits that change nothing, and to find the amount; for losses and floors; to search."""
 STRICT = ("--tolerance", "0.01")
 """A loss of `LOSS` is beyond it by what is to be seen, two hundredths."""
 NUM_SAME, NUM_EACH, NUM_COMMITS = 100, 4, 40
@@ -92,7 +96,7 @@ class Bench:
         with tempfile.TemporaryDirectory(prefix="rlbench-power-") as out, busy_neighbour() if beside else nullcontext():
             written = Path(out, "gate.json")
             files = ("--out", out) if "--bisect" in words else ("--out", out, "--json", str(written))
-            command = [*rlbench(), "gate", *CELLS[cell].split(), *words, *files]
+            command = [*rlbench(), "gate", *OPTIONS[cell].split(), *words, *files]
             done = subprocess.run(
                 command,
                 check=False,
@@ -140,7 +144,7 @@ def amount(bench: Bench, kind: str, cell: str) -> float:
 
         def measure(tried: float = tried) -> Row:
             slow = Slow(kind=kind, amount=tried)
-            return {**bench.judged(cell, slow, "--budget", "75", "--seed", "1000"), "amount": tried}
+            return {**bench.judged(cell, slow, "--budget", f"{SAME_BUDGET_S}", "--seed", "1000"), "amount": tried}
 
         row = bench.once(f"amount/{kind}/{cell}/{number}", measure)
         loss = -math.log(row["value"])

@@ -38,9 +38,10 @@ OK, RUN_FAILED = 0, 1
 STILL = ("--protocol", "still")
 """What is measured unless options say otherwise; a revision from before it refuses it as `UNKNOWN` says."""
 UNKNOWN = "--protocol still: unknown"
-AT_ONCE_S = 15.0
-"""Seconds of a run of still work beside another, unless options say otherwise: a few times what starting takes. More,
-shorter runs see more: `gate --aa --budget 300` of `ver` on pointnav sees 1.1 % with 12 s, 1.7 % and 1.8 % with 30 s."""
+AT_ONCE_S = 20.0
+"""Seconds of a run of still work beside another, unless options say otherwise: a few times what starting takes. Where
+iterations are short, more runs tell more than longer ones: `gate --aa` of `ver` on pointnav sees 1.1 % with 12 s, and
+1.7 % and 1.8 % with 30 s. Where few fit in, runs are noisy: on four emulated GPUs 1.6 % with 15 s, 0.6 % with 30 s."""
 SELDOM = (
     f"the sides exchange their cores every {QUEUED_SWAP_S:g} s only, which leaves more noise: a real-time priority is "
     "not permitted; `sudo prlimit --rtprio=1 --pid $$` permits it to this shell"

@@ -296,7 +296,7 @@ def test_a_side_that_refuses_is_a_usage_error(repository: Path) -> None:
 
 
 def test_both_sides_run_at_once(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On halves of the cores, for 15 s unless it is said otherwise; the order of their start alternates.
+    """On halves of the cores, for 20 s unless it is said otherwise; the order of their start alternates.
 
     Where the gate may not run before others, it says that it exchanges their cores less often.
     """
@@ -308,7 +308,7 @@ def test_both_sides_run_at_once(repository: Path, monkeypatch: pytest.MonkeyPatc
     assert re.search(r"repetition 2: candidate slow \(\w+\) beside baseline main \(\w+\), seed 1", ended.out)
     assert ended.out.count("the sides exchange their cores every 1 s only") == 1
     said = [path.read_text() for path in (repository / "rlbench-runs").glob("gate-*/*/cores-*")]
-    assert said == 6 * [f"{len(os.sched_getaffinity(0)) // 2} 15"]
+    assert said == 6 * [f"{len(os.sched_getaffinity(0)) // 2} 20"]
 
 
 def test_a_revision_that_learns_worse(repository: Path) -> None:

@@ -60,8 +60,8 @@ NUM_SAME, NUM_EACH, NUM_COMMITS = 100, 4, 40
 SEARCHED = ((3, 2), (11, 0), (20, 4), (28, 6), (37, 9))
 """Which commit is slow, and which of `PLANTED` it is."""
 FIRST_AMOUNTS = {"sleep": 1e-3, "copy": 5e5, "lock": 1e-3}
-CALIBRATED = (0.05, 0.15)
-"""Losses, as -log of the ratio, from which the amount that loses `LOSS` is computed in proportion."""
+CLOSE = 3.0
+"""The amount is found once one is known that costs at most so many times `LOSS`."""
 MOST_TRIES = 6
 SEEN = re.compile(r"95 of 100 such gates see a change of ([\d.]+) %")
 FOUND = re.compile(r"first slow commit: (\w+) with a probability of (\d+)%")
@@ -138,8 +138,12 @@ def floors(bench: Bench) -> Iterator[Row]:
 
 
 def amount(bench: Bench, kind: str, cell: str) -> float:
-    """How much of a kind makes a cell slower by `LOSS`."""
-    tried = FIRST_AMOUNTS[kind]
+    """How much of a kind makes a cell slower by `LOSS`, between amounts of which it is known how slow they make it.
+
+    A cell may have time to spare, so a little can cost nothing.
+    """
+    wanted = -math.log(1 - LOSS)
+    losses, tried = {0.0: 0.0}, FIRST_AMOUNTS[kind]
     for number in range(MOST_TRIES):
 
         def measure(tried: float = tried) -> Row:
@@ -147,10 +151,16 @@ def amount(bench: Bench, kind: str, cell: str) -> float:
             return {**bench.judged(cell, slow, "--budget", f"{SAME_BUDGET_S}", "--seed", "1000"), "amount": tried}
 
         row = bench.once(f"amount/{kind}/{cell}/{number}", measure)
-        loss = -math.log(row["value"])
-        if CALIBRATED[0] < loss < CALIBRATED[1]:
-            return -tried * math.log(1 - LOSS) / loss
-        tried *= min(10.0, max(0.1, sum(CALIBRATED) / 2 / max(loss, 1e-3)))
+        losses[tried] = -math.log(row["value"])
+        more = min((each for each, loss in losses.items() if loss > wanted), default=None)
+        if more is None:
+            tried *= 5
+            continue
+        less = max(each for each, loss in losses.items() if each < more)
+        share = (wanted - losses[less]) / (losses[more] - losses[less])
+        tried = less + share * (more - less)
+        if losses[more] < CLOSE * wanted:
+            return tried
     raise ValueError(f"no amount of {kind} makes {cell} slower by {LOSS:.0%}")
 
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rlbench.harness.commands.gate.repetitions import LOOK_LEVEL, Measuring, Side, repeat
+from rlbench.harness.commands.gate.repetitions import LOOK_LEVEL, Measuring, Side, lengthened, repeat
 from rlbench.harness.commands.gate.revisions import BuiltRevision, Commit, checked_out
 from rlbench.results.records import store
 from rlbench.results.verdicts.at_once import paired_rates
@@ -97,6 +97,11 @@ class Search:
                 seed, began = self.measuring.first_seed + self.repetition, time.monotonic()
                 repeat(sides if self.repetition % 2 == 0 else sides[::-1], self.measuring, seed)
                 self.repetition_s = time.monotonic() - began
+                before = self.measuring
+                if self.repetition == 0:
+                    self.measuring = lengthened(sides, before, self.say)
+                if self.measuring is not before:
+                    return ""
         except ValueError as problem:
             return str(problem)
         finally:

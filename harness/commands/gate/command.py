@@ -103,8 +103,8 @@ class ToMeasure:
         """How it is measured. Raises ValueError for a tolerance or a device that there is not."""
         check_tolerance(self.tolerance)
         halves = None if self.in_turn else halves_of(sorted(os.sched_getaffinity(0)), self.device)
-        length = ["--seconds", f"{AT_ONCE_S:g}"] if halves and not LENGTHS & {*self.options} else []
-        added = [*STILL, *length] if self.is_still else []
+        added = [*STILL] if self.is_still else []
+        is_free = self.is_still and halves is not None and not LENGTHS & {*self.options}
         if self.goal:
             added = self._until(self.goal, at_once=halves is not None)
         return Measuring(
@@ -114,6 +114,7 @@ class ToMeasure:
             budget_s=self.budget_s,
             tolerance=self.tolerance,
             goal=self.goal,
+            seconds=AT_ONCE_S if is_free else None,
             halves=halves,
             to_its_end=to_its_end,
         )
@@ -154,7 +155,7 @@ def gate_revisions(baseline: str, candidate: str, asked: ToMeasure, outputs: Out
                     raise
                 _say(console, f"{problem}; what is measured is not still work, and changes as policies learn")
                 again = measuring.out.with_name(f"{measuring.out.name}-b")
-                measuring = replace(measuring, options=asked.options, out=again)
+                measuring = replace(measuring, options=asked.options, seconds=None, out=again)
                 gate = measure(*sides, measuring, lambda line: _say(console, line))
         except KeyboardInterrupt:
             _say(console, f"interrupted; runs so far: {measuring.out}")

@@ -16,16 +16,18 @@ intervals of these looks are so wide that they hardly add to the error of the la
 from __future__ import annotations
 
 import functools
+import math
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlbench.harness.commands.gate.halves import QUEUED_SWAP_S, Halves, before_others, on_cores, swap_until_one_ends
 from rlbench.harness.commands.gate.revisions import BuiltRevision
 from rlbench.harness.machine.virtualenvs import variables
+from rlbench.harness.metering.window import LEAST_PARTS
 from rlbench.results.records import store
 from rlbench.results.records.work import ReadWork, read_work
 from rlbench.results.statistics.intervals import LEVEL
@@ -38,10 +40,13 @@ OK, RUN_FAILED = 0, 1
 STILL = ("--protocol", "still")
 """What is measured unless options say otherwise; a revision from before it refuses it as `UNKNOWN` says."""
 UNKNOWN = "--protocol still: unknown"
-AT_ONCE_S = 20.0
-"""Seconds of a run of still work beside another, unless options say otherwise: a few times what starting takes. Where
-iterations are short, more runs tell more than longer ones: `gate --aa` of `ver` on pointnav sees 1.1 % with 12 s, and
-1.7 % and 1.8 % with 30 s. Where few fit in, runs are noisy: on four emulated GPUs 1.6 % with 15 s, 0.6 % with 30 s."""
+AT_ONCE_S, ENOUGH = 20.0, LEAST_PARTS + 1
+"""Seconds of a run of still work beside another, unless options say otherwise, and iterations that it must have: else
+runs become longer. Where iterations are short, more runs tell more than longer ones: `gate --aa` of `ver` on pointnav
+sees 1.1 % with 12 s, and 1.7 % and 1.8 % with 30 s. Where few fit in, runs are noisy: on four emulated GPUs 1.6 % with
+15 s, 0.6 % with 30 s."""
+MOST_LONGER = 3.0
+"""By what factor at most: the only iteration of a run is its warm-up, and takes longer than the others."""
 SELDOM = (
     f"the sides exchange their cores every {QUEUED_SWAP_S:g} s only, which leaves more noise: a real-time priority is "
     "not permitted; `sudo prlimit --rtprio=1 --pid $$` permits it to this shell"
@@ -67,6 +72,8 @@ class Measuring:
     tolerance: float
     goal: Goal | None
     """What both sides are to learn; None to judge steps/s."""
+    seconds: float | None
+    """Of a run, where the options do not say how long it is, and the gate does."""
     halves: Halves | None
     """Cores for each side; None to measure one side after the other, on all cores."""
     to_its_end: bool
@@ -104,7 +111,8 @@ def measure(
         with before_others() as permitted:
             if not permitted:
                 say(SELDOM)
-    began, repetition = time.monotonic(), 0
+    began = counted_from = time.monotonic()
+    repetition = 0
     while True:
         order = list(sides.values())[:: 1 if repetition % 2 == 0 else -1]
         seed = measuring.first_seed + repetition
@@ -112,8 +120,11 @@ def measure(
         names = (" beside " if measuring.halves else ", then ").join(side.name for side in order)
         say(f"repetition {repetition + 1}: {names}, seed {seed}; {left_s:,.0f} s left at most")
         repeat(order, measuring, seed)
+        if repetition == 0 and (longer := lengthened(order, measuring, say)) is not measuring:
+            measuring, counted_from = longer, time.monotonic()
+            continue
         repetition += 1
-        each_s = (time.monotonic() - began) / repetition
+        each_s = (time.monotonic() - counted_from) / repetition
         spent = time.monotonic() - began + each_s > measuring.budget_s
         level = LEVEL if spent else LOOK_LEVEL
         gate = _judged(sides, measuring, level, read)
@@ -127,7 +138,7 @@ def _judged(sides: Mapping[str, Side], measuring: Measuring, level: float, read:
     found = [
         Runs(
             name=side.revision.label,
-            runs=pooled(store.read_runs(side.out), role),
+            runs=pooled([run for run in store.read_runs(side.out) if _seed(run) >= measuring.first_seed], role),
             unreadable=store.half_written(side.out),
         )
         for role, side in sides.items()
@@ -135,6 +146,31 @@ def _judged(sides: Mapping[str, Side], measuring: Measuring, level: float, read:
     if measuring.goal:
         return judge_learning(*found, goal=measuring.goal, tolerance=measuring.tolerance, level=level)
     return judge(*found, tolerance=measuring.tolerance, level=level, read=read)
+
+
+def lengthened(sides: Sequence[Side], measuring: Measuring, say: Callable[[str], None]) -> Measuring:
+    """With longer runs, if those of the first seed have too few iterations: they are not to count.
+
+    The first seed is then the next one. Runs get no longer than the budget has room for.
+    """
+    if measuring.seconds is None:
+        return measuring
+    runs = [run for side in sides for run in store.read_runs(side.out) if _seed(run) == measuring.first_seed]
+    windows = [window for run in runs if (window := run.record.figures.window) is not None]
+    fewest = min((window.last_iteration + 1 for window in windows), default=ENOUGH)
+    if fewest >= ENOUGH:
+        return measuring
+    wanted_s = measuring.seconds * min(MOST_LONGER, ENOUGH / fewest)
+    longer_s = math.ceil(min(wanted_s, measuring.budget_s / (LEAST_REPETITIONS + 1)))
+    if longer_s <= measuring.seconds:
+        return measuring
+    few = f"a run of {measuring.seconds:g} s has {fewest} of {ENOUGH} iterations"
+    say(f"{few}: it does not count, and the others take {longer_s} s")
+    return replace(measuring, seconds=longer_s, first_seed=measuring.first_seed + 1)
+
+
+def _seed(run: store.StoredRun) -> int:
+    return run.record.cell.seed
 
 
 def repeat(order: Sequence[Side], measuring: Measuring, seed: int) -> None:
@@ -167,7 +203,8 @@ def _run(beside: Sequence[Side], measuring: Measuring, seed: int) -> None:
 def _start(side: Side, measuring: Measuring, seed: int, cores: Sequence[int] | None) -> Running:
     side.out.mkdir(parents=True, exist_ok=True)
     tree, out, log = side.revision.tree, side.out.absolute(), side.out / f"seed-{seed}.log"
-    command = [*side.revision.rlbench, "run", *measuring.options, "--seeds", str(seed), "--out", str(out)]
+    length = [] if measuring.seconds is None else ["--seconds", f"{measuring.seconds:g}"]
+    command = [*side.revision.rlbench, "run", *measuring.options, *length, "--seeds", str(seed), "--out", str(out)]
     with log.open("xb") as file, on_cores(cores):
         process = subprocess.Popen(command, cwd=tree, env=variables(), stdout=file, stderr=file)  # noqa: S603  its own
     return Running(side=side, process=process, log=log)

@@ -1,4 +1,4 @@
-"""Two processes at once, each on half of the cores."""
+"""Two processes at once, each on half of the cores, and how long they run."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pytest
 from rlbench.harness.commands.gate import halves
 from rlbench.harness.commands.gate.halves import before_others, halves_of, on_cores, swap_until_one_ends
 from rlbench.harness.devices import kinds
+from tests.harness.command import call
+from tests.harness.commands.gate.toy_repository import commit
 
 MOVED = """
 import os, subprocess, sys, threading, time
@@ -110,3 +112,19 @@ def test_threads_and_children_change_halves(
     seen = moving.communicate()[0].strip().split("; ")
     assert len(seen) == 3
     assert {*seen} <= {str(list(half)) for half in both} | {str([half[-1]]) for half in both}
+
+
+def test_runs_with_few_iterations_become_longer(repository: Path) -> None:
+    """Two in 20 s: the first repetition does not count, and others have the four that it takes; not if asked for."""
+    commit(repository, "few", 100.0, what="few")
+    commit(repository, "slow", 80.0, what="few")
+    asked = ("--baseline", "few", "--candidate", "slow", "--systems", "ddppo")
+    ended = call("gate", *asked)
+    assert ended.code == 1, ended.out + ended.err
+    assert ended.out.count("a run of 20 s has 2 of 4 iterations: it does not count, and the others take 40 s") == 1
+    assert "runs of each side 3, 3" in ended.out
+    said = sorted((repository / "rlbench-runs").glob("gate-*/*/cores-*"), key=lambda path: path.name)
+    assert [path.read_text().split()[1] for path in said] == 2 * ["20"] + 6 * ["40"]
+    as_asked = call("gate", *asked, "--seconds", "20")
+    assert as_asked.code == 1, as_asked.out + as_asked.err
+    assert "does not count" not in as_asked.out

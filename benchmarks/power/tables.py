@@ -39,7 +39,7 @@ def same(rows: Sequence[Row]) -> Iterator[str]:
     for cell in CELLS:
         of = [row for row in rows if row["cell"] == cell]
         if of:
-            apart = sum(not row["low"] <= 1 <= row["high"] for row in of)
+            apart = sum(row["low"] is not None and not row["low"] <= 1 <= row["high"] for row in of)
             made.append((cell, f"{len(of)}", _outcomes(of), f"{apart}", f"{_seconds(of)} s"))
     yield from _table(("cell", "gates", "outcomes", "intervals without 1", "median time"), made)
     wrong = sum(row["outcome"] == "regression" for row in rows)

@@ -115,11 +115,13 @@ class Bench:
         (candidate,) = self.clone.commits([change])
         _, document, _ = self.gate(cell, "--baseline", self.clone.commit, "--candidate", candidate, *STRICT, *words)
         (check,) = [check for check in document["checks"] if check["metric"] == "steps_per_s"]
-        ratio = check["ratio"] or {}
+        ratio = check["ratio"]
+        if ratio is None:
+            raise ValueError(f"{cell}: {check['outcome']}: {check['reason']}")
         return {
             "cell": cell,
             "outcome": check["outcome"],
-            **{name: ratio.get(name) for name in ("value", "low", "high")},
+            **{name: ratio[name] for name in ("value", "low", "high")},
             "runs": min(check["num_runs"]),
         }
 

@@ -97,10 +97,9 @@ class Search:
                 seed, began = self.measuring.first_seed + self.repetition, time.monotonic()
                 repeat(sides if self.repetition % 2 == 0 else sides[::-1], self.measuring, seed)
                 self.repetition_s = time.monotonic() - began
-                before = self.measuring
-                if self.repetition == 0:
-                    self.measuring = lengthened(sides, before, self.say)
-                if self.measuring is not before:
+                longer = self.measuring if self.repetition else lengthened(sides, self.measuring, self.say)
+                if longer is not self.measuring:
+                    self.measuring = longer
                     return ""
         except ValueError as problem:
             return str(problem)

@@ -161,7 +161,8 @@ def lengthened(sides: Sequence[Side], measuring: Measuring, say: Callable[[str],
     if fewest >= ENOUGH:
         return measuring
     wanted_s = measuring.seconds * min(MOST_LONGER, ENOUGH / fewest)
-    longer_s = math.ceil(min(wanted_s, measuring.budget_s / (LEAST_REPETITIONS + 1)))
+    room_s = measuring.budget_s / (LEAST_REPETITIONS + 1) / (len(runs) / len(sides))  # a side has a run of each cell
+    longer_s = math.ceil(min(wanted_s, room_s))
     if longer_s <= measuring.seconds:
         return measuring
     few = f"a run of {measuring.seconds:g} s has {fewest} of {ENOUGH} iterations"

@@ -60,8 +60,8 @@ NUM_SAME, NUM_EACH, NUM_COMMITS = 100, 4, 40
 SEARCHED = ((3, 2), (11, 0), (20, 4), (28, 6), (37, 9))
 """Which commit is slow, and which of `PLANTED` it is."""
 FIRST_AMOUNTS = {"sleep": 1e-3, "copy": 5e5, "lock": 1e-3}
-CLOSE = 3.0
-"""The amount is found once one is known that costs at most so many times `LOSS`."""
+CLOSE = 2.0
+"""The amount is found once one is known that costs `LOSS` give or take this factor."""
 MOST_TRIES = 6
 SEEN = re.compile(r"95 of 100 such gates see a change of ([\d.]+) %")
 FOUND = re.compile(r"first slow commit: (\w+) with a probability of (\d+)%")
@@ -161,7 +161,7 @@ def amount(bench: Bench, kind: str, cell: str) -> float:
         less = max(each for each, loss in losses.items() if each < more)
         share = (wanted - losses[less]) / (losses[more] - losses[less])
         tried = less + share * (more - less)
-        if losses[more] < CLOSE * wanted:
+        if losses[more] < CLOSE * wanted or losses[less] > wanted / CLOSE:
             return tried
     raise ValueError(f"no amount of {kind} makes {cell} slower by {LOSS:.0%}")
 

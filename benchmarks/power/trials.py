@@ -60,7 +60,7 @@ NUM_SAME, NUM_EACH, NUM_COMMITS = 100, 4, 40
 SEARCHED = ((3, 2), (11, 0), (20, 4), (28, 6), (37, 9))
 """Which commit is slow, and which of `PLANTED` it is."""
 FIRST_AMOUNTS = {"sleep": 1e-3, "copy": 5e5, "lock": 1e-3}
-CLOSE = 2.0
+CLOSE = 1.35
 """The amount is found once one is known that costs `LOSS` give or take this factor."""
 MOST_TRIES = 6
 SEEN = re.compile(r"95 of 100 such gates see a change of ([\d.]+) %")

@@ -170,11 +170,11 @@ def losses(bench: Bench) -> Iterator[Row]:
     """Commits that lose `LOSS`, by gates of five minutes at most."""
     for number in range(NUM_EACH):
         for kind, cell in PLANTED:
+            slow = Slow(kind=kind, amount=amount(bench, kind, cell))
 
-            def measure(kind: str = kind, cell: str = cell, number: int = number) -> Row:
-                slow = Slow(kind=kind, amount=amount(bench, kind, cell))
+            def measure(slow: Slow = slow, cell: str = cell, number: int = number) -> Row:
                 row = bench.judged(cell, slow, "--budget", f"{BUDGET_S}", "--seed", f"{100 * number}")
-                return {**row, "kind": kind, "amount": slow.amount}
+                return {**row, "kind": slow.kind, "amount": slow.amount}
 
             yield bench.once(f"losses/{kind}/{cell}/{number}", measure)
 
@@ -194,9 +194,9 @@ def searches(bench: Bench) -> Iterator[Row]:
     """One slow commit among forty, by searches of half an hour at most."""
     for at, which in SEARCHED:
         kind, cell = PLANTED[which]
+        slow = Slow(kind=kind, amount=amount(bench, kind, cell))
 
-        def measure(at: int = at, kind: str = kind, cell: str = cell) -> Row:
-            slow = Slow(kind=kind, amount=amount(bench, kind, cell))
+        def measure(at: int = at, slow: Slow = slow, cell: str = cell) -> Row:
             commits = _one_slow(bench.clone, at, slow)
             ends = ("--baseline", bench.clone.commit, "--candidate", commits[-1])
             printed, _, _ = bench.gate(cell, "--bisect", *ends, *STRICT, "--budget", f"{SEARCH_BUDGET_S}")
@@ -204,7 +204,7 @@ def searches(bench: Bench) -> Iterator[Row]:
             named = next((commit for commit in commits if found and commit.startswith(found[1])), None)
             return {
                 "cell": cell,
-                "kind": kind,
+                "kind": slow.kind,
                 "planted": at,
                 "named": None if named is None else commits.index(named) + 1,
                 "probability": int(found[2]) if found else None,

@@ -52,14 +52,14 @@ PLANTED = (
 )
 """What is slower, and where. A sleep costs nothing on a CPU that other processes keep busy meanwhile."""
 LOSS = 0.03
-SAME_BUDGET_S, BUDGET_S, SEARCH_BUDGET_S = 120, 300, 1800
-"""For commits that change nothing, and to find the amount; for losses and floors; to search."""
+SAME_BUDGET_S, BUDGET_S, SEARCH_BUDGET_S = 180, 300, 1800
+"""For commits that change nothing; for floors and losses, and to find the amount; to search."""
 STRICT = ("--tolerance", "0.01")
 """A loss of `LOSS` is beyond it by what is to be seen, two hundredths."""
 NUM_SAME, NUM_EACH, NUM_COMMITS = 100, 4, 40
 SEARCHED = ((3, 2), (11, 0), (20, 4), (28, 6), (37, 9))
 """Which commit is slow, and which of `PLANTED` it is."""
-FIRST_AMOUNTS = {"sleep": 1e-3, "copy": 5e5, "lock": 1e-3}
+FIRST_AMOUNTS = {"sleep": 1e-3, "copy": 2e6, "lock": 1e-3}
 CLOSE = 1.35
 """The amount is found once one is known that costs `LOSS` give or take this factor."""
 MOST_TRIES = 6
@@ -150,9 +150,10 @@ def amount(bench: Bench, kind: str, cell: str) -> float:
 
         def measure(tried: float = tried) -> Row:
             slow = Slow(kind=kind, amount=tried)
-            return {**bench.judged(cell, slow, "--budget", f"{SAME_BUDGET_S}", "--seed", "1000"), "amount": tried}
+            return {**bench.judged(cell, slow, "--budget", f"{BUDGET_S}", "--seed", "1000"), "amount": tried}
 
         row = bench.once(f"amount/{kind}/{cell}/{number}", measure)
+        tried = row["amount"]
         losses[tried] = -math.log(row["value"])
         more = min((each for each, loss in losses.items() if loss > wanted), default=None)
         if more is None:
@@ -180,7 +181,7 @@ def losses(bench: Bench) -> Iterator[Row]:
 
 
 def same(bench: Bench) -> Iterator[Row]:
-    """Commits that change nothing, by gates of two minutes at most."""
+    """Commits that change nothing, by gates of three minutes at most."""
     cells: Sequence[str] = list(CELLS)
     for number in range(NUM_SAME):
 

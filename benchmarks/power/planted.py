@@ -1,6 +1,6 @@
 """A clone of this repository with commits that change nothing, and commits that make inference slower.
 
-What is slower is `Actor.act`, which every system calls for each batch of observations: by a sleep, by a copy of memory,
+What is slower is `Actor.act`, which every system calls for each batch of observations: by a sleep, by copies of memory,
 or by a lock that another thread of the process holds for a while, over and over.
 """
 
@@ -22,10 +22,12 @@ def _slow():
     time.sleep({amount})
 """,
     "copy": """
-_MEMORY = np.ones(int({amount}), np.uint8)
+_FROM, _TO = np.ones(2**18, np.uint8), np.ones(2**18, np.uint8)
 
 def _slow():
-    _MEMORY.copy()
+    for first in range(0, int({amount}), 2**18):
+        last = int({amount}) - first
+        _TO[:last] = _FROM[:last]
 """,
     "lock": """
 import threading, time

@@ -59,7 +59,7 @@ STRICT = ("--tolerance", "0.01")
 NUM_SAME, NUM_EACH, NUM_COMMITS = 100, 4, 40
 SEARCHED = ((3, 2), (11, 0), (20, 4), (28, 6), (37, 9))
 """Which commit is slow, and which of `PLANTED` it is."""
-FIRST_AMOUNTS = {"sleep": 1e-3, "copy": 2e6, "lock": 1e-3}
+FIRST_AMOUNTS = {"sleep": 1e-3, "copy": 4e6, "lock": 1e-3}
 CLOSE = 1.35
 """The amount is found once one is known that costs `LOSS` give or take this factor."""
 MOST_TRIES = 6
@@ -156,10 +156,12 @@ def amount(bench: Bench, kind: str, cell: str) -> float:
         tried = row["amount"]
         losses[tried] = -math.log(row["value"])
         more = min((each for each, loss in losses.items() if loss > wanted), default=None)
+        less = max(each for each in losses if more is None or each < more)
+        if more is None and losses[less] > wanted / CLOSE:
+            return less * wanted / losses[less]
         if more is None:
             tried *= 5
             continue
-        less = max(each for each, loss in losses.items() if each < more)
         share = (wanted - losses[less]) / (losses[more] - losses[less])
         tried = less + share * (more - less)
         if losses[more] < CLOSE * wanted or losses[less] > wanted / CLOSE:

@@ -1,5 +1,8 @@
 """The run's own environments, for a trainer that makes them by a function or by a gymnasium id.
 
+Under a protocol of still work they apply actions of a list instead of the trainer's, as those of rlbench's own systems
+do, and begin with their seats' seeds (`rlbench.harness.metering.still`).
+
 `rlbench_client/ids.py` has the ids: a trainer that takes one needs no line of our code. Each environment takes a seat
 of its rank at its first reset, by creating a file that only one process can create; so an environment that is made only
 to look at its spaces takes none.
@@ -24,6 +27,8 @@ RUN_VARIABLE = "RLBENCH_RUN"
 """Environment variable that names the working folder of the run, which holds its cell."""
 PACKAGES_VARIABLE = "RLBENCH_PACKAGES"
 """Environment variable with rlbench's version of Python and the folders of its packages, with `os.pathsep` between."""
+STILL_VARIABLE = "RLBENCH_STILL"
+"""Environment variable that is there where work is to be still."""
 MOST_ENVS = 65_536
 
 
@@ -74,8 +79,8 @@ def python_version() -> str:
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def _take_seat(cell: Cell, scenario: Scenario) -> Seat:
-    """The next free seat of this rank; environments beyond the scenario's number start again at index 0."""
+def _take_seat(cell: Cell, scenario: Scenario) -> tuple[int, Seat]:
+    """Which environment of this rank it is, and its seat; those beyond the scenario's number start again at index 0."""
     from numpy.random import SeedSequence
 
     from rlbench.harness.contract.device import Place, Seat
@@ -84,7 +89,7 @@ def _take_seat(cell: Cell, scenario: Scenario) -> Seat:
     rank, num_ranks, local_rank = (int(os.environ.get(name, least)) for name, least in _PLACE)
     place = Place(rank=rank, num_ranks=num_ranks, local_rank=local_rank)
     number = next(number for number in range(MOST_ENVS) if _is_taken_by_us(rank, number))
-    return Seat(
+    return number, Seat(
         place=place,
         index=number % scenario.num_envs,
         num_envs=scenario.num_envs,
@@ -105,7 +110,7 @@ def _is_taken_by_us(rank: int, number: int) -> bool:
 
 
 def _kind(box: bool) -> Any:
-    """Makes the class of environments here, because this module does not import gymnasium."""
+    """The class of environments; made here, because this module does not import gymnasium."""
     import gymnasium
 
     class ScenarioEnv(gymnasium.Env[Any, Any]):
@@ -121,8 +126,9 @@ def _kind(box: bool) -> Any:
             """Begins an episode; the first one has the seat's seed unless `seed` is given."""
             super().reset(seed=seed)
             if self._env is None:
-                seat = _take_seat(self._cell, self._scenario)
+                number, seat = _take_seat(self._cell, self._scenario)
                 self._env = self._scenario.make_env(seat)
+                self._begin(number, seat)
                 seed = seat.seed if seed is None else seed
             observation, info = self._env.reset(seed=seed, options=options)
             return self._shown(observation), info
@@ -138,10 +144,37 @@ def _kind(box: bool) -> Any:
             if self._env is not None:
                 self._env.close()
 
+        def _begin(self, number: int, seat: Seat) -> None:
+            """What there is to do once the environment has its seat."""
+
         def _shown(self, observation: Any) -> Any:
             return _joined(self._scenario.observation_space, observation) if box else observation
 
-    return ScenarioEnv
+    return _still_kind(ScenarioEnv) if STILL_VARIABLE in os.environ else ScenarioEnv
+
+
+def _still_kind(base: Any) -> Any:
+    """The class of environments that do still work."""
+    from rlbench.harness.metering.still import StillSteps, marks_path, open_marks
+
+    class StillScenarioEnv(StillSteps, base):  # type: ignore[misc]  # `base` is a class
+        """Does what depends on its seat and its number of steps alone."""
+
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+            """Begins an episode; the first one has the seat's seed, whatever the trainer gives."""
+            del seed
+            return super().reset(options=options)
+
+        def _begin(self, number: int, seat: Seat) -> None:
+            """What those beyond the scenario's number do is not marked, because others have their rows."""
+            marks = open_marks(marks_path(Path(os.environ[RUN_VARIABLE]), seat.place.rank), seat.num_envs)
+            self.hold(self.action_space, seat.seed, marks[number] if number < seat.num_envs else marks[0].copy())
+
+        def _did(self, steps: int, reward: Any, *, terminated: Any, truncated: Any) -> None:
+            """Takes them as Python's numbers, whatever the simulator has."""
+            super()._did(steps, float(reward), terminated=bool(terminated), truncated=bool(truncated))
+
+    return StillScenarioEnv
 
 
 def _taken(space: Any, action: Any) -> Any:

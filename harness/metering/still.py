@@ -107,28 +107,19 @@ def _rows(space: gymnasium.Space[Any], batch: Any, places: Ints) -> Any:
     return batch[places] if isinstance(batch, np.ndarray) else tuple(batch[place] for place in places)
 
 
-class StillEnv(CountedEnv):
-    """An environment that applies the actions of its list instead of those that it gets."""
+class StillSteps:
+    """A base, before that of an environment: applies the actions of its list instead of those that it gets."""
 
-    def __init__(
-        self,
-        env: gymnasium.Env[Any, Any],
-        block: Block,
-        episodes_fd: int,
-        environment: int,
-        seed: int,
-        marks: Ints,
-    ) -> None:
-        """As `CountedEnv`; `marks` is its row of the file."""
-        super().__init__(env, block, episodes_fd, environment, seed)
-        drawn = ActionList(env.action_space, seed)
+    def hold(self, space: gymnasium.Space[Any], seed: int, marks: Ints) -> None:
+        """Draws the list, before the first step; `marks` is its row of the file."""
+        drawn = ActionList(space, seed)
         self._actions, self._hash = drawn.actions, drawn.hash
         self._marks, self._next, self._num_steps = marks, 0, 0
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> Any:
         """Applies the next action of the list instead of the policy's."""
         del action
-        answer = super().step(self._actions[self._num_steps % NUM_ACTIONS])
+        answer = super().step(self._actions[self._num_steps % NUM_ACTIONS])  # type: ignore[misc]
         self._num_steps += 1
         self._did(self._num_steps, answer[1], terminated=answer[2], truncated=answer[3])
         return answer
@@ -141,6 +132,23 @@ class StillEnv(CountedEnv):
         if steps == MARKS[self._next]:
             self._marks[self._next] = self._hash & KEPT or 1
             self._next += 1
+
+
+class StillEnv(StillSteps, CountedEnv):
+    """An environment of one of our systems that does still work."""
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        block: Block,
+        episodes_fd: int,
+        environment: int,
+        seed: int,
+        marks: Ints,
+    ) -> None:
+        """As `CountedEnv`; `marks` is its row of the file."""
+        super().__init__(env, block, episodes_fd, environment, seed)
+        self.hold(env.action_space, seed, marks)
 
 
 class StillRows:

@@ -30,7 +30,7 @@ from rlbench.systems.external.child import MIB, Child, TrainerFailed
 from rlbench.systems.external.counts import Change, CounterFiles, Relay
 from rlbench.systems.external.document import Trainer, fill
 from rlbench_client.counters import FOLDER_VARIABLE
-from rlbench_client.given import PACKAGES_VARIABLE, RUN_VARIABLE, python_version
+from rlbench_client.given import PACKAGES_VARIABLE, RUN_VARIABLE, STILL_VARIABLE, python_version
 
 if TYPE_CHECKING:
     from rlbench.harness.contract.scenario import Scenario
@@ -240,7 +240,7 @@ class TrainerRun:
         if trainer.ranks == "its own" and self._rank:
             return None
         values, variables = self._values(), dict(os.environ)
-        for name in (STORE_VARIABLE, "RLBENCH_PARENT"):
+        for name in (STORE_VARIABLE, STILL_VARIABLE, "RLBENCH_PARENT"):
             variables.pop(name, None)
         if trainer.ranks == "its own":
             for name in (*RANK_VARIABLES, "LOCAL_WORLD_SIZE"):
@@ -254,6 +254,8 @@ class TrainerRun:
             FOLDER_VARIABLE: str(self._counters),
             RUN_VARIABLE: str(Path(self._context.folder).resolve()),
         }
+        if self._meter.still:
+            variables[STILL_VARIABLE] = "1"
         if trainer.environment == "ours":
             folders = dict.fromkeys(sysconfig.get_path(kind) for kind in ("purelib", "platlib"))
             variables[PACKAGES_VARIABLE] = os.pathsep.join((python_version(), *folders))

@@ -117,7 +117,7 @@ def test_actions_reach_the_scenario_as_its_space_has_them(variant: str, monkeypa
     scenario = FAMILY.make(variant, "homogeneous")
     place = Place(rank=0, num_ranks=1, local_rank=0)
     seat = Seat(place=place, index=0, num_envs=4, seed=3, device=None)  # type: ignore[arg-type]  # it looks at no device
-    monkeypatch.setattr(given, "_take_seat", lambda *_: seat)
+    monkeypatch.setattr(given, "_take_seat", lambda *_: (0, seat))
     env = given._kind(box=False)(None, scenario)
     env.reset()
     for _ in range(5):

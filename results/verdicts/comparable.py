@@ -17,7 +17,21 @@ def why_not_comparable(before: CellRuns, after: CellRuns | None, read: ReadWork)
     if lost > lost_before:
         return f"{lost} of the candidate's {sum(after.summary.statuses.values())} runs did not finish"
     said = [each.sentence() for each in differences(before, after) if each.aspect not in COMPARED]
-    return f"they differ in {'; '.join(said)}" if said else _other_work(before, after, read)
+    if said:
+        return f"they differ in {'; '.join(said)}"
+    return _some_warm_up(before, after) or _other_work(before, after, read)
+
+
+def _some_warm_up(before: CellRuns, after: CellRuns) -> str:
+    """What is wrong where the warm-up counts in some runs alone, those of one iteration; empty if nothing is."""
+    windows = [window for run in (*before.finished, *after.finished) if (window := run.record.figures.window)]
+    with_warm_up = sum(window.first_iteration == 0 for window in windows)
+    if not 0 < with_warm_up < len(windows):
+        return ""
+    return (
+        f"{with_warm_up} of {len(windows)} runs have one iteration, the warm-up, which the others leave out; "
+        "give runs more, by --seconds or --iterations"
+    )
 
 
 def _other_work(before: CellRuns, after: CellRuns, read: ReadWork) -> str:

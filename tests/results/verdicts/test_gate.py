@@ -70,6 +70,24 @@ def test_other_work_is_not_comparable(tmp_path: Path) -> None:
     assert "did not do the same work: with seed 1, 1 of 2 got other" in check.reason
 
 
+def test_a_warm_up_is_not_held_against_later_iterations() -> None:
+    """A run of one iteration counts it; where all do, the comparison is fair, where some do, it is none."""
+
+    def short(run: StoredRun) -> StoredRun:
+        window = run.record.figures.window
+        assert window is not None
+        first = window.model_copy(update={"first_iteration": 0, "last_iteration": 0})
+        figures = run.record.figures.model_copy(update={"window": first})
+        return replace(run, record=run.record.model_copy(update={"figures": figures}))
+
+    one, other = runs_of([100, 101, 99]), runs_of([50, 101, 99])
+    other[0] = short(other[0])
+    judged = gate(one, other)
+    assert (judged.outcome, judged.exit_code) == ("not comparable", 4)
+    assert "1 of 6 runs have one iteration, the warm-up" in judged.checks[0].reason
+    assert gate([short(run) for run in one], [short(run) for run in one]).outcome == "passed"
+
+
 def test_a_clear_loss_is_a_regression() -> None:
     """10 % fewer steps/s in three runs that hardly differ; what it lost is in the ratio."""
     judged = gate(runs_of([100, 101, 99]), runs_of([90, 91, 89]))

@@ -72,7 +72,7 @@ def main():
     record["figures"]["steps_per_s"] = float(rate) * (1 + float(noise) * ((seed * 5) % 7 - 3) / 3)
     if what == "few":  # an iteration lasts 10 s
         last = int(float(options["--seconds"])) // 10 - 1
-        record["figures"]["window"] |= {"first_iteration": 0, "last_iteration": last}
+        record["figures"]["window"] |= {"first_iteration": min(last, 1), "last_iteration": last}
     if what == "fails":
         record |= {"status": "failed", "reason": "rank 0 died"}
     folder = out / record["sweep"] / record["id"]

@@ -16,21 +16,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from rlbench.harness.contract.device import Seat
 from rlbench.harness.contract.scenario import WORKLOADS
 from rlbench.harness.contract.settings import TYPICAL_GPU_COSTS, GpuCosts, LearnSettings
 from rlbench.results.reading.names import known_variants
-from rlbench.scenarios.atari_vector import AtariVectorEnv, has_vectors
 from rlbench.scenarios.resize import AreaResize
+
+if TYPE_CHECKING:
+    from gymnasium.vector import AutoresetMode
+
+    from rlbench.scenarios.atari_vector import AtariVectorEnv
 
 DEFAULT_GAME = "breakout"
 HETEROGENEOUS_GAMES = ("star_gunner", "seaquest", "qbert", "breakout", "enduro", "up_n_down")
@@ -40,6 +44,8 @@ SPREAD = "step cost with a coefficient of variation of 0.3, max/min 2.2 to 2.8"
 NUM_JOYSTICK_ACTIONS = 18
 FRAMES_PER_S = 60
 """Of play."""
+LEAST_WITH_VECTORS = (0, 12)
+"""Of ale-py: earlier vectors count their limit in env steps, and cannot reset part of themselves."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,7 +102,7 @@ class AtariScenario:
             ("rollout_steps", self.rollout_steps >= 1, "at least 1"),
             ("vector", self.vector in {"none", "native"}, "none or native"),
             ("vector", self.vector == "none" or not several, "none when there are several games: a batch has one"),
-            ("vector", self.vector == "none" or has_vectors(), "none with ale-py below 0.12; pip install -U ale-py"),
+            ("vector", self.vector == "none" or _has_vectors(), "none with ale-py below 0.12; pip install -U ale-py"),
             ("batch", self.batch >= 0, "at least 0; 0 is half of num_envs"),
             ("batch", not self.batch or self.vector != "none", "0 with vector=none"),
             ("vector", self.vector == "none" or self.envs_per_batch > 1, "none when a batch has one environment"),
@@ -146,15 +152,22 @@ class AtariScenario:
         """Makes the environment of a seat, in the process that will step it."""
         return AtariEnv(self, self.game(seat.global_index), seat.seed)
 
-    def make_envs(self, seats: Sequence[Seat], mode: AutoresetMode = AutoresetMode.SAME_STEP) -> AtariVectorEnv:
-        """Makes the environments of a batch of seats, in the process that will step them."""
+    def make_envs(self, seats: Sequence[Seat], mode: AutoresetMode | None = None) -> AtariVectorEnv:
+        """Makes the environments of a batch of seats, in the process that will step them; `mode` is SAME_STEP if None.
+
+        Imports what gymnasium before 1.1 lacks, which trainers may have that only make single environments.
+        """
+        from gymnasium.vector import AutoresetMode
+
+        from rlbench.scenarios.atari_vector import AtariVectorEnv
+
         return AtariVectorEnv(
             self.games[0],
             len(seats),
             (self.observation_space, self.action_space),
             clips=self.clip_reward,
             frameskip=self.frameskip,
-            mode=mode,
+            mode=mode or AutoresetMode.SAME_STEP,
             max_num_frames_per_episode=self.max_episode_frames,
             repeat_action_probability=self.repeat_action_probability,
             full_action_space=self.full_action_space,
@@ -312,3 +325,11 @@ def _new_ale() -> Any:
 
 
 FAMILY = AtariFamily()
+
+
+def _has_vectors() -> bool:
+    """Whether ale-py is installed with vector environments as they are meant here."""
+    try:
+        return tuple(int(part) for part in version("ale-py").split(".")[:2]) >= LEAST_WITH_VECTORS
+    except (PackageNotFoundError, ValueError):
+        return False

@@ -17,7 +17,6 @@ Letters: B environments, S images of a stack, H height, W width.
 from __future__ import annotations
 
 import os
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -32,17 +31,6 @@ if TYPE_CHECKING:
     """Of observations and of actions."""
     Pixels = dict[str, NDArray[np.uint8]]
     """`pixels`: uint8 [B, S, H, W]."""
-
-LEAST_VERSION = (0, 12)
-"""Of ale-py: earlier vectors count their limit in env steps, and cannot reset part of themselves."""
-
-
-def has_vectors() -> bool:
-    """Whether ale-py is installed with vector environments as they are meant here."""
-    try:
-        return tuple(int(part) for part in version("ale-py").split(".")[:2]) >= LEAST_VERSION
-    except (PackageNotFoundError, ValueError):
-        return False
 
 
 class AtariVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):

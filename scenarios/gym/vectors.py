@@ -8,7 +8,6 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from rlbench.scenarios.gym import making, named
 
@@ -28,6 +27,8 @@ def make_together(recipes: Sequence[making.Recipe], way: Way) -> Vector:
     """
     if way == "native":
         return _native(recipes[0], len(recipes))
+    from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv  # before 1.1 it has no `AutoresetMode`
+
     makers = [partial(making.make, recipe) for recipe in recipes]
     if way == "sync":
         return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)

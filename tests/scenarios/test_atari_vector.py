@@ -70,7 +70,7 @@ def test_several_games_are_refused() -> None:
 
 def test_an_old_ale_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Vectors of an ale-py that ends episodes otherwise are not used; the message says what to install."""
-    monkeypatch.setattr("rlbench.scenarios.atari_vector.version", lambda _: "0.11.2")
+    monkeypatch.setattr("rlbench.scenarios.atari.version", lambda _: "0.11.2")
     with pytest.raises(ValueError, match=r"vector=native: must be none with ale-py below 0.12; pip install -U ale-py"):
         replace(BREAKOUT)
 

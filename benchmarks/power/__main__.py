@@ -6,13 +6,14 @@
 - searches: `rlbench gate --bisect` among 40 commits of which one is slower.
 - same: of 100 commits that change nothing, how many are found to be slower.
 
-Ctrl-C stops it at any time; started again, it goes on where it was, with the commit that it began with, because what
-was measured is kept in `--out`. It prints its tables as Markdown. Nothing else should run on the machine.
+Ctrl-C, or `kill`, stops it at any time; started again, it goes on where it was, with the commit that it began with,
+because what was measured is kept in `--out`. It prints its tables as Markdown. Nothing else should run on the machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -33,6 +34,7 @@ def main() -> None:
     parts = asked.only.split(",")
     if unknown := set(parts) - set(PARTS):
         parser.error(f"--only {', '.join(sorted(unknown))}: choose of {', '.join(PARTS)}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     asked.out.mkdir(exist_ok=True)
     commit = _commit(asked.out / "commit.txt")
     print(f"{machine()}, commit {commit[:12]}", flush=True)

@@ -21,6 +21,7 @@ from typing import Any
 from benchmarks.against.programs import rlbench
 from benchmarks.power.neighbour import busy_neighbour
 from benchmarks.power.planted import Clone, Slow
+from rlbench.results.verdicts.gate import EXIT_CODES
 
 Row = dict[str, Any]
 EMULATED = "--scenario emulated/open-fridge --gpus 4 --device emulated"
@@ -91,29 +92,30 @@ class Bench:
             self.say(json.dumps(known))
         return known
 
-    def gate(self, cell: str, *words: str, beside: bool = False) -> tuple[str, Mapping[str, Any], int]:
-        """Runs a gate of a cell; gives what it printed, what it wrote as JSON (nothing for a search), its exit code."""
+    def gate(self, cell: str, *words: str, beside: bool = False) -> tuple[str, Mapping[str, Any]]:
+        """Runs a gate of a cell; gives what it printed, and what it wrote as JSON, which is nothing for a search."""
         with tempfile.TemporaryDirectory(prefix="rlbench-power-") as out, busy_neighbour() if beside else nullcontext():
             written = Path(out, "gate.json")
             files = ("--out", out) if "--bisect" in words else ("--out", out, "--json", str(written))
             command = [*rlbench(), "gate", *OPTIONS[cell].split(), *words, *files]
-            done = subprocess.run(
-                command,
-                check=False,
-                cwd=self.clone.folder,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
+            with subprocess.Popen(
+                command, cwd=self.clone.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            ) as gate:
+                try:
+                    printed, _ = gate.communicate()
+                except KeyboardInterrupt:
+                    gate.terminate()  # `kill` was for this process alone
+                    gate.communicate()
+                    raise
             document = json.loads(written.read_text(encoding="utf-8")) if written.exists() else {}
-        if done.returncode == 2:
-            raise ValueError(f"{' '.join(command)}: {done.stdout}")
-        return done.stdout, document, done.returncode
+        if gate.returncode not in EXIT_CODES.values():
+            raise ValueError(f"{' '.join(command)}: {printed}")
+        return printed, document
 
     def judged(self, cell: str, change: Slow | None, *words: str) -> Row:
         """A gate of a commit with a change against the one before it."""
         (candidate,) = self.clone.commits([change])
-        _, document, _ = self.gate(cell, "--baseline", self.clone.commit, "--candidate", candidate, *STRICT, *words)
+        _, document = self.gate(cell, "--baseline", self.clone.commit, "--candidate", candidate, *STRICT, *words)
         (check,) = [check for check in document["checks"] if check["metric"] == "steps_per_s"]
         ratio = check["ratio"]
         if ratio is None:
@@ -132,7 +134,7 @@ def floors(bench: Bench) -> Iterator[Row]:
         for cell in CELLS:
 
             def measure(cell: str = cell, *, beside: bool = beside) -> Row:
-                printed, _, _ = bench.gate(cell, "--aa", "--budget", f"{BUDGET_S}", beside=beside)
+                printed, _ = bench.gate(cell, "--aa", "--budget", f"{BUDGET_S}", beside=beside)
                 seen = SEEN.search(printed)
                 return {"cell": cell, "busy": beside, "seen": float(seen[1]) if seen else math.nan}
 
@@ -202,7 +204,7 @@ def searches(bench: Bench) -> Iterator[Row]:
         def measure(at: int = at, slow: Slow = slow, cell: str = cell) -> Row:
             commits = _one_slow(bench.clone, at, slow)
             ends = ("--baseline", bench.clone.commit, "--candidate", commits[-1])
-            printed, _, _ = bench.gate(cell, "--bisect", *ends, *STRICT, "--budget", f"{SEARCH_BUDGET_S}")
+            printed, _ = bench.gate(cell, "--bisect", *ends, *STRICT, "--budget", f"{SEARCH_BUDGET_S}")
             found = FOUND.search(printed)
             named = next((commit for commit in commits if found and commit.startswith(found[1])), None)
             return {

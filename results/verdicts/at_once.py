@@ -2,9 +2,8 @@
 
 Runs that were measured at once, each on half of a machine, share what slowed the machine down. So each is judged over
 the time in which both were in their windows: what slows both then cancels in their ratio. A pair of runs gives one
-ratio. Shorter blocks of its time would tell no more than that where the runs exchange cores 50 times a second (pairs of
-`appo` on pointnav had a standard deviation of 0.58 %, where blocks of 2 s, if independent, say 0.64 %), and promise too
-much where they do so every second (pairs of `ver` on pointnav: 3.1 %, where blocks say 1.9 %).
+ratio, not one for each of shorter blocks of its time: where runs exchange cores every second, blocks depend on each
+other, and would promise too much.
 """
 
 from __future__ import annotations

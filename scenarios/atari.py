@@ -324,12 +324,12 @@ def _new_ale() -> Any:
     return ale_py.ALEInterface()
 
 
-FAMILY = AtariFamily()
-
-
 def _has_vectors() -> bool:
     """Whether ale-py is installed with vector environments as they are meant here."""
     try:
         return tuple(int(part) for part in version("ale-py").split(".")[:2]) >= LEAST_WITH_VECTORS
     except (PackageNotFoundError, ValueError):
         return False
+
+
+FAMILY = AtariFamily()

@@ -99,12 +99,17 @@ class Bench:
             files = ("--out", out) if "--bisect" in words else ("--out", out, "--json", str(written))
             command = [*rlbench(), "gate", *OPTIONS[cell].split(), *words, *files]
             with subprocess.Popen(
-                command, cwd=self.clone.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+                command,
+                cwd=self.clone.folder,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,  # it gets no Ctrl-C: a second signal would break off its cleaning up
             ) as gate:
                 try:
                     printed, _ = gate.communicate()
                 except KeyboardInterrupt:
-                    gate.terminate()  # `kill` was for this process alone
+                    gate.terminate()
                     gate.communicate()
                     raise
             document = json.loads(written.read_text(encoding="utf-8")) if written.exists() else {}

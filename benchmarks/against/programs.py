@@ -84,9 +84,13 @@ def learned_steps_per_s(runs: Path) -> float:
     return figure
 
 
-def machine() -> str:
-    """The machine that the figures belong to, in one line."""
+def processor() -> str:
+    """What computes the figures, in a few words."""
     from rlbench.harness.machine.machine import describe
 
-    cpu = describe()["cpu_model"] or "unknown CPU"
-    return f"{cpu}; cores used: {len(os.sched_getaffinity(0))}; load before: {os.getloadavg()[0]:.2f}"
+    return f"{describe()['cpu_model'] or 'unknown CPU'}; cores used: {len(os.sched_getaffinity(0))}"
+
+
+def machine() -> str:
+    """The machine that the figures belong to, in one line."""
+    return f"{processor()}; load before: {os.getloadavg()[0]:.2f}"

@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from benchmarks.against.programs import ROOT, machine
+from benchmarks.against.programs import ROOT
 from benchmarks.power.planted import Clone
 from benchmarks.power.tables import TABLES
 from benchmarks.power.trials import PARTS, Bench
@@ -37,7 +37,6 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     asked.out.mkdir(exist_ok=True)
     commit = _commit(asked.out / "commit.txt")
-    print(f"{machine()}, commit {commit[:12]}", flush=True)
     with tempfile.TemporaryDirectory(prefix="rlbench-power-") as folder:
         clone = Clone.make(ROOT, commit, Path(folder, "clone"))
         bench = Bench(clone=clone, rows=asked.out / "rows.jsonl", say=lambda line: print(line, flush=True))
@@ -45,6 +44,7 @@ def main() -> None:
             for _ in PARTS[part](bench):
                 pass
         known = bench.known()
+    print(f"commit {commit[:12]}; {' and '.join(sorted({row['machine'] for row in known.values()}))}")
     for part in parts:
         rows = [row for key, row in known.items() if key.startswith(f"{part}/")]
         if rows:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.against.programs import rlbench
+from benchmarks.against.programs import processor, rlbench
 from benchmarks.power.neighbour import busy_neighbour
 from benchmarks.power.planted import Clone, Slow
 from rlbench.results.verdicts.gate import EXIT_CODES
@@ -86,7 +86,7 @@ class Bench:
         known = self.known().get(key)
         if known is None:
             began = time.monotonic()
-            known = {"key": key, **measure(), "seconds": round(time.monotonic() - began, 1)}
+            known = {"key": key, **measure(), "seconds": round(time.monotonic() - began, 1), "machine": processor()}
             with self.rows.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(known) + "\n")
             self.say(json.dumps(known))

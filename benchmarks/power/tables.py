@@ -12,7 +12,7 @@ from benchmarks.power.trials import CELLS, LOSS, PLANTED, Row
 
 def floors(rows: Sequence[Row]) -> Iterator[str]:
     """By cell: the change that 95 of 100 gates see."""
-    seen = {(row["cell"], row["busy"]): f"{row['seen']:.1f} %" for row in rows}
+    seen = {(row["cell"], row["busy"]): "none" if row["seen"] is None else f"{row['seen']:.1f} %" for row in rows}
     yield from _table(
         ("cell", "idle machine", "busy neighbour"),
         [(cell, seen.get((cell, False), ""), seen.get((cell, True), "")) for cell in CELLS],

@@ -141,7 +141,8 @@ def floors(bench: Bench) -> Iterator[Row]:
             def measure(cell: str = cell, *, beside: bool = beside) -> Row:
                 printed, _ = bench.gate(cell, "--aa", "--budget", f"{BUDGET_S}", beside=beside)
                 seen = SEEN.search(printed)
-                return {"cell": cell, "busy": beside, "seen": float(seen[1]) if seen else math.nan}
+                tail = "" if seen else printed[-2000:]
+                return {"cell": cell, "busy": beside, "seen": float(seen[1]) if seen else None, "tail": tail}
 
             yield bench.once(f"floors/{'busy' if beside else 'idle'}/{cell}", measure)
 

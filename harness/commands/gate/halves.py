@@ -5,14 +5,10 @@ benchmarking: improving measurement accuracy in the cloud, arXiv 2001.05811). Ot
 cores, for fractions of a second. So each core is each run's for half of any such moment. A run finds as many cores as
 its half has, and starts as many threads.
 
-One process, the gate's, changes the cores of all threads below both runs, by their place in the half: a thread that a
-run has bound to its first core is on the first core of the other half then. Every second it looks for threads that
-began. Nothing blocks but the wait for the next exchange, which ends when a run ends; when the gate dies, the runs stay
-where they are.
-
-The two processes that were started as runs keep their cores: each only looks on while its ranks work, in sessions of
-their own. Linux shares cores out by session (autogroups); of one whose threads change cores so often, those that seldom
-run got none for seconds. One of them then kept the memory map of a rank locked that it was reading, and learning stood.
+One process, the gate's, changes the cores of all threads of both runs, by their place in the half: a thread that a run
+has bound to its first core is on the first core of the other half then. Every second it looks for threads that began.
+Nothing blocks but the wait for the next exchange, which ends when a run ends; when the gate dies, the runs stay where
+they are.
 
 Between the first thread that moves and the last, some of both runs are on the same cores. So we run before all other
 processes meanwhile (a real-time priority), where that is permitted. Otherwise we wait for a core that the runs keep
@@ -108,10 +104,11 @@ def swap_until_one_ends(runs: Sequence[subprocess.Popen[bytes] | subprocess.Pope
 
 
 def _threads(pid: int) -> list[int]:
-    """All threads of the processes below one; whoever ends meanwhile is left out."""
+    """All threads of a process and of those below it; whoever ends meanwhile is left out."""
     found: list[int] = []
     with suppress(psutil.NoSuchProcess):
-        for process in psutil.Process(pid).children(recursive=True):
+        top = psutil.Process(pid)
+        for process in (top, *top.children(recursive=True)):
             with suppress(FileNotFoundError, ProcessLookupError):
                 found += [int(task.name) for task in Path(f"/proc/{process.pid}/task").iterdir()]
     return found

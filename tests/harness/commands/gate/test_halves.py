@@ -39,12 +39,6 @@ else:
     seen.append(child.communicate()[0].strip())
 print(*sorted(map(str, seen)), sep="; ")
 """
-RUN = """
-import os, subprocess, sys
-
-subprocess.run([sys.executable, sys.argv[1]], check=True)
-print(sorted(os.sched_getaffinity(0)))
-"""
 
 
 def test_halves_are_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +89,7 @@ def test_what_is_started_is_on_its_cores() -> None:
 def test_threads_and_children_change_halves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, permitted: bool
 ) -> None:
-    """All threads below a run move, and it does not; one that is bound to a core is on the same one of the other half."""
+    """All threads of all processes of a run move; one that is bound to a core is on the same one of the other half."""
     monkeypatch.setattr(halves, "SWAP_S", 0.1)
     if not permitted:
         monkeypatch.setattr(halves, "QUEUED_SWAP_S", 0.1)
@@ -105,19 +99,17 @@ def test_threads_and_children_change_halves(
     script = tmp_path / "moved.py"
     script.write_text(MOVED)
     with on_cores(both[0]):
-        moving = subprocess.Popen([sys.executable, "-c", RUN, script], stdout=subprocess.PIPE, text=True)
+        moving = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
     with on_cores(both[1]):
         beside = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], text=True)
     try:
         swap_until_one_ends([moving, beside], both)
         assert moving.poll() == 0  # it has seen all its threads move
-        assert os.sched_getaffinity(beside.pid) == set(both[1])
+        assert os.sched_getaffinity(beside.pid) in [set(half) for half in both]
     finally:
         beside.kill()
         beside.wait()
-    below, of_run = moving.communicate()[0].splitlines()
-    assert of_run == str(list(both[0]))
-    seen = below.split("; ")
+    seen = moving.communicate()[0].strip().split("; ")
     assert len(seen) == 3
     assert {*seen} <= {str(list(half)) for half in both} | {str([half[-1]]) for half in both}
 

@@ -4,8 +4,8 @@ The ranks and their workers write their meters, and the kernel its own counts; t
 
 A rank makes progress when one of its counters moves: iterations, env steps, samples learned, reused or discarded,
 optimiser steps. A process that waits for ever, or spins, moves none; the death of a process needs no check, since the
-kernel tells. Memory is what the run's processes have for themselves (`harness/processes/private_memory.py`), so that
-what they share counts once.
+kernel tells. Memory is what the run's processes have for themselves
+(`harness/machine/telemetry/private_memory.py`), so that what they share counts once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from rlbench.harness.machine.cgroup import read_limits
-from rlbench.harness.processes.private_memory import most_private_bytes, private_bytes
+from rlbench.harness.machine.telemetry.private_memory import most_private_bytes, private_bytes
 from rlbench.harness.run.stacks import in_words
 
 if TYPE_CHECKING:

@@ -30,6 +30,7 @@ from pathlib import Path
 import psutil
 
 from rlbench.harness.devices.kinds import choose_device
+from rlbench.harness.processes.priority import before_others
 
 Halves = tuple[tuple[int, ...], tuple[int, ...]]
 """Numbers of cores, as many in both."""
@@ -64,21 +65,6 @@ def on_cores(cores: Sequence[int] | None) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, ours)
-
-
-@contextmanager
-def before_others() -> Iterator[bool]:
-    """We run whenever we want to, and what we start does not; gives whether that is permitted (`ulimit -r`)."""
-    policy, param = os.sched_getscheduler(0), os.sched_getparam(0)
-    try:
-        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
-    except PermissionError:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        os.sched_setscheduler(0, policy, param)
 
 
 def swap_until_one_ends(runs: Sequence[subprocess.Popen[bytes] | subprocess.Popen[str]], halves: Halves) -> None:

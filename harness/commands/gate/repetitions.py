@@ -24,10 +24,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rlbench.harness.commands.gate.halves import QUEUED_SWAP_S, Halves, before_others, on_cores, swap_until_one_ends
+from rlbench.harness.commands.gate.halves import QUEUED_SWAP_S, Halves, on_cores, swap_until_one_ends
 from rlbench.harness.commands.gate.revisions import BuiltRevision
 from rlbench.harness.machine.virtualenvs import variables
 from rlbench.harness.metering.window import LEAST_PARTS
+from rlbench.harness.processes.priority import before_others
 from rlbench.results.records import store
 from rlbench.results.records.work import ReadWork, read_work
 from rlbench.results.statistics.intervals import LEVEL

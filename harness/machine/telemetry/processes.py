@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from rlbench.harness.processes.private_memory import most_private_bytes, private_bytes
+from rlbench.harness.machine.telemetry.private_memory import most_private_bytes, private_bytes
 
 CPU_SOURCE = "psutil, CPU time of the process tree; 100 is one core"
 MEMORY_SOURCE = "the kernel's proportional set size of the anonymous memory of the process tree, summed"
@@ -33,7 +33,7 @@ class ProcessSample:
     cpu_percent: float | None
     """Since the previous sample; 100 is one core. None for the first."""
     memory_bytes: int
-    """Private memory (`harness/processes/private_memory.py`), summed; pages that processes share count once."""
+    """Private memory (`harness/machine/telemetry/private_memory.py`), summed; pages that processes share count once."""
     num_processes: int
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlbench.harness.commands.gate import halves
-from rlbench.harness.commands.gate.halves import before_others, halves_of, on_cores, swap_until_one_ends
+from rlbench.harness.commands.gate.halves import halves_of, on_cores, swap_until_one_ends
 from rlbench.harness.devices import kinds
 from tests.harness.command import call
 from tests.harness.commands.gate.toy_repository import commit
@@ -56,20 +56,6 @@ def test_halves_are_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
 def refuse(*_: object) -> None:
     """`os.sched_setscheduler` where a real-time priority is not permitted."""
     raise PermissionError
-
-
-def test_gate_runs_before_others_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it starts meanwhile does not, nor does it itself afterwards; it says when that is not permitted."""
-    policy = os.sched_getscheduler(0)
-    with before_others() as permitted:
-        assert (os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK == os.SCHED_FIFO) == permitted
-        child = subprocess.run(
-            [sys.executable, "-c", "import os; print(os.sched_getscheduler(0))"], check=True, capture_output=True
-        )
-    assert int(child.stdout) == policy == os.sched_getscheduler(0)
-    monkeypatch.setattr(os, "sched_setscheduler", refuse)
-    with before_others() as permitted:
-        assert not permitted
 
 
 def test_what_is_started_is_on_its_cores() -> None:

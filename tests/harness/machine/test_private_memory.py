@@ -8,8 +8,8 @@ import psutil
 import pytest
 
 from rlbench.harness.machine.telemetry import processes
+from rlbench.harness.machine.telemetry.private_memory import most_private_bytes, private_bytes
 from rlbench.harness.machine.telemetry.processes import ProcessSampler
-from rlbench.harness.processes.private_memory import most_private_bytes, private_bytes
 
 MIB = 2**20
 FORKS = r"""

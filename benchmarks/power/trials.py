@@ -141,8 +141,8 @@ def floors(bench: Bench) -> Iterator[Row]:
             def measure(cell: str = cell, *, beside: bool = beside) -> Row:
                 printed, _ = bench.gate(cell, "--aa", "--budget", f"{BUDGET_S}", beside=beside)
                 seen = SEEN.search(printed)
-                tail = "" if seen else printed[-2000:]
-                return {"cell": cell, "busy": beside, "seen": float(seen[1]) if seen else None, "tail": tail}
+                percent = float(seen[1]) if seen else None
+                return {"cell": cell, "busy": beside, "seen": percent, "tail": _unless(seen, printed)}
 
             yield bench.once(f"floors/{'busy' if beside else 'idle'}/{cell}", measure)
 
@@ -219,10 +219,15 @@ def searches(bench: Bench) -> Iterator[Row]:
                 "planted": at,
                 "named": None if named is None else commits.index(named) + 1,
                 "probability": int(found[2]) if found else None,
-                "tail": "" if found else printed[-2000:],
+                "tail": _unless(found, printed),
             }
 
         yield bench.once(f"searches/{at}/{kind}/{cell}", measure)
+
+
+def _unless(found: re.Match[str] | None, printed: str) -> str:
+    """The end of what a gate printed, if what its row is about was not found there."""
+    return "" if found else printed[-2000:]
 
 
 def _one_slow(clone: Clone, at: int, slow: Slow) -> list[str]:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from rlbench.harness.machine.telemetry import processes
 from rlbench.harness.machine.telemetry.private_memory import most_private_bytes, private_bytes
 from rlbench.harness.machine.telemetry.processes import ProcessSampler
+from rlbench.harness.processes.priority import before_others
 
 MIB = 2**20
 FORKS = r"""
@@ -44,6 +47,23 @@ def test_what_processes_share_by_fork_is_divided_among_them(family: list[psutil.
     total = sum(map(private_bytes, family))
     assert 230 * MIB < total < 290 * MIB
     assert sum(map(most_private_bytes, family)) > 800 * MIB
+
+
+def test_who_reads_memory_waits_for_no_core(family: list[psutil.Process], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs before others while the kernel has the memory map locked, where that is permitted, and not afterwards."""
+    read_bytes, policies = Path.read_bytes, []
+
+    def note(path: Path) -> bytes:
+        policies.append(os.sched_getscheduler(0))
+        return read_bytes(path)
+
+    ordinary = os.sched_getscheduler(0)
+    with before_others():
+        before = os.sched_getscheduler(0)
+    monkeypatch.setattr(Path, "read_bytes", note)
+    assert private_bytes(family[0]) > 40 * MIB
+    assert policies == [before]
+    assert os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK == ordinary & ~os.SCHED_RESET_ON_FORK
 
 
 def test_known_processes_are_read_in_turn(family: list[psutil.Process], monkeypatch: pytest.MonkeyPatch) -> None:

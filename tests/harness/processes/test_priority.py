@@ -14,6 +14,11 @@ SCHEDULER = "import os; print(os.sched_getscheduler(0))"
 ORDINARY = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
 
 
+def refuse(*_: object) -> None:
+    """`os.sched_setscheduler` where a real-time priority is not permitted."""
+    raise PermissionError
+
+
 def test_thread_runs_before_others_for_a_while() -> None:
     """What it starts meanwhile does not, nor does it itself afterwards."""
     with before_others() as permitted:
@@ -24,10 +29,6 @@ def test_thread_runs_before_others_for_a_while() -> None:
 
 def test_it_says_where_that_is_not_permitted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing changes then."""
-
-    def refuse(*_: object) -> None:
-        raise PermissionError
-
     monkeypatch.setattr(os, "sched_setscheduler", refuse)
     with before_others() as permitted:
         assert not permitted

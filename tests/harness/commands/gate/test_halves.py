@@ -14,6 +14,7 @@ from rlbench.harness.commands.gate.halves import halves_of, on_cores, swap_until
 from rlbench.harness.devices import kinds
 from tests.harness.command import call
 from tests.harness.commands.gate.toy_repository import commit
+from tests.harness.processes.test_priority import refuse
 
 MOVED = """
 import os, subprocess, sys, threading, time
@@ -51,11 +52,6 @@ def test_halves_are_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
     assert halves_of([0, 1], None) is None
     with pytest.raises(ValueError, match="--device tpu"):
         halves_of([0, 1], "tpu")
-
-
-def refuse(*_: object) -> None:
-    """`os.sched_setscheduler` where a real-time priority is not permitted."""
-    raise PermissionError
 
 
 def test_what_is_started_is_on_its_cores() -> None:

@@ -31,8 +31,8 @@ from rlbench.results.verdicts.gate import judge
 from tests.harness import sweeps
 from tests.harness.command import RLBENCH, Ended, assert_refused, call
 from tests.harness.commands.gate.conftest import Shared
-from tests.harness.commands.gate.test_halves import refuse
 from tests.harness.commands.gate.toy_repository import commit, git
+from tests.harness.processes.test_priority import refuse
 from tests.harness.runs import PATIENCE_S, has_ended, wait_until
 from tests.harness.sweeps import spoil, write_sweep
 from tests.results.verdicts.test_gate import check_of, runs_of

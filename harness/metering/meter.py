@@ -163,6 +163,7 @@ class RankMeter:
         self._series = (folder / f"series-rank{rank}.jsonl").open("w", encoding="utf-8")
         self._iteration_began = time.perf_counter()
         self._last: dict[str, int] = dict.fromkeys(("learned", "reused", "discarded", "lag_sum"), 0)
+        self._last_collected = 0
         self._last_busy_s = 0.0
         self._last_core_wait_s = process.core_wait_s()
         self._began = self._iteration_began
@@ -194,6 +195,7 @@ class RankMeter:
         """Starts the clock of the run; call it when all processes are up and the first iteration begins."""
         self._began = self._iteration_began = time.perf_counter()
         self._last = {name: self._block.get(name) for name in self._last}
+        self._last_collected = self._file.total("env_steps")
         self._seconds(self._began)
         if self._gpu_busy_s is not None:
             self._last_busy_s = self._gpu_busy_s()
@@ -282,6 +284,9 @@ class RankMeter:
             now = block.get(name)
             row[name] = now - before
             self._last[name] = now
+        collected = self._file.total("env_steps")
+        row["env_steps"] = collected - self._last_collected
+        self._last_collected = collected
         if elsewhere_s is None:
             row.update(self._seconds(end))
         else:

@@ -182,8 +182,7 @@ class TrainerRun:
 
     def _end_row(self) -> None:
         relay, now = self._relay, time.perf_counter()
-        statistics = {"env_steps": relay.env_steps, **self._files.metrics()}
-        self._meter.end_iteration(statistics, elsewhere_s=relay.take_spans(now - self._row_began))
+        self._meter.end_iteration(self._files.metrics(), elsewhere_s=relay.take_spans(now - self._row_began))
         relay.env_steps = 0
         self._row_began, self._has_rows = now, True
 

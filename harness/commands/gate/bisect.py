@@ -97,9 +97,8 @@ class Search:
                 seed, began = self.measuring.first_seed + self.repetition, time.monotonic()
                 repeat(sides if self.repetition % 2 == 0 else sides[::-1], self.measuring, seed)
                 self.repetition_s = time.monotonic() - began
-                longer = self.measuring if self.repetition else lengthened(sides, self.measuring, self.say)
-                if longer is not self.measuring:
-                    self.measuring = longer
+                self.measuring, counts = lengthened(sides, self.measuring, seed, self.say)
+                if not counts:
                     return ""
         except ValueError as problem:
             return str(problem)

@@ -19,7 +19,7 @@ import functools
 import math
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,11 +41,11 @@ OK, RUN_FAILED = 0, 1
 STILL = ("--protocol", "still")
 """What is measured unless options say otherwise; a revision from before it refuses it as `UNKNOWN` says."""
 UNKNOWN = "--protocol still: unknown"
-AT_ONCE_S, ENOUGH = 20.0, LEAST_PARTS + 1
-"""Seconds of a run of still work beside another, unless options say otherwise, and iterations that it must have: else
-runs become longer. Where iterations are short, more runs tell more than longer ones: `gate --aa` of `ver` on pointnav
-sees 1.1 % with 12 s, and 1.7 % and 1.8 % with 30 s. Where few fit in, runs are noisy: on four emulated GPUs 1.6 % with
-15 s, 0.6 % with 30 s."""
+AT_ONCE_S, ENOUGH = 20.0, LEAST_PARTS
+"""Seconds of a run of still work beside another, unless options say otherwise, and iterations that it should have: else
+those after it are longer, and if it has its warm-up alone, it does not count. More runs tell more than longer ones:
+`gate --aa` of `ver` on pointnav sees 1.1 % with 12 s, and 1.7 % and 1.8 % with 30 s. Where few iterations fit in, runs
+are noisy: on four emulated GPUs 1.6 % with 15 s, 0.6 % with 30 s."""
 MOST_LONGER = 3.0
 """By what factor at most: the only iteration of a run is its warm-up, and takes longer than the others."""
 SELDOM = (
@@ -112,34 +112,40 @@ def measure(
         with before_others() as permitted:
             if not permitted:
                 say(SELDOM)
-    began = counted_from = time.monotonic()
-    repetition = 0
+    began = time.monotonic()
+    longest_s, counted, uncounted = 0.0, 0, set[int]()
     while True:
-        order = list(sides.values())[:: 1 if repetition % 2 == 0 else -1]
-        seed = measuring.first_seed + repetition
-        left_s = max(0.0, measuring.budget_s - (time.monotonic() - began))
+        number = counted + len(uncounted)
+        order, seed = list(sides.values())[:: 1 if number % 2 == 0 else -1], measuring.first_seed + number
+        repetition_began = time.monotonic()
+        left_s = max(0.0, measuring.budget_s - (repetition_began - began))
         names = (" beside " if measuring.halves else ", then ").join(side.name for side in order)
-        say(f"repetition {repetition + 1}: {names}, seed {seed}; {left_s:,.0f} s left at most")
+        say(f"repetition {counted + 1}: {names}, seed {seed}; {left_s:,.0f} s left at most")
         repeat(order, measuring, seed)
-        if repetition == 0 and (longer := lengthened(order, measuring, say)) is not measuring:
-            measuring, counted_from = longer, time.monotonic()
+        now = time.monotonic()
+        longer, counts = lengthened(order, measuring, seed, say)
+        more_s = (longer.seconds or 0.0) - (measuring.seconds or 0.0)
+        measuring, longest_s = longer, max(longest_s, now - repetition_began) + more_s
+        spent = now - began + longest_s > measuring.budget_s
+        if not counts and not spent:
+            uncounted.add(seed)
             continue
-        repetition += 1
-        each_s = (time.monotonic() - counted_from) / repetition
-        spent = time.monotonic() - began + each_s > measuring.budget_s
+        counted += 1
         level = LEVEL if spent else LOOK_LEVEL
-        gate = _judged(sides, measuring, level, read)
-        clear = gate.outcome in {"passed", "regression"} and repetition >= LEAST_REPETITIONS
+        gate = _judged(sides, measuring, uncounted, level, read)
+        clear = gate.outcome in {"passed", "regression"} and counted >= LEAST_REPETITIONS
         if spent or (clear and not measuring.to_its_end) or gate.outcome == "not comparable":
             return gate
-        say(f"after {repetition} of each, {100 * level:g} % intervals: {gate.sentence}")
+        say(f"after {counted} of each, {100 * level:g} % intervals: {gate.sentence}")
 
 
-def _judged(sides: Mapping[str, Side], measuring: Measuring, level: float, read: ReadWork) -> Gate:
+def _judged(
+    sides: Mapping[str, Side], measuring: Measuring, uncounted: Collection[int], level: float, read: ReadWork
+) -> Gate:
     found = [
         Runs(
             name=side.revision.label,
-            runs=pooled([run for run in store.read_runs(side.out) if _seed(run) >= measuring.first_seed], role),
+            runs=pooled([run for run in store.read_runs(side.out) if _seed(run) not in uncounted], role),
             unreadable=store.half_written(side.out),
         )
         for role, side in sides.items()
@@ -149,26 +155,27 @@ def _judged(sides: Mapping[str, Side], measuring: Measuring, level: float, read:
     return judge(*found, tolerance=measuring.tolerance, level=level, read=read)
 
 
-def lengthened(sides: Sequence[Side], measuring: Measuring, say: Callable[[str], None]) -> Measuring:
-    """With longer runs, if those of the first seed have too few iterations: they are not to count.
+def lengthened(
+    sides: Sequence[Side], measuring: Measuring, seed: int, say: Callable[[str], None]
+) -> tuple[Measuring, bool]:
+    """With longer runs, if those of a seed have too few iterations; and whether those count.
 
-    The first seed is then the next one. Runs get no longer than the budget has room for.
+    Runs get no longer than the budget has room for. Those that cannot be longer count.
     """
     if measuring.seconds is None:
-        return measuring
-    runs = [run for side in sides for run in store.read_runs(side.out) if _seed(run) == measuring.first_seed]
+        return measuring, True
+    runs = [run for side in sides for run in store.read_runs(side.out) if _seed(run) == seed]
     windows = [window for run in runs if (window := run.record.figures.window) is not None]
     fewest = min((window.last_iteration + 1 for window in windows), default=ENOUGH)
-    if fewest >= ENOUGH:
-        return measuring
     wanted_s = measuring.seconds * min(MOST_LONGER, ENOUGH / fewest)
     room_s = measuring.budget_s / (LEAST_REPETITIONS + 1) / (len(runs) / len(sides))  # a side has a run of each cell
     longer_s = math.ceil(min(wanted_s, room_s))
-    if longer_s <= measuring.seconds:
-        return measuring
+    if fewest >= ENOUGH or longer_s <= measuring.seconds:
+        return measuring, True
+    counts = fewest > 1
     few = f"a run of {measuring.seconds:g} s has {fewest} of {ENOUGH} iterations"
-    say(f"{few}: it does not count, and the others take {longer_s} s")
-    return replace(measuring, seconds=longer_s, first_seed=measuring.first_seed + 1)
+    say(f"{few}: {'' if counts else 'it does not count, and '}the others take {longer_s} s")
+    return replace(measuring, seconds=longer_s), counts
 
 
 def _seed(run: store.StoredRun) -> int:

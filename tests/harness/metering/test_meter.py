@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rlbench.harness.metering.meter import SAMPLED, LagSummary, RankMeter
-from rlbench.harness.metering.meter_file import SPANS, MeterFile
+from rlbench.harness.metering.meter_file import SPANS, Block, MeterFile
 
 
 @pytest.fixture
@@ -79,11 +79,14 @@ def test_series_rows_are_differences_that_sum_to_the_counters(tmp_path: Path) ->
     """Each row holds what happened since the row before it, lies against it, and all of them sum to the counters."""
     busy = iter([1.0, 1.5, 3.0])
     meter = RankMeter(tmp_path, rank=2, num_envs=1, gpu_busy_s=lambda: next(busy))
+    env = Block(MeterFile(meter.path, writable=True), 1)
+    env.add("env_steps", 100)
     with meter.span("other"):
         meter.begin()
         for i in (1, 2):
             with meter.span("learn"):
                 time.sleep(0.002)
+            env.add("env_steps", 15 * i)
             meter.learned(10 * i, LagSummary(5 * i, i))
             meter.reused(20)
             meter.discarded(i)
@@ -97,6 +100,7 @@ def test_series_rows_are_differences_that_sum_to_the_counters(tmp_path: Path) ->
     for name in ("learned", "reused", "discarded", "lag_sum"):
         assert first[name] + second[name] == file.count(0, name)
     assert (second["learned"], second["lag_sum"], second["loss"], second["gpu_busy_s"]) == (20, 10, 0.5, 1.5)
+    assert (first["env_steps"], second["env_steps"]) == (15, 30)  # those before it began are in no row
     assert (file.count(0, "iteration"), file.count(0, "in_flight"), file.count(0, "lag_max")) == (2, 7, 2)
     for row in (first, second):
         assert sum(row[f"span/{kind}"] for kind in SPANS) == pytest.approx(row["end_s"] - row["begin_s"], abs=1e-9)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from rlbench.results.records.parts import Part
+from rlbench.results.records.parts import SERIES_FILE, Part
 from rlbench.results.records.store import StoredRun
 from rlbench.results.verdicts.at_once import rates_at_once
 from tests.results.verdicts.test_gate import check_of, gate, runs_of
@@ -41,6 +43,26 @@ def test_rates_are_of_the_time_that_both_share() -> None:
     one = at(run, 0, [1000.0] * 20 + [2000.0] * 20)
     rates = rates_at_once(one, at(run, 4, [500.0] * 40))
     assert rates == pytest.approx(((16 * 1000 + 20 * 2000) / 36, 500))
+
+
+@pytest.mark.parametrize(("learning", "done"), [(None, 0), (0.25, 0.75), (1.0, 0)])
+def test_samples_that_came_to_be_in_flight(tmp_path: Path, learning: float | None, done: float) -> None:
+    """They count by the share of the time that is not learning: one run has collected 100 more than it learned."""
+    (run,) = runs_of([100])
+    shares = {} if learning is None else {"learn": learning}
+    sides = []
+    for name, more in (("one", 100), ("other", 0)):
+        folder = tmp_path / name
+        folder.mkdir()
+        collected = np.full(14, 1000)
+        collected[[0, 5]] += (500, more)  # the former are before the window
+        series = {"rank": 0, "end_s": np.arange(14.0), "learned": 1000, "env_steps": collected, "discarded": 0}
+        pd.DataFrame(series).to_parquet(folder / SERIES_FILE)
+        at_noon = at(run, 0, [1000.0] * 10)
+        figures = at_noon.record.figures.model_copy(update={"time_shares": shares})
+        record = at_noon.record.model_copy(update={"figures": figures})
+        sides.append(StoredRun(path=folder, record=record, parts=at_noon.parts))
+    assert rates_at_once(*sides) == pytest.approx((1000 + done * 10, 1000))
 
 
 def test_the_clock_of_an_emulated_run() -> None:

@@ -202,9 +202,9 @@ def test_a_slower_revision_is_seen_early(repository: Path, monkeypatch: pytest.M
 def test_noise_uses_the_budget_up_and_is_inconclusive(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With 30 % noise nothing is clear when the budget is spent: exit code 3, and how many repetitions would do."""
     commit(repository, "noisy", 108.0, noise=0.3)
-    clock = itertools.count(step=1.0)  # each look at it is a second later: three looks in a repetition, and one before
+    clock = itertools.count(step=1.0)  # each look at it is a second later: two looks in a repetition, and one before
     monkeypatch.setattr(repetitions, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    ended = gate("--baseline", "main", "--candidate", "noisy", "--systems", "ddppo", "--budget", "10", "--in-turn")
+    ended = gate("--baseline", "main", "--candidate", "noisy", "--systems", "ddppo", "--budget", "6", "--in-turn")
     assert ended.code == 3, ended.out + ended.err
     assert len(order_of(repository)) == 6
     assert "repetitions of each side would settle it" in ended.out
@@ -229,13 +229,14 @@ def test_the_same_revision_tells_how_large_a_change_can_be_seen(
     shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`--aa` spends its budget, passes, and names the noise; the environment is made once, and used again."""
-    clock = itertools.count(step=1.0)  # three looks in a repetition
+    clock = itertools.count(step=1.0)  # two looks in a repetition, and one before
     monkeypatch.setattr(repetitions, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     main = git(shared.repository, "rev-parse", "main")
     for out in ("once", "again"):
-        ended = gate("--aa", "--systems", "ddppo", "--out", out, "--budget", "15")
+        ended = gate("--aa", "--systems", "ddppo", "--out", out, "--budget", "10")
         assert ended.code == 0, ended.out + ended.err
         assert "repetition 5: " in ended.out
+        assert "repetition 6: " not in ended.out  # it would end after 12 s
         assert "noise +-" in ended.out
         assert "95 of 100 such gates see a change of" in ended.out
         (made,) = [path for path in shared.made if path.name.startswith(main)]

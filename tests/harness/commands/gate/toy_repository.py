@@ -70,8 +70,9 @@ def main():
     record["commit"] = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
     record["cell"] |= {"seed": seed, "hash": f"hash-{seed}"}
     record["figures"]["steps_per_s"] = float(rate) * (1 + float(noise) * ((seed * 5) % 7 - 3) / 3)
-    if what == "few":  # an iteration lasts 10 s
-        last = int(float(options["--seconds"])) // 10 - 1
+    if what in {"one", "few", "stands"}:
+        lasts = {"one": 15, "few": 10, "stands": 20 if seed == 1 else 5}[what]  # seconds of an iteration
+        last = int(float(options["--seconds"])) // lasts - 1
         record["figures"]["window"] |= {"first_iteration": min(last, 1), "last_iteration": last}
     if what == "fails":
         record |= {"status": "failed", "reason": "rank 0 died"}

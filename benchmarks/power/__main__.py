@@ -20,8 +20,8 @@ from pathlib import Path
 
 from benchmarks.against.programs import ROOT
 from benchmarks.power.planted import Clone
-from benchmarks.power.tables import TABLES
-from benchmarks.power.trials import PARTS, Bench
+from benchmarks.power.tables import table
+from benchmarks.power.trials import PARTS, Bench, read_rows
 
 
 def main() -> None:
@@ -43,12 +43,10 @@ def main() -> None:
         for part in parts if not asked.print else ():
             for _ in PARTS[part](bench):
                 pass
-        known = bench.known()
+    known = read_rows(asked.out / "rows.jsonl")
     print(f"commit {commit[:12]}; {' and '.join(sorted({row['machine'] for row in known.values()}))}")
     for part in parts:
-        rows = [row for key, row in known.items() if key.startswith(f"{part}/")]
-        if rows:
-            print("", *TABLES[part](rows), sep="\n", flush=True)
+        print("", *table(part, known), sep="\n", flush=True)
 
 
 def _commit(kept: Path) -> str:

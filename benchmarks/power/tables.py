@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean, median
 
 from benchmarks.power.trials import CELLS, LOSS, PLANTED, Row
@@ -74,6 +74,13 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     yield f"|{' --- |' * len(head)}"
     for row in rows:
         yield f"| {' | '.join(row)} |"
+
+
+def table(part: str, known: Mapping[str, Row]) -> Iterator[str]:
+    """The lines of a part's table; none where none of its trials has a row. `known` has the rows by key."""
+    rows = [row for key, row in known.items() if key.startswith(f"{part}/")]
+    if rows:
+        yield from TABLES[part](rows)
 
 
 TABLES: dict[str, Callable[[Sequence[Row]], Iterator[str]]] = {

@@ -53,7 +53,7 @@ PLANTED = (
 )
 """What is slower, and where. A sleep costs nothing on a CPU that other processes keep busy meanwhile."""
 LOSS = 0.03
-SAME_BUDGET_S, BUDGET_S, SEARCH_BUDGET_S = 180, 300, 1800
+SAME_BUDGET_S, BUDGET_S, SEARCH_BUDGET_S = 120, 300, 1800
 """For commits that change nothing; for floors and losses, and to find the amount; to search."""
 STRICT = ("--tolerance", "0.01")
 """A loss of `LOSS` is beyond it by what is to be seen, two hundredths."""
@@ -68,6 +68,12 @@ SEEN = re.compile(r"95 of 100 such gates see a change of ([\d.]+) %")
 FOUND = re.compile(r"first slow commit: (\w+) with a probability of (\d+)%")
 
 
+def read_rows(path: Path) -> dict[str, Row]:
+    """All rows of a file, by key; none where it is missing."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return {row["key"]: row for row in map(json.loads, lines)}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Bench:
     """Where trials run, and what is known of earlier ones."""
@@ -76,14 +82,9 @@ class Bench:
     rows: Path
     say: Callable[[str], None]
 
-    def known(self) -> dict[str, Row]:
-        """All rows, by key."""
-        lines = self.rows.read_text(encoding="utf-8").splitlines() if self.rows.exists() else []
-        return {row["key"]: row for row in map(json.loads, lines)}
-
     def once(self, key: str, measure: Callable[[], Row]) -> Row:
         """The row of a trial, which is measured unless it was before."""
-        known = self.known().get(key)
+        known = read_rows(self.rows).get(key)
         if known is None:
             began = time.monotonic()
             known = {"key": key, **measure(), "seconds": round(time.monotonic() - began, 1), "machine": processor()}
@@ -191,7 +192,7 @@ def losses(bench: Bench) -> Iterator[Row]:
 
 
 def same(bench: Bench) -> Iterator[Row]:
-    """Commits that change nothing, by gates of three minutes at most."""
+    """Commits that change nothing, by gates of two minutes at most."""
     cells: Sequence[str] = list(CELLS)
     for number in range(NUM_SAME):
 

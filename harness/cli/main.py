@@ -10,6 +10,7 @@ import io
 import os
 import signal
 import sys
+import traceback
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -40,6 +41,8 @@ app = typer.Typer(
 FINISHED, USAGE = 0, 2
 OUTPUT_CLOSED = 128 + signal.SIGPIPE
 """What a shell says of a program that SIGPIPE ended; 1 would say that a cell had failed."""
+BROKEN = os.EX_SOFTWARE
+"""After a defect of ours; 1 would say that a gate had found a regression."""
 
 
 def _version(asked: bool) -> None:
@@ -226,7 +229,7 @@ for each in (*app.registered_commands, *libraries.registered_commands):  # else 
 
 
 def main() -> None:
-    """What the console script starts: one line and exit code 2 for what the user can mend, never a traceback."""
+    """What the console script starts: one line and exit code 2 for what the user can mend; a traceback is a defect."""
     _replace_closed_streams()
     _escape_what_cannot_be_encoded()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # means what Ctrl-C means
@@ -243,6 +246,9 @@ def main() -> None:
     except OSError:  # not even what went wrong can be said
         _drop_output()
         code = USAGE
+    except Exception:  # noqa: BLE001  whatever it is
+        traceback.print_exc()
+        code = BROKEN
     sys.exit(code)
 
 

@@ -31,6 +31,9 @@ LEAST_SEEDS = 2
 MOST_FACTOR = 2.0
 """An interval from less than half of a figure to more than twice of it says nothing worth printing."""
 
+MOST_HALF = 100.0
+"""Half of the widest interval, of a rate's logarithm: two runs at a level near 1 may have one beyond all numbers."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Units:
@@ -159,7 +162,8 @@ def half_width(standard_error: float, freedom: float, level: float = LEVEL) -> f
 
 
 def _around(rate: float, half: float) -> tuple[float, float]:
-    return rate * math.exp(-half), rate * math.exp(half)
+    factor = math.exp(min(half, MOST_HALF))
+    return rate / factor, rate * factor
 
 
 def _variance(units: Units) -> float | None:

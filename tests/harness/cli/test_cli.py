@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rlbench.harness.cli import main
 from rlbench.harness.cli.main import OUTPUT_CLOSED, known_commands
 from rlbench.harness.devices import kinds
 from tests.harness.command import RLBENCH, assert_refused, call, launch
@@ -330,6 +331,14 @@ def test_console_script_says_it_in_one_line_too(tmp_path: Path) -> None:
     """The installed script refuses as the tests above do, in a process of its own."""
     assert_refused(launch("run", "--systems", "nope", folder=tmp_path), "unknown system 'nope'")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_defect_is_no_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has a traceback and a code of its own: 1 would say that a cell had failed, or was slower."""
+    monkeypatch.setattr(main, "app", lambda *_, **__: 1 / 0)
+    ended = call("list")
+    assert (ended.code, ended.out) == (70, "")
+    assert "ZeroDivisionError" in ended.err
 
 
 def test_output_that_cannot_be_written(tmp_path: Path) -> None:

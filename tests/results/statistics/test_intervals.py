@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise, product
 
@@ -245,6 +246,15 @@ def test_dependence_of_parts_is_that_of_their_rates() -> None:
         ]
     ).dependence
     assert slower == fewer == pytest.approx(0.9)
+
+
+def test_two_that_are_far_apart_have_an_interval() -> None:
+    """At a level near 1 it is wider than any number is large; it is cut."""
+    units = intervals.of_pairs([1.0, 10.0], [10.0, 1.0])
+    assert units is not None
+    ends = intervals.interval(units, level=0.999)
+    assert ends is not None
+    assert math.log(ends[1]) == -math.log(ends[0]) == pytest.approx(100)
 
 
 def test_seeds_do_not_depend_on_their_order() -> None:

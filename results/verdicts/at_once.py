@@ -7,9 +7,7 @@ other, and would promise too much.
 
 A window begins and ends where iterations of the run do. Where a run collects while it learns, samples are in flight
 then, now more and now fewer: work that is done, and is not in what was learned. So what came to be in flight counts by
-the share of the time that is not learning, as if time went into work and nothing else. In three `gate --aa` of `appo`,
-of 6 and 8 pairs on vizdoom and 9 on atari, the standard deviation of the ratios fell from 0.9, 1.2 and 0.8 % to 0.6,
-1.2 and 0.5 %.
+the share of the time that is not learning, as if time went into work and nothing else.
 """
 
 from __future__ import annotations

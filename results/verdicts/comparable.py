@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
+from rlbench.results.records.store import StoredRun
 from rlbench.results.records.work import ReadWork, compare_work
 from rlbench.results.summary.cells import CellRuns
-from rlbench.results.verdicts.compare import COMPARED, differences
+from rlbench.results.verdicts.at_once import are_pairs
+from rlbench.results.verdicts.compare import COMPARED, by_seed, differences
 
 
 def why_not_comparable(before: CellRuns, after: CellRuns | None, read: ReadWork) -> str:
@@ -16,10 +20,25 @@ def why_not_comparable(before: CellRuns, after: CellRuns | None, read: ReadWork)
     lost, lost_before = _lost(after), _lost(before)
     if lost > lost_before:
         return f"{lost} of the candidate's {sum(after.summary.statuses.values())} runs did not finish"
-    said = [each.sentence() for each in differences(before, after) if each.aspect not in COMPARED]
+    said = {
+        each.sentence(): None
+        for sides in _compared(before, after)
+        for each in differences(*sides)
+        if each.aspect not in COMPARED
+    }
     if said:
         return f"they differ in {'; '.join(said)}"
     return _some_warm_up(before, after) or _other_work(before, after, read)
+
+
+def _compared(before: CellRuns, after: CellRuns) -> Iterator[tuple[Sequence[StoredRun], Sequence[StoredRun]]]:
+    """The runs of each pair where runs are compared in pairs, which may be of several lengths; else those of the sides."""
+    ours, theirs = by_seed(before), by_seed(after)
+    if not are_pairs([run.record for run in ours], [run.record for run in theirs]):
+        yield ours, theirs
+        return
+    for one, other in zip(ours, theirs, strict=True):
+        yield [one], [other]
 
 
 def _some_warm_up(before: CellRuns, after: CellRuns) -> str:

@@ -169,7 +169,7 @@ def _pair(
     ended = {A: [*a.finished, *a.timed_out], B: [*b.finished, *b.timed_out]}
     learning, unreadable = learning_of_intact(ended, A, threshold)
     damaged += unreadable
-    found = differences(a, b)
+    found = differences(a.finished, b.finished)
     against: dict[str, Any] = {}
     beside: dict[str, None] = {}
     for side, cell in ((A, a), (B, b)):
@@ -177,7 +177,8 @@ def _pair(
         if base is not None and base.summary.system != reference:
             base = None  # it has the name of the other side's system: see `_as_called`
         if base is not None and base is not cell:
-            beside |= dict.fromkeys(each.sentence() for each in find_differences(_records(cell, base)))
+            both = [run.record for run in (*cell.finished, *base.finished)]
+            beside |= dict.fromkeys(each.sentence() for each in find_differences(both))
         if base is not None:
             against[f"{side.lower()}_to_reference"] = _ratio(cell, base)
     return Pair(
@@ -191,18 +192,19 @@ def _pair(
     )
 
 
-def differences(a: CellRuns, b: CellRuns) -> list[Difference]:
-    """The aspects in which the finished runs of both sides differ."""
-    of_a = {id(run.record) for run in a.finished}
+def by_seed(cell: CellRuns | None) -> list[StoredRun]:
+    """The finished runs of a side, in the order of their seeds."""
+    return sorted(cell.finished, key=lambda run: run.record.cell.seed) if cell else []
+
+
+def differences(a: Sequence[StoredRun], b: Sequence[StoredRun]) -> list[Difference]:
+    """The aspects in which the runs of both sides differ."""
+    of_a = {id(run.record) for run in a}
 
     def side(record: RunRecord) -> str:
         return A if id(record) in of_a else B
 
-    return find_differences(_records(a, b), side)
-
-
-def _records(a: CellRuns, b: CellRuns) -> list[RunRecord]:
-    return [run.record for run in (*a.finished, *b.finished)]
+    return find_differences([run.record for run in (*a, *b)], side)
 
 
 def _ratio(over: CellRuns, under: CellRuns) -> Estimate | None:

@@ -12,8 +12,8 @@ sides. Where the runs of all pairs ran at once, their steps/s are those of the t
 (`results/verdicts/at_once.py`). A single run on a side says nothing of other runs, whatever its iterations say.
 
 A partial measurement never passes. A cell of the baseline is *not comparable* if the candidate has not finished it, if
-more runs of the candidate failed, if anything but the commit differs, or if environments whose work is still
-(`--protocol still`) did not do the same.
+more runs of the candidate failed, if anything but the commit differs (between the runs of a pair, where there are
+pairs), or if environments whose work is still (`--protocol still`) did not do the same.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from rlbench.results.summary.document import Document, Estimate, Finding, Kind
 from rlbench.results.summary.findings import find_all
 from rlbench.results.verdicts.at_once import all_at_once, are_pairs
 from rlbench.results.verdicts.comparable import why_not_comparable
-from rlbench.results.verdicts.compare import Match, Runs, newest_cells
+from rlbench.results.verdicts.compare import Match, Runs, by_seed, newest_cells
 from rlbench.results.verdicts.metrics import MAIN, METRICS, Metric, level_beside
 
 GATE_VERSION = 2
@@ -259,11 +259,6 @@ def unjudged(
         outcome="not comparable",
         reason=why_not,
     )
-
-
-def by_seed(cell: CellRuns | None) -> list[StoredRun]:
-    """The finished runs of a side, in the order of their seeds."""
-    return sorted(cell.finished, key=lambda run: run.record.cell.seed) if cell else []
 
 
 def _mean(values: Sequence[float]) -> float | None:

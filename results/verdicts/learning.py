@@ -17,8 +17,8 @@ from rlbench.results.summary.cells import CellRuns
 from rlbench.results.summary.learned_cells import UNTIL, LearnedRun
 from rlbench.results.verdicts.at_once import are_pairs
 from rlbench.results.verdicts.comparable import why_not_comparable
-from rlbench.results.verdicts.compare import Match, Runs
-from rlbench.results.verdicts.gate import LEAST_REPETITIONS, Check, Gate, by_seed, judge_cells, judged, unjudged
+from rlbench.results.verdicts.compare import Match, Runs, by_seed
+from rlbench.results.verdicts.gate import LEAST_REPETITIONS, Check, Gate, judge_cells, judged, unjudged
 from rlbench.results.verdicts.metrics import GOAL, Metric
 
 TOLERANCE = 0.5

@@ -69,6 +69,8 @@ def main():
     record |= {"id": f"run-{seed}", "sweep": f"sweep-{seed}", "started_at": started}
     record["commit"] = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
     record["cell"] |= {"seed": seed, "hash": f"hash-{seed}"}
+    if "--seconds" in options:
+        record["configuration"]["limits"] = {"seconds": options["--seconds"]}
     record["figures"]["steps_per_s"] = float(rate) * (1 + float(noise) * ((seed * 5) % 7 - 3) / 3)
     if what in {"one", "few", "stands"}:
         lasts = {"one": 15, "few": 10, "stands": 20 if seed == 1 else 5}[what]  # seconds of an iteration

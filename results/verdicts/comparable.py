@@ -32,7 +32,7 @@ def why_not_comparable(before: CellRuns, after: CellRuns | None, read: ReadWork)
 
 
 def _compared(before: CellRuns, after: CellRuns) -> Iterator[tuple[Sequence[StoredRun], Sequence[StoredRun]]]:
-    """The runs of each pair where runs are compared in pairs, which may be of several lengths; else those of the sides."""
+    """The runs of each pair where runs are compared in pairs, which may differ in length; else those of the sides."""
     ours, theirs = by_seed(before), by_seed(after)
     if not are_pairs([run.record for run in ours], [run.record for run in theirs]):
         yield ours, theirs

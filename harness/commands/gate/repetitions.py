@@ -43,9 +43,8 @@ STILL = ("--protocol", "still")
 UNKNOWN = "--protocol still: unknown"
 AT_ONCE_S, ENOUGH = 20.0, LEAST_PARTS
 """Seconds of a run of still work beside another, unless options say otherwise, and iterations that it should have: else
-those after it are longer, and if it has its warm-up alone, it does not count. More runs tell more than longer ones:
-`gate --aa` of `ver` on pointnav sees 1.1 % with 12 s, and 1.7 % and 1.8 % with 30 s. Where few iterations fit in, runs
-are noisy: on four emulated GPUs 1.6 % with 15 s, 0.6 % with 30 s."""
+those after it are longer, and if it has its warm-up alone, it does not count. More runs tell more than longer ones, but
+runs of few iterations are noisy."""
 MOST_LONGER = 3.0
 """By what factor at most: the only iteration of a run is its warm-up, and takes longer than the others."""
 SELDOM = (

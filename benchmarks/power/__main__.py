@@ -36,17 +36,19 @@ def main() -> None:
         parser.error(f"--only {', '.join(sorted(unknown))}: choose of {', '.join(PARTS)}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     asked.out.mkdir(exist_ok=True)
-    commit = _commit(asked.out / "commit.txt")
-    with tempfile.TemporaryDirectory(prefix="rlbench-power-") as folder:
-        clone = Clone.make(ROOT, commit, Path(folder, "clone"))
-        bench = Bench(clone=clone, rows=asked.out / "rows.jsonl", say=lambda line: print(line, flush=True))
-        for part in parts if not asked.print else ():
-            for _ in PARTS[part](bench):
-                pass
-    known = read_rows(asked.out / "rows.jsonl")
+    commit, rows = _commit(asked.out / "commit.txt"), asked.out / "rows.jsonl"
+    if not asked.print:
+        with tempfile.TemporaryDirectory(prefix="rlbench-power-") as folder:
+            clone = Clone.make(ROOT, commit, Path(folder, "clone"))
+            bench = Bench(clone=clone, rows=rows, say=lambda line: print(line, flush=True))
+            for part in parts:
+                for _ in PARTS[part](bench):
+                    pass
+    known = read_rows(rows)
     print(f"commit {commit[:12]}; {' and '.join(sorted({row['machine'] for row in known.values()}))}")
     for part in parts:
-        print("", *table(part, known), sep="\n", flush=True)
+        if lines := list(table(part, known)):
+            print("", *lines, sep="\n")
 
 
 def _commit(kept: Path) -> str:

@@ -30,6 +30,7 @@ def losses(rows: Sequence[Row]) -> Iterator[str]:
             made.append((kind, cell, f"{found} of {len(of)}", f"{ratio:.3f}", f"{_seconds(of)} s"))
     yield from _table(("slower by a", "cell", "found", "mean ratio", "median time"), made)
     found = sum(row["outcome"] == "regression" for row in rows)
+    yield ""
     yield f"{found} of {len(rows)} losses of {LOSS:.0%} were found; {_outcomes(rows)}"
 
 
@@ -43,6 +44,7 @@ def same(rows: Sequence[Row]) -> Iterator[str]:
             made.append((cell, f"{len(of)}", _outcomes(of), f"{apart}", f"{_seconds(of)} s"))
     yield from _table(("cell", "gates", "outcomes", "intervals without 1", "median time"), made)
     wrong = sum(row["outcome"] == "regression" for row in rows)
+    yield ""
     yield f"{wrong} of {len(rows)} gates of a commit that changes nothing were wrong; {_outcomes(rows)}"
 
 

@@ -2,6 +2,7 @@
 
 - floors: gates of a commit against itself, which say how small a change they see, on an idle machine and beside a
   process that computes half of the time.
+- turns: the same, twice, of gates whose sides run one after the other, on an idle machine.
 - losses: of 40 commits that were made slower by 3 %, how many are found.
 - searches: `rlbench gate --bisect` among 40 commits of which one is slower.
 - same: of 100 commits that change nothing, how many are found to be slower.

@@ -7,16 +7,22 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean, median
 
-from benchmarks.power.trials import CELLS, LOSS, PLANTED, Row
+from benchmarks.power.trials import CELLS, IN_TURN, LOSS, PLANTED, Row
 
 
 def floors(rows: Sequence[Row]) -> Iterator[str]:
     """By cell: the change that 95 of 100 gates see."""
-    seen = {(row["cell"], row["busy"]): "none" if row["seen"] is None else f"{row['seen']:.1f} %" for row in rows}
+    seen = {(row["cell"], row["busy"]): _seen(row) for row in rows}
     yield from _table(
         ("cell", "idle machine", "busy neighbour"),
         [(cell, seen.get((cell, False), ""), seen.get((cell, True), "")) for cell in CELLS],
     )
+
+
+def turns(rows: Sequence[Row]) -> Iterator[str]:
+    """By cell: the change that 95 of 100 gates see whose sides run one after the other."""
+    seen = {cell: ", ".join(_seen(row) for row in rows if row["cell"] == cell) for cell in IN_TURN}
+    yield from _table(("cell", "sides in turn"), list(seen.items()))
 
 
 def losses(rows: Sequence[Row]) -> Iterator[str]:
@@ -62,6 +68,10 @@ def searches(rows: Sequence[Row]) -> Iterator[str]:
     yield from _table(("slower by a", "slow commit", "named", "time"), made)
 
 
+def _seen(row: Row) -> str:
+    return "none" if row["seen"] is None else f"{row['seen']:.1f} %"
+
+
 def _outcomes(rows: Sequence[Row]) -> str:
     counts = Counter(row["outcome"] for row in rows)
     return ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
@@ -87,6 +97,7 @@ def table(part: str, known: Mapping[str, Row]) -> Iterator[str]:
 
 TABLES: dict[str, Callable[[Sequence[Row]], Iterator[str]]] = {
     "floors": floors,
+    "turns": turns,
     "losses": losses,
     "same": same,
     "searches": searches,

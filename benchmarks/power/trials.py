@@ -37,6 +37,8 @@ CELLS = {
     for name, options in SCENARIOS.items()
     for system in ("ver", "appo")
 }
+IN_TURN = ("ver pointnav", "ver emulated x4")
+"""Of which it is also measured what gates see whose sides run one after the other: cores compute, or mostly sleep."""
 SLEEPING = "--scenario emulated/open-fridge --gpus 1 --device emulated"
 OPTIONS = CELLS | {f"{system} emulated x1": f"--systems {system} {SLEEPING}" for system in ("ver", "appo")}
 """Of `CELLS`, and of the cells in which cores have time to sleep."""
@@ -58,7 +60,7 @@ SAME_BUDGET_S, BUDGET_S, SEARCH_BUDGET_S = 120, 300, 1800
 """For commits that change nothing; for floors and losses, and to find the amount; to search."""
 STRICT = ("--tolerance", "0.01")
 """A loss of `LOSS` is beyond it by what is to be seen, two hundredths."""
-NUM_SAME, NUM_EACH, NUM_COMMITS = 100, 4, 40
+NUM_SAME, NUM_EACH, NUM_COMMITS, NUM_TURNS = 100, 4, 40, 2
 SEARCHED = ((3, 2), (11, 0), (20, 4), (28, 6), (37, 9))
 """Which commit is slow, and which of `PLANTED` it is."""
 FIRST_AMOUNTS = {"sleep": 1e-3, "copy": 4e6, "lock": 1e-3}
@@ -141,12 +143,26 @@ def floors(bench: Bench) -> Iterator[Row]:
         for cell in CELLS:
 
             def measure(cell: str = cell, *, beside: bool = beside) -> Row:
-                printed, _ = bench.gate(cell, "--aa", "--budget", f"{BUDGET_S}", beside=beside)
-                seen = SEEN.search(printed)
-                percent = float(seen[1]) if seen else None
-                return {"cell": cell, "busy": beside, "seen": percent, "tail": _unless(seen, printed)}
+                return {**_floor(bench, cell, beside=beside), "busy": beside}
 
             yield bench.once(f"floors/{'busy' if beside else 'idle'}/{cell}", measure)
+
+
+def turns(bench: Bench) -> Iterator[Row]:
+    """What change gates of five minutes see whose sides run one after the other, on an idle machine."""
+    for number in range(NUM_TURNS):
+        for cell in IN_TURN:
+
+            def measure(cell: str = cell) -> Row:
+                return _floor(bench, cell, "--in-turn")
+
+            yield bench.once(f"turns/{cell}/{number}", measure)
+
+
+def _floor(bench: Bench, cell: str, *words: str, beside: bool = False) -> Row:
+    printed, _ = bench.gate(cell, "--aa", *words, "--budget", f"{BUDGET_S}", beside=beside)
+    seen = SEEN.search(printed)
+    return {"cell": cell, "seen": float(seen[1]) if seen else None, "tail": _unless(seen, printed)}
 
 
 def amount(bench: Bench, kind: str, cell: str) -> float:
@@ -239,6 +255,7 @@ def _one_slow(clone: Clone, at: int, slow: Slow) -> list[str]:
 
 PARTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "floors": floors,
+    "turns": turns,
     "losses": losses,
     "searches": searches,
     "same": same,

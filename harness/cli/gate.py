@@ -63,8 +63,11 @@ def gate(
         typer.Option("--bisect", help="Find the commit after --baseline, up to --candidate, that made a cell slower."),
     ] = False,
     budget: Annotated[
-        float, typer.Option(help="Of revisions: seconds of measuring at most; it ends as soon as the answer is clear.")
-    ] = BUDGET_S,
+        float | None,
+        typer.Option(
+            help="Of revisions: seconds of measuring at most; it ends as soon as the answer is clear. [default: 1800]"
+        ),
+    ] = None,
     to_run: RevisionOptions = RevisionOptions(),
     in_turn: Annotated[
         bool,
@@ -73,7 +76,7 @@ def gate(
         ),
     ] = False,
     seed: Annotated[int | None, typer.Option(help="Of the first repetition. [default: 0]", min=0)] = None,
-    out: Annotated[Path, typer.Option(help="Of revisions: folder for the runs.")] = OUT,
+    out: Annotated[Path | None, typer.Option(help="Of revisions: folder for the runs. [default: rlbench-runs]")] = None,
     json: Annotated[Path | None, typer.Option(help="Write the outcome to this file, as JSON.")] = None,
     junit: Annotated[Path | None, typer.Option(help="As JUnit XML.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="As Markdown, for a pull request.")] = None,
@@ -98,7 +101,7 @@ def gate(
     given = [
         *to_run.words(),
         *[f"--{name}" for name, on in (("in-turn", in_turn), ("bisect", bisect)) if on],
-        *([] if seed is None else ["--seed", str(seed)]),
+        *[f"--{name}" for name, value in (("seed", seed), ("budget", budget), ("out", out)) if value is not None],
     ]
     outputs = Outputs(json=json, junit=junit, markdown=markdown)
     if goal and (aa or to_run.protocol == "still"):
@@ -116,6 +119,7 @@ def gate(
         raise ValueError(f"{other}: is no folder, as {folders[0]} is; name two folders of runs, or two revisions")
     if to_run.systems is None:
         raise ValueError("gate: needs --systems to measure revisions")
+    budget = BUDGET_S if budget is None else budget
     if not budget > 0:
         raise ValueError(f"--budget {budget}: must be above 0 seconds")
     asked = ToMeasure(
@@ -126,7 +130,7 @@ def gate(
         budget_s=budget,
         tolerance=tolerance,
         goal=goal,
-        out=out,
+        out=out or OUT,
     )
     raise typer.Exit(
         bisect_revisions(baseline, candidate, asked) if bisect else gate_revisions(baseline, candidate, asked, outputs)

@@ -7,6 +7,7 @@ regression, but does not pass. Where runs of the baseline did not, they are fewe
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,9 @@ from rlbench.results.verdicts.metrics import GOAL, Metric
 
 TOLERANCE = 0.5
 """Share by which env steps may be more: what runs need differs much from seed to seed."""
+
+MOST = {"success": 1.0}
+"""What a metric can be."""
 
 NOBODY = "no run of either side got there: give runs more time, or another goal"
 BOUND = "so what is shown is a bound"
@@ -41,11 +45,14 @@ class Goal:
 
 
 def parse_goal(text: str) -> Goal:
-    """The goal of `success>=0.9`. Raises ValueError for anything else than a least `success` or `return`."""
+    """The goal of `success>=0.9`. Raises ValueError for what is no least `success` or `return`, or can never be."""
     match = UNTIL.fullmatch(text)
     if match is None:
         raise ValueError(f"--learning {text}: must be success>=NUMBER or return>=NUMBER")
-    return Goal(metric=match[1], threshold=float(match[2]))
+    goal = Goal(metric=match[1], threshold=float(match[2]))
+    if goal.threshold > MOST.get(goal.metric, sys.float_info.max):
+        raise ValueError(f"--learning {text}: nothing ever gets there")
+    return goal
 
 
 def judge_learning(

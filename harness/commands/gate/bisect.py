@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rlbench.harness.commands.gate.repetitions import LOOK_LEVEL, Measuring, Side, lengthened, repeat
+from rlbench.harness.commands.gate.repetitions import LOOK_LEVEL, Measuring, NoStillWork, Side, lengthened, repeat
 from rlbench.harness.commands.gate.revisions import BuiltRevision, Commit, checked_out
 from rlbench.results.records import store
 from rlbench.results.verdicts.at_once import paired_rates
@@ -48,7 +48,7 @@ class Search:
     repetition: int = 0
 
     def run(self) -> int:
-        """Searches; returns the exit code."""
+        """Searches; returns the exit code. Raises ValueError if the ends cannot be measured, and `NoStillWork`."""
         began = time.monotonic()
         bisection = Bisection(num_commits=len(self.commits))
         last = len(self.commits) - 1
@@ -101,6 +101,8 @@ class Search:
                 if not counts:
                     return ""
         except ValueError as problem:
+            if isinstance(problem, NoStillWork) and chosen == len(self.commits) - 1:
+                raise
             return str(problem)
         finally:
             self.repetition += 1

@@ -7,12 +7,13 @@ import os
 import secrets
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
+from typing import TypeVar
 
 from rich.console import Console
 from rich.text import Text
@@ -31,6 +32,7 @@ from rlbench.results.verdicts.gate import Gate, check_tolerance, judge
 from rlbench.results.verdicts.learning import Goal, judge_learning
 from rlbench.results.verdicts.metrics import METRICS
 
+Found = TypeVar("Found")
 LENGTHS = {"--seconds", "--iterations"}
 """Options that say how long a run is."""
 LEARNING_SHARE = 0.25
@@ -147,24 +149,14 @@ def gate_revisions(baseline: str, candidate: str, asked: ToMeasure, outputs: Out
             _say(console, f"building {name} ({commit[:12]}), unless it is kept from before")
             revisions[commit] = stack.enter_context(checked_out(name, commit, repository, folder))
         sides = revisions[commits[baseline]], revisions[commits[candidate]]
-        try:
-            try:
-                gate = measure(*sides, measuring, lambda line: _say(console, line))
-            except NoStillWork as problem:
-                if not asked.is_still:
-                    raise
-                _say(console, f"{problem}; what is measured is not still work, and changes as policies learn")
-                again = measuring.out.with_name(f"{measuring.out.name}-b")
-                measuring = replace(measuring, options=asked.options, seconds=None, out=again)
-                gate = measure(*sides, measuring, lambda line: _say(console, line))
-        except KeyboardInterrupt:
-            _say(console, f"interrupted; runs so far: {measuring.out}")
-            raise
+        gate, out = _measured(
+            console, asked, measuring, lambda how: measure(*sides, how, lambda line: _say(console, line))
+        )
     code = _tell(gate, console, outputs)
     if is_aa:
         for line in noise_floor(gate):
             _say(console, line)
-    _say(console, f"runs: {measuring.out}")
+    _say(console, f"runs: {out}")
     return code
 
 
@@ -178,18 +170,40 @@ def bisect_revisions(good: str, bad: str, asked: ToMeasure) -> int:
     measuring = asked.measuring()
     _say(console, f"{len(commits)} commits after {first[:12]}")
     with tempfile.TemporaryDirectory(prefix="rlbench-gate-") as folder:
-        search = Search(
-            good=first,
-            commits=commits,
-            repository=repository,
-            folder=Path(folder),
-            measuring=measuring,
-            say=lambda line: _say(console, line),
-        )
+
+        def search(how: Measuring) -> int:
+            found = Search(
+                good=first,
+                commits=commits,
+                repository=repository,
+                folder=Path(folder),
+                measuring=how,
+                say=lambda line: _say(console, line),
+            )
+            return found.run()
+
+        code, out = _measured(console, asked, measuring, search)
+    _say(console, f"runs: {out}")
+    return code
+
+
+def _measured(
+    console: Console, asked: ToMeasure, measuring: Measuring, find: Callable[[Measuring], Found]
+) -> tuple[Found, Path]:
+    """What was found by measuring, and the folder of the runs: of still work, unless a revision does not know it."""
+    try:
         try:
-            return search.run()
-        finally:
-            _say(console, f"runs: {measuring.out}")
+            return find(measuring), measuring.out
+        except NoStillWork as problem:
+            if not asked.is_still:
+                raise
+            _say(console, f"{problem}; what is measured is not still work, and changes as policies learn")
+            again = measuring.out.with_name(f"{measuring.out.name}-b")
+            measuring = replace(measuring, options=asked.options, seconds=None, out=again)
+            return find(measuring), measuring.out
+    except KeyboardInterrupt:
+        _say(console, f"interrupted; runs so far: {measuring.out}")
+        raise
 
 
 def noise_floor(gate: Gate) -> list[str]:

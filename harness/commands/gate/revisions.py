@@ -55,9 +55,9 @@ class BuiltRevision:
 
     @property
     def label(self) -> str:
-        """`main (0123456789ab)`; a name that begins the commit stands alone."""
+        """`main (0123456789ab)`; only the latter for a name that is its hash, or begins it."""
         short = self.commit[:12]
-        return self.name if short.startswith(self.name) else f"{self.name} ({short})"
+        return short if self.commit.startswith(self.name) else f"{self.name} ({short})"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

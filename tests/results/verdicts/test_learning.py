@@ -106,3 +106,11 @@ def test_goals_that_there_are_not(text: str) -> None:
     with pytest.raises(ValueError, match="must be success>=NUMBER or return>=NUMBER"):
         parse_goal(text)
     assert str(parse_goal("return >= 2e1")) == "return>=20"
+
+
+@pytest.mark.parametrize("text", ["success>=1.01", "return>=1e999"])
+def test_goals_that_nothing_reaches(text: str) -> None:
+    """A success is at most 1, and a return is finite: both are refused before anything is built."""
+    with pytest.raises(ValueError, match="nothing ever gets there"):
+        parse_goal(text)
+    assert str(parse_goal("success>=1")) == "success>=1"

@@ -58,6 +58,20 @@ def test_bisect_without_a_loss(repository: Path, monkeypatch: pytest.MonkeyPatch
     assert "(2 of 3)" not in ended.out
 
 
+def test_bisect_of_revisions_from_before_still_work(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As other gates it says so, and searches what was measured before; asked for, still work is insisted on."""
+    clock = itertools.count(step=1.0)
+    monkeypatch.setattr(bisecting, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    ended = bisect(repository, ["old", "old"], "--budget", "60")
+    assert ended.code == 0, ended.out + ended.err
+    assert "what is measured is not still work, and changes as policies learn" in ended.out
+    assert "no loss beyond the tolerance: " in ended.out
+    (said,) = re.findall(r"^runs: (.*)$", ended.out, re.MULTILINE)
+    assert {path.name for path in Path(said).parent.glob("gate-*-b")} == {Path(said).name}
+    insisted = bisect(repository, ["old"], "--protocol", "still")
+    assert (insisted.code, "--protocol still: unknown" in insisted.err) == (2, True)
+
+
 def test_bisect_says_what_it_cannot_do(repository: Path) -> None:
     """Each is one line."""
     commit(repository, "older", 100.0, what="refuses")
